@@ -1,0 +1,126 @@
+"""Opens a catalog through PyIceberg, within a bounded time, and says in our words what went wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from frazil.catalogs.failures import translated
+from frazil.catalogs.properties import pyiceberg_properties, sqlite_file
+from frazil.errors import NotAllowedError, UnavailableError
+from frazil.settings import CatalogSettings, NetworkSettings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_DEFAULT_PORTS = {"http": 80, "https": 443, "thrift": 9083}
+
+
+def open_catalog(settings: CatalogSettings, network: NetworkSettings | None = None) -> Catalog:
+    """The catalog as PyIceberg sees it. The embedded one is made on first use.
+
+    Raises:
+        UnavailableError: its server does not answer.
+        CredentialsError: it refuses our credentials.
+        NotAllowedError: the embedded one's folder cannot be written.
+    """
+    network = network or NetworkSettings()
+    properties = pyiceberg_properties(settings, network)
+    kind = settings.resolved_kind
+    if kind == "sql":
+        prepare_embedded(settings)
+    elif kind in ("rest", "hive"):
+        probe(settings.uri or "", network.connect_timeout)
+    elif settings.endpoint:
+        probe(settings.endpoint, network.connect_timeout)
+    with translated(settings):
+        return _open(settings, properties, network)
+
+
+def _open(settings: CatalogSettings, properties: dict[str, str], network: NetworkSettings) -> Catalog:
+    kind = settings.resolved_kind
+    if kind == "rest":
+        from frazil.catalogs.rest import TimedRestCatalog
+
+        return TimedRestCatalog(settings.name, network, **properties)
+    if kind == "glue":
+        from pyiceberg.catalog.glue import GlueCatalog
+
+        return GlueCatalog(settings.name, client=_glue_client(settings, network), **properties)
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(settings.name, **properties)
+
+
+def _glue_client(settings: CatalogSettings, network: NetworkSettings) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    s3 = settings.s3
+    assert s3 is not None  # Settings.catalog() completes it
+    session = boto3.Session(
+        profile_name=s3.profile,
+        region_name=s3.region,
+        aws_access_key_id=s3.access_key,
+        aws_secret_access_key=s3.secret_key.get_secret_value() if s3.secret_key else None,
+        aws_session_token=s3.session_token.get_secret_value() if s3.session_token else None,
+    )
+    config = Config(connect_timeout=network.connect_timeout, retries={"max_attempts": 2, "mode": "standard"})
+    return session.client("glue", endpoint_url=settings.endpoint, config=config)
+
+
+def probe(uri: str, timeout: float) -> None:
+    """Fails at once where nobody listens: the engines would try for minutes."""
+    parts = urlsplit(uri)
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 443)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=timeout).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"nobody answers at {parts.hostname}:{port}",
+            cause=str(error),
+            hint=f"start the server, or look at the address: frazil config show catalog (it is {uri})",
+        ) from error
+
+
+def prepare_embedded(settings: CatalogSettings) -> None:
+    """Makes the embedded catalog's file and warehouse, ready for two engines at once."""
+    file = sqlite_file(settings)
+    folders = [file.parent]
+    if settings.warehouse is not None and _is_local(settings.warehouse):
+        folders.append(Path(settings.warehouse.removeprefix("file://")))
+    for folder in folders:
+        _writable_folder(folder)
+    with translated(settings):
+        fresh = not file.exists()
+        with _closing(sqlite3.connect(file, timeout=60)) as connection:
+            # Readers do not block writers, nor the other way round. It is kept in the file, so both engines have it.
+            if fresh or connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute("PRAGMA journal_mode=WAL")
+
+
+def _is_local(location: str) -> bool:
+    return location.startswith(("/", "file:"))
+
+
+def _writable_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotAllowedError(f"{folder} cannot be made", cause=error.strerror, hint="choose another folder: --set home=DIR") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise NotAllowedError(f"{folder} is not writable", hint=f"chmod u+w {folder}, or choose another folder: --set home=DIR")
+
+
+@contextmanager
+def _closing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    try:
+        yield connection
+    finally:
+        connection.close()

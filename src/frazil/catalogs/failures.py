@@ -1,0 +1,126 @@
+"""Turns the many errors of PyIceberg, requests, SQLAlchemy, boto3 and Thrift into ours."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from frazil.errors import (
+    ConflictError,
+    CredentialsError,
+    FrazilError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    first_line,
+)
+from frazil.settings import CatalogSettings
+
+_WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ACCESS_DENIED", "AccessDenied", "UnrecognizedClient", "Forbidden")
+_AWAY = ("NETWORK_CONNECTION", "Could not connect", "ConnectTimeout", "curlCode", "timed out", "Connection refused")
+
+
+@contextmanager
+def translated(settings: CatalogSettings) -> Iterator[None]:
+    """Within this block every error of a catalog or its storage comes out as a FrazilError."""
+    try:
+        yield
+    except FrazilError:
+        raise
+    except Exception as error:  # the libraries have no common base
+        ours = translate(error, settings)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def translate(error: Exception, settings: CatalogSettings) -> FrazilError | None:
+    """Our error for theirs, or None where it is none that a user could do something about."""
+    return _from_pyiceberg(error, settings) or _from_network(error, settings) or _from_files(error, settings)
+
+
+def _from_pyiceberg(error: Exception, settings: CatalogSettings) -> FrazilError | None:
+    from pyiceberg import exceptions as theirs
+
+    text = first_line(error)
+    where = f"catalog '{settings.name}'"
+    if isinstance(error, (theirs.NoSuchTableError, theirs.NoSuchViewError)):
+        return NotFoundError(f"{where}: {text}", hint="frazil table list")
+    if isinstance(error, theirs.NoSuchNamespaceError):
+        return NotFoundError(f"{where}: {text}", hint="frazil table list")
+    if isinstance(error, (theirs.TableAlreadyExistsError, theirs.NamespaceAlreadyExistsError)):
+        return ConflictError(f"{where}: {text}", hint="choose another name, or drop it first")
+    if isinstance(error, theirs.NamespaceNotEmptyError):
+        return ConflictError(f"{where}: {text}", hint="drop its tables first")
+    if isinstance(error, theirs.CommitFailedException):
+        return ConflictError(f"{where}: another writer committed first", hint="try again")
+    if isinstance(error, (theirs.UnauthorizedError, theirs.AuthorizationExpiredError, theirs.OAuthError)):
+        return _refused(settings)
+    if isinstance(error, theirs.ForbiddenError):
+        return NotAllowedError(f"{where}: {text}", hint="ask for the right, or use other credentials")
+    if isinstance(error, (theirs.ServiceUnavailableError, theirs.ServerError)):
+        return UnavailableError(f"{where}: {text}", hint="look at the server's log; frazil doctor")
+    if isinstance(error, theirs.BadRequestError) and "invalid_client" in str(error):
+        return _refused(settings)
+    if isinstance(error, (theirs.BadRequestError, theirs.ValidationError)):
+        return UsageError(f"{where}: {text}", hint="frazil config show catalog")
+    if isinstance(error, NotImplementedError):
+        return UnsupportedError(f"{where}: {text or 'this is not possible there'}", hint="see docs/catalogs.md")
+    return None
+
+
+def _refused(settings: CatalogSettings) -> CredentialsError:
+    return CredentialsError(
+        f"the catalog at {settings.uri or settings.endpoint or 'AWS'} refuses our credentials",
+        hint="look at catalog.token, catalog.credential or the s3 keys: frazil config show",
+    )
+
+
+def _from_network(error: Exception, settings: CatalogSettings) -> FrazilError | None:
+    module = type(error).__module__.split(".")[0]
+    where = settings.uri or settings.endpoint or "AWS"
+    if module in ("requests", "urllib3", "thrift") or isinstance(error, (ConnectionError, TimeoutError)):
+        return UnavailableError(f"the catalog at {where} does not answer", cause=first_line(error), hint="frazil doctor")
+    if module == "botocore":
+        text = str(error)
+        if "NoCredentials" in type(error).__name__ or any(word in text for word in _WRONG_KEYS):
+            return _refused(settings)
+        return UnavailableError(f"AWS ({where}) does not answer as it should", cause=first_line(error), hint="frazil doctor")
+    if module == "sqlalchemy" or isinstance(error, sqlite3.Error):
+        return _from_sqlite(error, settings)
+    return None
+
+
+def _from_sqlite(error: Exception, settings: CatalogSettings) -> FrazilError:
+    text = str(error).lower()
+    where = f"the embedded catalog {settings.uri}"
+    if "locked" in text or "busy" in text:
+        return ConflictError(f"{where} is held by another process", hint="wait for it, then try again")
+    if "readonly" in text or "unable to open" in text:
+        return NotAllowedError(f"{where} cannot be written", cause=first_line(error), hint="look at the file's rights")
+    if "not a database" in text or "malformed" in text:
+        return FrazilError(f"{where} is damaged, or no SQLite file", cause=first_line(error), hint="restore it from a backup")
+    if "full" in text:
+        return UnavailableError(f"{where}: the disk is full", hint="free some room, then try again")
+    return FrazilError(f"{where} failed", cause=first_line(error), hint="frazil doctor")
+
+
+def _from_files(error: Exception, settings: CatalogSettings) -> FrazilError | None:
+    """Errors of the files that a catalog points to; PyArrow raises them as OSError with AWS's words in the text."""
+    if not isinstance(error, OSError):
+        return None
+    text = str(error)
+    s3 = settings.s3
+    where = f"the storage at {s3.endpoint or 'AWS S3'}" if "AWS" in text or "S3" in text else "the storage"
+    if any(word in text for word in _WRONG_KEYS):
+        return CredentialsError(f"{where} refuses our keys", cause=first_line(error), hint="look at s3.access_key and s3.secret_key")
+    if any(word in text for word in _AWAY):
+        return UnavailableError(f"{where} does not answer", cause=first_line(error), hint="look at s3.endpoint; frazil doctor")
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(f"a file of the table is missing: {first_line(error)}", hint="frazil table show")
+    if isinstance(error, PermissionError):
+        return NotAllowedError(f"{where} cannot be written", cause=first_line(error), hint="look at the folder's rights")
+    return None

@@ -1,0 +1,86 @@
+"""Finds tables by the names people type."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from frazil.catalogs.failures import translated
+from frazil.errors import NotFoundError, UsageError
+from frazil.settings import CatalogSettings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+Identifier = tuple[str, ...]
+
+
+def parse_name(name: str, catalog: str) -> Identifier:
+    """`namespace.table`, or `catalog.namespace.table` where the first part is this catalog's name."""
+    parts = tuple(part.strip("`\"") for part in name.split("."))
+    if len(parts) > 2 and parts[0] == catalog:
+        parts = parts[1:]
+    if len(parts) < 2 or not all(parts):
+        raise UsageError(f"'{name}' is no table's name", hint="namespace.table, for example demo.photos")
+    return parts
+
+
+def load_table(catalog: Catalog, settings: CatalogSettings, name: str) -> Table:
+    """A table by name.
+
+    Raises:
+        NotFoundError: there is none; it names the nearest that exists.
+    """
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    identifier = parse_name(name, settings.name)
+    with translated(settings):
+        try:
+            return catalog.load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            near = _nearest(catalog, ".".join(identifier))
+            raise NotFoundError(
+                f"the catalog '{settings.name}' has no table '{'.'.join(identifier)}'",
+                cause="",
+                hint=f"{near}" if near else "frazil table list",
+            ) from error
+
+
+def list_namespaces(catalog: Catalog, parent: Identifier = ()) -> Iterator[Identifier]:
+    """Every namespace, those inside others too."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    try:
+        found = catalog.list_namespaces(parent)
+    except NoSuchNamespaceError:
+        return
+    for namespace in sorted(found):
+        if namespace == parent or namespace[: len(parent)] != parent:
+            continue
+        yield namespace
+        if len(namespace) < 8 and _nests(catalog):
+            yield from list_namespaces(catalog, namespace)
+
+
+def _nests(catalog: Catalog) -> bool:
+    # Glue and Hive have one level; asking them for more is an error.
+    return type(catalog).__name__ not in ("GlueCatalog", "HiveCatalog")
+
+
+def list_tables(catalog: Catalog, settings: CatalogSettings, namespace: str | None = None) -> list[Identifier]:
+    with translated(settings):
+        if namespace is not None:
+            parts = tuple(namespace.split("."))
+            return sorted(catalog.list_tables(parts))
+        return sorted(t for ns in list_namespaces(catalog) for t in catalog.list_tables(ns))
+
+
+def _nearest(catalog: Catalog, wanted: str) -> str | None:
+    try:
+        names = [".".join(t) for ns in list_namespaces(catalog) for t in catalog.list_tables(ns)]
+    except Exception:  # noqa: BLE001 - a hint must not hide the error it belongs to
+        return None
+    close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+    return close[0] if close else None

@@ -1,0 +1,138 @@
+"""One tree of errors. Each says what happened, where, why, and what to try; and knows its exit code and HTTP status.
+
+FrazilError                1   500
+├── UsageError             2   400   the call itself is wrong
+│   └── ConfigError        2   500   a setting is wrong or unknown
+├── PartialError           3   207   some of it was done
+├── NotFoundError         10   404
+├── ConflictError         11   409   somebody else was faster; retryable
+│   └── LockedError       11   423   somebody else holds it
+├── NotAllowedError       12   403
+│   └── CredentialsError  12   401
+├── IntegrityError        13   422   the bytes are not what they should be
+├── UnsupportedError       1   501   this catalog, engine or store cannot do it
+├── UnavailableError       1   503   a server or the network is away; retryable
+│   └── CircuitOpenError   1   503   it was away too often; not asked again for a while
+├── SetupError             1   500   Java or a jar is missing on this machine
+└── InterruptedByUser    130   499
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class FrazilError(Exception):
+    """Base of all errors that a user sees.
+
+    Args:
+        message: what happened, and where (a path, a URI, a table).
+        cause: why, as far as it is known. Defaults to the text of ``__cause__`` when raised ``from`` another error.
+        hint: the next thing to do, printed as ``Try: …``.
+    """
+
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, cause: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self._cause = cause
+
+    @property
+    def cause(self) -> str | None:
+        if self._cause is not None:
+            return self._cause
+        return first_line(self.__cause__) if self.__cause__ is not None else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark pickles errors on their way from executors to the driver; keyword arguments need help there.
+        return _rebuild, (type(self), self.message, self.cause, self.hint)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as JSON: the same fields on the command line and over HTTP."""
+        return {
+            "error": type(self).__name__,
+            "message": self.message,
+            "cause": self.cause,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+            "retryable": self.retryable,
+        }
+
+
+def _rebuild(kind: type[FrazilError], message: str, cause: str | None, hint: str | None) -> FrazilError:
+    return kind(message, cause=cause, hint=hint)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its type's name where it has none. Java and AWS put stack traces after it."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+class UsageError(FrazilError):
+    exit_code = 2
+    http_status = 400
+
+
+class ConfigError(UsageError):
+    http_status = 500
+
+
+class PartialError(FrazilError):
+    exit_code = 3
+    http_status = 207
+
+
+class NotFoundError(FrazilError):
+    exit_code = 10
+    http_status = 404
+
+
+class ConflictError(FrazilError):
+    exit_code = 11
+    http_status = 409
+    retryable = True
+
+
+class LockedError(ConflictError):
+    http_status = 423
+
+
+class NotAllowedError(FrazilError):
+    exit_code = 12
+    http_status = 403
+
+
+class CredentialsError(NotAllowedError):
+    http_status = 401
+
+
+class IntegrityError(FrazilError):
+    exit_code = 13
+    http_status = 422
+
+
+class UnsupportedError(FrazilError):
+    http_status = 501
+
+
+class UnavailableError(FrazilError):
+    http_status = 503
+    retryable = True
+
+
+class CircuitOpenError(UnavailableError):
+    pass
+
+
+class SetupError(FrazilError):
+    pass
+
+
+class InterruptedByUser(FrazilError):  # noqa: N818 - the user did nothing wrong
+    exit_code = 130
+    http_status = 499

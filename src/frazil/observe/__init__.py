@@ -1,0 +1,1 @@
+"""What the product tells about itself: logs, metrics, and how often it had to try again."""

@@ -1,0 +1,157 @@
+"""Patience with servers: trying again, and not asking a server that was away too often.
+
+`retry` belongs outside, the breaker inside: each try passes the breaker, and an open breaker ends the tries.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import structlog
+
+from frazil.errors import CircuitOpenError, FrazilError, UnavailableError
+from frazil.observe import metrics
+from frazil.settings.model import NetworkSettings
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+_STATES = {"closed": 0, "half-open": 1, "open": 2}
+
+log = structlog.get_logger(__name__)
+
+
+def worth_retrying(error: FrazilError) -> bool:
+    """Whether the same call may succeed a moment later. A conflict may not: its caller has to look again first."""
+    return isinstance(error, UnavailableError) and not isinstance(error, CircuitOpenError)
+
+
+def retry(
+    fn: Callable[[], T],
+    network: NetworkSettings,
+    *,
+    operation: str,
+    clock: Clock = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Call `fn` until it succeeds, fails for good, or patience ends; then raise the last error.
+
+    No try begins later than `network.retry_timeout` seconds after the first, so the whole takes at most that plus one try.
+    """
+    start = clock()
+    for attempt in range(1, network.retry_attempts + 1):
+        try:
+            return fn()
+        except FrazilError as error:
+            pause = _pause(attempt)
+            out_of_time = clock() - start + pause >= network.retry_timeout
+            if not worth_retrying(error) or attempt == network.retry_attempts or out_of_time:
+                raise
+            log.info("trying again", operation=operation, attempt=attempt, pause=round(pause, 3), error=error.message)
+            metrics.RETRIES.labels(operation).inc()
+            sleep(pause)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _pause(attempt: int) -> float:
+    """Exponential, with jitter so that clients which failed together do not come back together."""
+    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+
+class CircuitBreaker:
+    """Stops asking a server after `failures` failures in a row; after `reset` seconds lets one call through as a probe.
+
+    Only `UnavailableError` is a failure. "Not found" or "not allowed" is an answer, so the server is there.
+    """
+
+    def __init__(self, name: str, *, failures: int, reset: float, clock: Clock = time.monotonic) -> None:
+        self.name = name
+        self._limit = failures
+        self._reset = reset
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._opened_at: float | None = None
+        self._probing = False
+        self._show()
+
+    @property
+    def state(self) -> Literal["closed", "half-open", "open"]:
+        if self._opened_at is None:
+            return "closed"
+        return "half-open" if self._probing else "open"
+
+    def call(self, fn: Callable[[], T]) -> T:
+        self._enter()
+        try:
+            result = fn()
+        except UnavailableError:
+            self._failed()
+            raise
+        except Exception:
+            self._answered()
+            raise
+        except BaseException:  # interrupted: nothing learned about the server
+            self._give_up_probe()
+            raise
+        self._answered()
+        return result
+
+    def _enter(self) -> None:
+        with self._lock:
+            if self._opened_at is None:
+                return
+            wait = self._opened_at + self._reset - self._clock()
+            if self._probing or wait > 0:
+                raise CircuitOpenError(
+                    f"{self.name} was away {self._failures} times in a row and is not asked for now",
+                    hint=f"wait {max(wait, 1):.0f} s, and check that the server is up and reachable from here",
+                )
+            self._probing = True
+            self._show()
+
+    def _failed(self) -> None:
+        with self._lock:
+            self._failures += 1
+            newly_open = self._opened_at is None and self._failures >= self._limit
+            if newly_open or self._probing:
+                self._opened_at = self._clock()
+                metrics.BREAKER_OPENED.labels(self.name).inc()
+                log.warning("circuit breaker opened", name=self.name, failures=self._failures)
+            self._probing = False
+            self._show()
+
+    def _answered(self) -> None:
+        with self._lock:
+            self._failures = 0
+            self._opened_at = None
+            self._probing = False
+            self._show()
+
+    def _give_up_probe(self) -> None:
+        with self._lock:
+            self._probing = False
+            self._show()
+
+    def _show(self) -> None:
+        metrics.BREAKER_STATE.labels(self.name).set(_STATES[self.state])
+
+
+_breakers: dict[tuple[str, int, float], CircuitBreaker] = {}
+_breakers_lock = threading.Lock()
+
+
+def breaker_for(name: str, network: NetworkSettings) -> CircuitBreaker:
+    """The breaker of a server in this process. All who talk to that server share what they learn about it."""
+    key = (name, network.breaker_failures, network.breaker_reset)
+    with _breakers_lock:
+        if key not in _breakers:
+            _breakers[key] = CircuitBreaker(name, failures=network.breaker_failures, reset=network.breaker_reset)
+        return _breakers[key]

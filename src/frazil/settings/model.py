@@ -1,0 +1,162 @@
+"""The settings as types. What a field means to a user is its description: `frazil config show` and the docs print it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+CatalogKind = Literal["sql", "rest", "glue", "hive"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class S3Settings(Section):
+    """How to reach S3, or a server that speaks its protocol."""
+
+    endpoint: str | None = Field(None, description="URL of the S3 server; empty for AWS itself")
+    region: str = Field("us-east-1", description="region, also for signing")
+    access_key: str | None = Field(None, description="access key id; empty: the AWS chain (profile, role)")
+    secret_key: SecretStr | None = Field(None, description="secret access key")
+    session_token: SecretStr | None = Field(None, description="session token of temporary keys")
+    profile: str | None = Field(None, description="profile of the AWS configuration files to take keys from")
+    path_style: bool | None = Field(None, description="bucket in the path; by default only with an endpoint")
+
+    @field_validator("endpoint")
+    @classmethod
+    def _has_scheme(cls, value: str | None) -> str | None:
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError(f"must begin with http:// or https://, is '{value}'")
+        return value.rstrip("/") if value else None
+
+    @property
+    def uses_path_style(self) -> bool:
+        return bool(self.endpoint) if self.path_style is None else self.path_style
+
+
+class CatalogSettings(Section):
+    """One Iceberg catalog, as both Spark and PyIceberg will see it."""
+
+    name: str = Field("frazil", pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", description="name in SQL: name.namespace.table")
+    kind: CatalogKind | None = Field(None, description="sql, rest, glue or hive; by default told from the uri")
+    uri: str | None = Field(None, description="sqlite:///file, http(s)://…, thrift://host:port, or 'glue'")
+    warehouse: str | None = Field(None, description="where tables lie: a folder or s3://bucket/prefix; REST: its name")
+    token: SecretStr | None = Field(None, description="bearer token (REST)")
+    credential: SecretStr | None = Field(None, description="OAuth2 client credentials, id:secret (REST)")
+    oauth2_uri: str | None = Field(None, description="token endpoint for the credential (REST)")
+    scope: str | None = Field(None, description="OAuth2 scope (REST)")
+    sigv4: bool = Field(False, description="sign requests with AWS SigV4 (REST)")
+    signing_name: str | None = Field(None, description="service name in the signature: s3tables, glue, execute-api")
+    endpoint: str | None = Field(None, description="Glue endpoint; empty for AWS itself")
+    properties: dict[str, str] = Field(default_factory=dict, description="further catalog properties, given to both engines")
+    s3: S3Settings | None = Field(None, description="S3 access of this catalog's files, where it differs from `s3`")
+
+    @field_validator("properties", mode="before")
+    @classmethod
+    def _as_strings(cls, value: Any) -> Any:
+        return {k: _property_text(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _told_kind_fits(self) -> CatalogSettings:
+        if self.kind and self.uri:
+            told = kind_of_uri(self.uri)
+            if told is not None and told != self.kind:
+                raise ValueError(f"kind '{self.kind}' does not fit uri '{self.uri}', which is a {told} catalog")
+        return self
+
+    @property
+    def resolved_kind(self) -> CatalogKind:
+        return self.kind or kind_of_uri(self.uri or "") or "sql"
+
+
+def _property_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def kind_of_uri(uri: str) -> CatalogKind | None:
+    """The kind of catalog that a URI can only mean, or None where it says nothing."""
+    lowered = uri.lower()
+    if lowered == "glue":
+        return "glue"
+    for prefix, kind in _KIND_BY_PREFIX:
+        if lowered.startswith(prefix):
+            return kind
+    return None
+
+
+_KIND_BY_PREFIX: tuple[tuple[str, CatalogKind], ...] = (
+    ("http://", "rest"),
+    ("https://", "rest"),
+    ("thrift://", "hive"),
+    ("sqlite:", "sql"),
+)
+
+
+class SparkSettings(Section):
+    master: str = Field("local[*]", description="local[*], local[N], spark://host:port, yarn, k8s://…")
+    driver_memory: str = Field("1g", pattern=r"^\d+[kmgKMG]$", description="heap of the driver; local mode works in it")
+    java_home: Path | None = Field(None, description="JDK 17 or 21 to use; by default one is looked for")
+    ivy_settings: Path | None = Field(None, description="Ivy settings file, for a mirror of Maven Central")
+    conf: dict[str, str] = Field(default_factory=dict, description="further spark.* settings, as Spark names them")
+
+    @field_validator("conf", mode="before")
+    @classmethod
+    def _as_strings(cls, value: Any) -> Any:
+        return {k: _property_text(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+class DatabaseSettings(Section):
+    url: str | None = Field(None, description="store of the documents: sqlite:///…, mysql://…, postgresql://…, iceberg")
+
+
+class BackupSettings(Section):
+    bucket: str | None = Field(None, description="where backups go: a bucket name, s3://bucket/prefix, or a folder")
+
+
+class LogSettings(Section):
+    """The durable topic log."""
+
+    directory: Path | None = Field(None, description="folder of the log; by default `log` under home")
+    max_file_size: Annotated[int, Field(ge=4096)] = Field(64 * 1024 * 1024, description="bytes at which a segment rotates")
+    sync_mode: Literal["always", "periodic", "none"] = Field("always", description="when appended bytes reach the disk")
+    sync_interval_ms: Annotated[int, Field(ge=1)] = Field(1000, description="interval of sync_mode periodic")
+
+
+class TopicsSettings(Section):
+    namespace: str = Field("topics", description="namespace of the topics' tables")
+
+
+class NetworkSettings(Section):
+    """Patience with servers."""
+
+    connect_timeout: Annotated[float, Field(gt=0)] = Field(3.0, description="seconds until a connection counts as refused")
+    read_timeout: Annotated[float, Field(gt=0)] = Field(60.0, description="seconds until a silent server counts as gone")
+    retry_attempts: Annotated[int, Field(ge=1)] = Field(4, description="tries for what can be tried again")
+    retry_timeout: Annotated[float, Field(gt=0)] = Field(7.0, description="seconds after which no further try begins")
+    breaker_failures: Annotated[int, Field(ge=1)] = Field(5, description="failures in a row that open the circuit breaker")
+    breaker_reset: Annotated[float, Field(gt=0)] = Field(30.0, description="seconds until an open breaker lets one try pass")
+
+
+class LoggingSettings(Section):
+    level: Literal["debug", "info", "warning", "error"] = Field("warning", description="what is logged, to stderr")
+    format: Literal["text", "json"] = Field("text", description="text for people, json for collectors")
+
+
+class SettingsModel(Section):
+    """Every setting there is."""
+
+    home: Path = Field(description="folder of the embedded catalog, its warehouse and the log")
+    cache: Path = Field(description="folder of downloaded jars")
+    catalog: CatalogSettings = Field(default_factory=CatalogSettings, description="the catalog used by default")
+    catalogs: dict[str, CatalogSettings] = Field(default_factory=dict, description="further catalogs, by name")
+    s3: S3Settings = Field(default_factory=S3Settings, description="S3 access")
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings, description="documents")
+    backup: BackupSettings = Field(default_factory=BackupSettings, description="backups")
+    log: LogSettings = Field(default_factory=LogSettings, description="the durable topic log")
+    topics: TopicsSettings = Field(default_factory=TopicsSettings, description="topic tables")
+    spark: SparkSettings = Field(default_factory=SparkSettings, description="Spark")
+    network: NetworkSettings = Field(default_factory=NetworkSettings, description="patience with servers")
+    logging: LoggingSettings = Field(default_factory=LoggingSettings, description="log output")

@@ -1,0 +1,141 @@
+"""What every object store does. The promises are tested on each of them by tests/contract/test_storage.py."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from frazil.errors import IntegrityError, UsageError
+
+CHUNK = 8 * 1024 * 1024
+"""Bytes that a stream holds at once; larger content is sent in parts of this size."""
+
+Data: TypeAlias = bytes | Path | Iterator[bytes]
+"""What can be put: bytes, the file at a path, or chunks as they come (sent once; memory stays bounded)."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    key: str
+    size: int
+    etag: str
+    """Changes with each write. Empty in a listing of a server that does not tell it there; `head` always has it."""
+    last_modified: datetime
+
+
+class ObjectStore(Protocol):
+    """Objects by key, below one root.
+
+    Keys are relative to the root: non-empty names joined by `/`, none of them `.` or `..`, without control characters.
+    A put is atomic: readers see the old content or the new, and after an error the old.
+    """
+
+    @property
+    def root(self) -> str:
+        """The normalised URI that keys are relative to."""
+
+    @property
+    def lists_in_key_order(self) -> bool:
+        """Whether the last key seen is a place from which a listing can be resumed with `start_after`."""
+
+    def head(self, key: str) -> ObjectInfo:
+        """Size, etag and time of an object; `NotFoundError` without one."""
+
+    def get(self, key: str) -> bytes: ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """At most `length` bytes from `start` on: like a slice, less where the object ends, nothing beyond it."""
+
+    def get_stream(self, key: str, *, start: int = 0, etag: str | None = None) -> Iterator[bytes]:
+        """The content from `start` on, in chunks. With `etag`: of this version only, else `ConflictError`."""
+
+    def put(self, key: str, data: Data, *, sha256: str | None = None) -> str:
+        """Write an object, replacing what was there; return its etag.
+
+        With `sha256` (hex), content that differs fails with `IntegrityError` before anything becomes visible.
+        """
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """Write an object only where there is none, else `ConflictError`. Of many at once, one wins.
+
+        Writers that must know who won put something of their own into the content: after a lost reply,
+        an object with the very bytes that were sent counts as written by the sender.
+        """
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        """Replace an object only while it still has this etag, else (or where it is gone) `ConflictError`."""
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
+        """Every object below the folder `prefix` once: `a` lists `a/b`, not `ab`. Pages are fetched as needed.
+
+        With `start_after`, exactly those whose key is greater. In key order where `lists_in_key_order` says so;
+        some S3 servers list folder by folder (`a/b` before `a-b`), others are not known.
+        """
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy within the store, replacing what was there."""
+
+    def delete(self, *keys: str) -> None:
+        """Delete objects. One that is not there counts as deleted."""
+
+    def checksum(self, key: str) -> str:
+        """The SHA-256 of the content, in hex, read as a stream."""
+
+
+def check_key(key: str) -> str:
+    """The key itself, if every store can hold it."""
+    if all(part not in ("", ".", "..") for part in key.split("/")) and not _CONTROL.search(key):
+        return key
+    raise UsageError(
+        f"{key!r} is not a key",
+        hint="names joined by '/', none of them empty, '.' or '..', without control characters",
+    )
+
+
+def check_range(key: str, start: int, length: int) -> None:
+    if start < 0 or length < 0:
+        raise UsageError(
+            f"cannot read {length} bytes of '{key}' from {start} on", hint="start and length of at least 0"
+        )
+
+
+def chunks_of(data: Data) -> Iterator[bytes]:
+    """The data in pieces, whatever it is."""
+    if isinstance(data, bytes):
+        yield data
+    elif isinstance(data, Path):
+        with data.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+    else:
+        yield from data
+
+
+def verified(chunks: Iterable[bytes], sha256: str | None, where: str) -> Iterator[bytes]:
+    """The same chunks; at their end `IntegrityError` if they are not what was expected."""
+    if sha256 is None:
+        yield from chunks
+        return
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+    if digest.hexdigest() != sha256.lower():
+        raise IntegrityError(
+            f"content for {where} has SHA-256 {digest.hexdigest()}, expected {sha256.lower()}",
+            hint="nothing was written; check the source and send it again",
+        )
+
+
+def sha256_of(chunks: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
