@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from frazil.settings import Settings
 from tests.services.kit import Services
 
 
@@ -14,3 +16,23 @@ def services() -> Iterator[Services]:
     """Real servers, started when a test first asks for one: `services.rest.url`."""
     with Services() as kit:
         yield kit
+
+
+@pytest.fixture(scope="session")
+def lane_settings(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings with a catalog of every kind."""
+    from tests.lane import lane_settings
+
+    folder: Path = tmp_path_factory.mktemp("lane")
+    return lane_settings(services, folder)
+
+
+@pytest.fixture(scope="session")
+def spark(lane_settings: Settings):
+    """The one Spark session of a test run."""
+    from frazil.catalogs import open_catalog
+    from frazil.spark import spark_session
+
+    open_catalog(lane_settings.catalog("sql"))
+    with spark_session(lane_settings) as session:
+        yield session

@@ -51,7 +51,8 @@ class Rules:
         """Why this token request is refused, as OAuth2's error and description; None when it is not."""
         client = (form.get("client_id", ""), form.get("client_secret", ""))
         if basic:
-            client = tuple(base64.b64decode(basic).decode().partition(":")[::2])
+            name, _, secret = base64.b64decode(basic).decode().partition(":")
+            client = (name, secret)
         renews = form.get("grant_type") == _EXCHANGE and self.accepts(form.get("subject_token", ""))
         if form.get("grant_type") not in ("client_credentials", _EXCHANGE):
             return "unsupported_grant_type", "only client_credentials and token exchange are known here"
@@ -78,7 +79,7 @@ class GatewayHandler(BaseHTTPRequestHandler):
             message = "the bearer token is wrong or has expired" if value else "a bearer token is needed"
             self._answer(401, {"error": {"message": message, "type": "NotAuthorizedException", "code": 401}})
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_any
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_any  # noqa: N815 - the base class looks for these names
 
     def _issue_token(self, body: bytes, basic: str | None) -> None:
         form = dict(urllib.parse.parse_qsl(body.decode()))

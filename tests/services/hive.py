@@ -26,7 +26,12 @@ def start_hive(folder: Path) -> Hive:
     warehouse.mkdir()
     (folder / "conf").mkdir()
     (folder / "conf" / "hive-site.xml").write_text(_site(folder, warehouse.as_uri()))
-    command = [find_jdk().executable, "-Xmx512m", f"-Dhive.log.dir={folder}", f"-Dderby.system.home={folder}"]
+    command: list[str | Path] = [
+        find_jdk().executable,
+        "-Xmx512m",
+        f"-Dhive.log.dir={folder}",
+        f"-Dderby.system.home={folder}",
+    ]
     command += ["-cp", f"{folder / 'conf'}:{spark_jars()}", launcher("HmsLocal"), "127.0.0.1", str(port)]
     process = start("hive", command, folder=folder, port=port)
     process.wait_ready(lambda: port_answers(port), seconds=120)
@@ -41,8 +46,10 @@ def _site(folder: Path, warehouse: str) -> str:
         "datanucleus.schema.autoCreateAll": "true",
         "hive.metastore.schema.verification": "false",
         "hive.async.log.enabled": "false",
+        # Hive's own default pool is not among Spark's jars, and a lock without a pool fails.
+        "datanucleus.connectionPoolingType": "HIKARICP",
         # Iceberg's schema changes look incompatible to Hive, which does not read these tables itself.
         "hive.metastore.disallow.incompatible.col.type.changes": "false",
     }
-    rows = [f"  <property><name>{key}</name><value>{escape(value)}</value></property>" for key, value in properties.items()]
+    rows = [f"  <property><name>{k}</name><value>{escape(v)}</value></property>" for k, v in properties.items()]
     return "\n".join(["<configuration>", *rows, "</configuration>", ""])

@@ -47,7 +47,9 @@ def run(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, 
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        **({"user": user, "group": user, "extra_groups": []} if user else {}),
+        user=user,
+        group=user,
+        extra_groups=[] if user else None,
     )
     if done.returncode != 0:
         raise InstallError(f"'{' '.join(map(str, command))}' failed with {done.returncode}:\n{done.stdout[-2000:]}")

@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from frazil.spark.java import Java, inspect_java
 from tests.services.debian import install_packages
 from tests.services.installs import InstallError
+
+from frazil.spark.java import Java, inspect_java
 
 
 def find_jdk() -> Java:
@@ -17,7 +18,9 @@ def find_jdk() -> Java:
     for java in _javas():
         if java.major in (17, 21) and (java.home / "bin" / "javac").is_file():
             return java
-    raise InstallError("the servers' launchers need a JDK 17 or 21 with javac. Try: sudo apt-get install openjdk-17-jdk-headless")
+    raise InstallError(
+        "the servers' launchers need a JDK 17 or 21 with javac. Try: sudo apt-get install openjdk-17-jdk-headless"
+    )
 
 
 def install_jdk() -> Java:

@@ -23,6 +23,7 @@ from tests.services.secured_rest import SecuredRest, start_secured_rest
 
 H = TypeVar("H", bound=Handle)
 NAMES = ("seaweedfs", "minio", "rest", "rest_on_s3", "secured_rest", "nessie", "hive", "glue", "mariadb", "postgres")
+_PASSABLE = 0o711  # PostgreSQL does not run as root, and its own user has to pass through to its data
 
 
 class Services:
@@ -30,8 +31,7 @@ class Services:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="frazil-services-"))
-        # PostgreSQL does not run as root, and its own user has to pass through here.
-        self.folder.chmod(0o711)
+        self.folder.chmod(_PASSABLE)
         self._started: dict[str, Handle] = {}
         self._lock = threading.RLock()
 
@@ -90,7 +90,7 @@ class Services:
     def own(self, start: Callable[[Path], H]) -> H:
         """One more server, for a test that needs it in another way; stopped with the rest."""
         with self._lock:
-            folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="own-"))
+            folder = self._new_folder("own")
             handle = start(folder)
             self._started[folder.name] = handle
             return handle
@@ -114,7 +114,10 @@ class Services:
     def _once(self, name: str, start: Callable[[Path], H]) -> H:
         with self._lock:
             if name not in self._started:
-                folder = Path(tempfile.mkdtemp(dir=self.folder, prefix=f"{name}-"))
-                folder.chmod(0o711)
-                self._started[name] = start(folder)
+                self._started[name] = start(self._new_folder(name))
             return self._started[name]  # type: ignore[return-value]
+
+    def _new_folder(self, name: str) -> Path:
+        folder = Path(tempfile.mkdtemp(dir=self.folder, prefix=f"{name}-"))
+        folder.chmod(_PASSABLE)
+        return folder

@@ -39,14 +39,34 @@ def start_mariadb(folder: Path) -> MariaDB:
     server, make_data, client = install_mariadb()
     port, data = free_port(), folder / "data"
     as_root = ["--user=root"] if os.geteuid() == 0 else []
-    run([make_data, "--no-defaults", *as_root, f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db"])
+    run(
+        [
+            make_data,
+            "--no-defaults",
+            *as_root,
+            f"--datadir={data}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ]
+    )
     (folder / "init.sql").write_text(
         f"CREATE DATABASE {MariaDB.database} CHARACTER SET utf8mb4;\n"
         f"CREATE USER '{MariaDB.user}'@'{MariaDB.host}' IDENTIFIED BY '{MariaDB.password}';\n"
         f"GRANT ALL ON *.* TO '{MariaDB.user}'@'{MariaDB.host}';\n"
     )
-    command = [server, "--no-defaults", *as_root, f"--datadir={data}", f"--socket={folder / 'mariadb.sock'}"]
-    command += ["--bind-address=127.0.0.1", f"--port={port}", f"--init-file={folder / 'init.sql'}", "--skip-name-resolve"]
+    command: list[str | Path] = [
+        server,
+        "--no-defaults",
+        *as_root,
+        f"--datadir={data}",
+        f"--socket={folder / 'mariadb.sock'}",
+    ]
+    command += [
+        "--bind-address=127.0.0.1",
+        f"--port={port}",
+        f"--init-file={folder / 'init.sql'}",
+        "--skip-name-resolve",
+    ]
     process = start("mariadb", command, folder=folder, port=port)
     handle = MariaDB(url=database_url("mysql", port), process=process, port=port, client=client)
     process.wait_ready(lambda: _answers(handle))

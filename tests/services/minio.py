@@ -55,7 +55,7 @@ def start_minio(folder: Path, *, webhook: str | None = None) -> MinIO:
             # Without a queue, events are lost while the receiver is down.
             "MINIO_NOTIFY_WEBHOOK_QUEUE_DIR_T1": str(folder / "events"),
         }
-    command = [install_minio(), "server", folder / "data", "--address", f"127.0.0.1:{port}"]
+    command: list[str | Path] = [install_minio(), "server", folder / "data", "--address", f"127.0.0.1:{port}"]
     process = start("minio", command, folder=folder, port=port, env=env)
     process.wait_ready(lambda: url_answers(f"{access.endpoint}/minio/health/ready"))
     return MinIO(

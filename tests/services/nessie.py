@@ -49,7 +49,8 @@ def start_nessie(folder: Path, *, access: S3Access, location: str) -> Nessie:
         "nessie.s3key.name": access.access_key,
         "nessie.s3key.secret": access.secret_key,
     }
-    command = [find_java21().executable, "-Xmx512m", *(f"-D{key}={value}" for key, value in properties.items())]
+    command: list[str | Path] = [find_java21().executable, "-Xmx512m"]
+    command += [f"-D{key}={value}" for key, value in properties.items()]
     process = start("nessie", [*command, "-jar", jar("nessie-quarkus")], folder=folder, port=port)
     process.wait_ready(lambda: url_answers(f"http://127.0.0.1:{management}/q/health/ready"), seconds=120)
     return Nessie(url=f"http://127.0.0.1:{port}/iceberg", process=process, warehouse=warehouse, access=access)

@@ -48,7 +48,17 @@ def start_postgres(folder: Path) -> Postgres:
             shutil.chown(path, user, user)
     login = [f"--username={Postgres.user}", f"--pwfile={folder / 'password'}", "--auth=scram-sha-256"]
     run([make_data, "-D", data, *login, "--encoding=UTF8", "--no-locale", "--no-sync"], user=user)
-    command = [server, "-D", data, "-h", "127.0.0.1", "-p", str(port), "-c", "unix_socket_directories="]
+    command: list[str | Path] = [
+        server,
+        "-D",
+        data,
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(port),
+        "-c",
+        "unix_socket_directories=",
+    ]
     process = start("postgres", command, folder=folder, port=port, user=user)
     handle = Postgres(url=database_url("postgresql", port), process=process, port=port, client=client)
     process.wait_ready(lambda: _answers(handle))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
@@ -71,10 +72,8 @@ class ServerProcess:
         """Ends the server and what it started. Without a grace it is killed at once."""
         if self.grace_seconds and self.is_running:
             _signal_group(self.pid, signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.popen.wait(self.grace_seconds)
-            except subprocess.TimeoutExpired:
-                pass
         _signal_group(self.pid, signal.SIGKILL)
         self.popen.wait()
 
@@ -95,18 +94,23 @@ def start(
     """
     log = folder / f"{name}.log"
     with log.open("ab") as output:
-        popen = _starter.submit(
-            subprocess.Popen,
-            [str(part) for part in command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={**os.environ, **(env or {})},
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-            **({"user": user, "group": user, "extra_groups": []} if user else {}),
-        ).result()
+
+        def spawn() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**_plain_environment(), **(env or {})},
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+                user=user,
+                group=user,
+                extra_groups=[] if user else None,
+            )
+
+        popen = _starter.submit(spawn).result()
     return ServerProcess(name, log, port, popen, grace_seconds)
 
 
@@ -145,6 +149,11 @@ def log_tail(log: Path) -> str:
     return "\n".join([f"--- the end of {log}:", *lines])
 
 
+def _plain_environment() -> dict[str, str]:
+    # SeaweedFS makes an administrator of AWS_ACCESS_KEY_ID, and the JVMs would sign with the caller's own keys.
+    return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
@@ -162,10 +171,8 @@ def _quietly(answers: Callable[[], bool]) -> bool:
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _die_with_parent() -> None:

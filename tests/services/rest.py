@@ -31,14 +31,28 @@ class Rest(Handle):
         return found
 
 
-def start_rest(folder: Path, *, name: str = "rest", warehouse: str | None = None, access: S3Access | None = None) -> Rest:
+def start_rest(
+    folder: Path, *, name: str = "rest", warehouse: str | None = None, access: S3Access | None = None
+) -> Rest:
     """Starts it with tables in `folder`, or in the S3 `warehouse` that `access` opens."""
     port = free_port()
     warehouse = warehouse or (folder / "warehouse").as_uri()
-    command = [find_jdk().executable, "-Xmx384m", "-cp", jar("iceberg-open-api"), launcher("RestMain"), "127.0.0.1", str(port)]
+    command: list[str | Path] = [
+        find_jdk().executable,
+        "-Xmx384m",
+        "-cp",
+        jar("iceberg-open-api"),
+        launcher("RestMain"),
+        "127.0.0.1",
+        str(port),
+    ]
     command += [f"jdbc:sqlite:{folder / 'catalog.db'}", warehouse]
     if access:
-        command += ["io-impl=org.apache.iceberg.aws.s3.S3FileIO", f"client.region={access.region}", "s3.path-style-access=true"]
+        command += [
+            "io-impl=org.apache.iceberg.aws.s3.S3FileIO",
+            f"client.region={access.region}",
+            "s3.path-style-access=true",
+        ]
         command += [f"{key}={value}" for key, value in access.pyiceberg().items() if key != "s3.region"]
     process = start(name, command, folder=folder, port=port)
     url = f"http://127.0.0.1:{port}"

@@ -60,11 +60,23 @@ def start_seaweedfs(folder: Path, *, table_bucket: str = "tables") -> SeaweedFS:
     access = S3Access(f"http://127.0.0.1:{ports['s3']}")
     (folder / "data").mkdir()
     (folder / "s3.json").write_text(_identities(access))
-    command = [weed, f"-logdir={folder}", "mini", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    command: list[str | Path] = [
+        weed,
+        f"-logdir={folder}",
+        "mini",
+        f"-dir={folder / 'data'}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+    ]
     command += ["-master.telemetry=false", "-admin.ui=false", "-webdav=false", f"-s3.config={folder / 's3.json'}"]
     command += [f"-{part}.port={port}" for part, port in ports.items()]
     command += [f"-{part}.port.grpc={port}" for part, port in grpc_ports.items()]
-    command += [f"-admin.port={admin}", f"-s3.port.iceberg={iceberg}", "-s3.port.lance=0", f"-s3.externalUrl={access.endpoint}"]
+    command += [
+        f"-admin.port={admin}",
+        f"-s3.port.iceberg={iceberg}",
+        "-s3.port.lance=0",
+        f"-s3.externalUrl={access.endpoint}",
+    ]
     command += [f"-filer.localSocket={folder / 'filer.sock'}", f"-s3.localSocket={folder / 's3.sock'}"]
     command += [f"-tableBucket={table_bucket}"]
     # It takes 25 s to obey SIGTERM, and nobody needs its data afterwards.

@@ -15,6 +15,8 @@ REGISTRY = CollectorRegistry(auto_describe=True)
 
 @dataclass(frozen=True)
 class Metric:
+    """One metric as a reader of the docs, or of a dashboard, knows it."""
+
     name: str
     kind: Literal["counter", "gauge"]
     labels: tuple[str, ...]

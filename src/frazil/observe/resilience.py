@@ -42,7 +42,7 @@ def retry(
 ) -> T:
     """Call `fn` until it succeeds, fails for good, or patience ends; then raise the last error.
 
-    No try begins later than `network.retry_timeout` seconds after the first, so the whole takes at most that plus one try.
+    No try begins later than `network.retry_timeout` seconds after the first: it all takes that plus one try at most.
     """
     start = clock()
     for attempt in range(1, network.retry_attempts + 1):
@@ -61,7 +61,7 @@ def retry(
 
 def _pause(attempt: int) -> float:
     """Exponential, with jitter so that clients which failed together do not come back together."""
-    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1))
+    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - 1))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 

@@ -106,7 +106,7 @@ def unknown_key(written: str, where: str) -> ConfigError:
     near = nearest(written, candidates)
     return ConfigError(
         f"{where}: there is no setting '{written}'",
-        hint=f"{near}" if near else "frazil config show --all lists every setting",
+        hint=f"{near}" if near else "frazil config show",
     )
 
 

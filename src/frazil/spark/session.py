@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -72,6 +73,8 @@ def spark_session(settings: Settings) -> Iterator[SparkSession]:
         try:
             from pyspark.sql import SparkSession
 
+            # PySpark logs each failed statement with its whole stack; the error itself says it better.
+            logging.getLogger("SQLQueryContextLogger").disabled = True
             session = SparkSession.builder.getOrCreate()
             try:
                 yield session

@@ -1,7 +1,7 @@
 """Objects as files below a folder, written so that they survive a crash.
 
-A write goes to a temporary file in the same folder, is synced, takes its name by rename (or by `link`, where the name must
-be new), and the folder is synced. Every step that gives or takes a name holds the folder's lock, so that
+A write goes to a temporary file in the same folder, is synced, takes its name by rename (or by `link`, where the name
+must be new), and the folder is synced. Every step that gives or takes a name holds the folder's lock, so that
 "compare the etag, then replace" is one step to all writers.
 """
 
@@ -18,22 +18,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from frazil.errors import (
-    ConflictError,
-    FrazilError,
-    NotAllowedError,
-    NotFoundError,
-    UnavailableError,
-    UnsupportedError,
-    UsageError,
-)
+from frazil.errors import ConflictError, UnsupportedError, UsageError
+from frazil.storage.faults import from_os
 from frazil.storage.store import CHUNK, Data, ObjectInfo, check_key, check_range, chunks_of, sha256_of, verified
 from frazil.storage.uri import Location
 
 _TEMPORARY = ".frazil-tmp"
 _LOCK = ".frazil-lock"
+_LOOK_FIRST = "read what is there, then decide"
 # What `flock` on a folder answers where the file system cannot (NFS among them); a lock file does there.
 _NO_FOLDER_LOCK = {errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOTSUP, errno.ENOLCK}
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 
 
 class LocalStore:
@@ -80,17 +76,19 @@ class LocalStore:
             try:
                 path.hardlink_to(temporary)
             except FileExistsError:
-                raise ConflictError(
-                    f"{self._uri(key)} already exists", hint="read what is there, then decide"
-                ) from None
+                raise ConflictError(f"{self._uri(key)} already exists", hint=_LOOK_FIRST) from None
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise UnsupportedError(f"no hard links in {path.parent}", hint="a local disk, or S3") from error
             return _etag(path.stat())
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         path = self._path(key)
-        if not path.is_file():
-            self._require(key, etag, None)
+        with self._explained(key):
+            self._require(key, etag, _current_etag(path))  # before a folder is made for an object that is gone
         with self._temporary(key, path, iter([data])) as temporary, _locked(path.parent):
-            self._require(key, etag, _etag(path.stat()) if path.is_file() else None)
+            self._require(key, etag, _current_etag(path))
             temporary.replace(path)
             return _etag(path.stat())
 
@@ -138,7 +136,7 @@ class LocalStore:
     def _require(self, key: str, etag: str, found: str | None) -> None:
         if found != etag:
             happened = "is gone" if found is None else f"has changed: etag {found}"
-            raise ConflictError(f"{self._uri(key)} {happened}, expected {etag}", hint="read what is there, then decide")
+            raise ConflictError(f"{self._uri(key)} {happened}, expected {etag}", hint=_LOOK_FIRST)
 
     @contextmanager
     def _temporary(self, key: str, path: Path, chunks: Iterator[bytes]) -> Iterator[Path]:
@@ -159,34 +157,11 @@ class LocalStore:
         try:
             yield
         except OSError as error:
-            raise explain(error, self._uri(key)) from error
-
-
-def explain(error: OSError, where: str) -> FrazilError:
-    """What the operating system said, as one of our errors."""
-    match error.errno:
-        case errno.ENOENT:
-            return NotFoundError(f"there is no object {where}", hint="check the name; list the folder above it")
-        case errno.EPERM if error.filename2:
-            return UnsupportedError(f"the file system of {where} has no hard links", hint="a local disk, or S3")
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return NotAllowedError(f"not allowed: {where}", hint="check owner, mode and mount of the folder")
-        case errno.ENOSPC | errno.EDQUOT:
-            return UnavailableError(f"no space left for {where}; nothing was written", hint="free space, then repeat")
-        case errno.ENAMETOOLONG:
-            return UsageError(f"the name is too long for this file system: {where}", hint="at most 255 bytes per name")
-        case errno.ENOTDIR | errno.EISDIR | errno.ENOTEMPTY:
-            return UnsupportedError(
-                f"{where} would be an object and a folder at once, which a local folder cannot hold",
-                hint="another name, or an S3 store",
-            )
-        case _:
-            return FrazilError(f"cannot read or write {where}", hint="check the disk and the kernel's log")
+            raise from_os(error, self._uri(key)) from error
 
 
 def _write(file: BinaryIO, chunks: Iterator[bytes]) -> None:
-    for chunk in chunks:
-        file.write(chunk)
+    file.writelines(chunks)
     file.flush()
     # The kernel stamps files by its tick of some milliseconds, and inode numbers come back: two writes of the same size
     # could look alike. Our own stamp in nanoseconds makes the etag differ on every write without reading the content.
@@ -197,6 +172,10 @@ def _write(file: BinaryIO, chunks: Iterator[bytes]) -> None:
 
 def _etag(stat: os.stat_result) -> str:
     return f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}"
+
+
+def _current_etag(path: Path) -> str | None:
+    return _etag(path.stat()) if path.is_file() else None
 
 
 def _info(key: str, stat: os.stat_result) -> ObjectInfo:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from frazil.errors import IntegrityError, UsageError
+from frazil.storage.faults import from_os
 
 CHUNK = 8 * 1024 * 1024
 """Bytes that a stream holds at once; larger content is sent in parts of this size."""
@@ -18,11 +19,13 @@ CHUNK = 8 * 1024 * 1024
 Data: TypeAlias = bytes | Path | Iterator[bytes]
 """What can be put: bytes, the file at a path, or chunks as they come (sent once; memory stays bounded)."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # control characters, and what is no UTF-8
 
 
 @dataclass(frozen=True)
 class ObjectInfo:
+    """What a store knows of an object without reading it."""
+
     key: str
     size: int
     etag: str
@@ -91,7 +94,7 @@ class ObjectStore(Protocol):
 
 def check_key(key: str) -> str:
     """The key itself, if every store can hold it."""
-    if all(part not in ("", ".", "..") for part in key.split("/")) and not _CONTROL.search(key):
+    if all(part not in ("", ".", "..") for part in key.split("/")) and not _UNUSABLE.search(key):
         return key
     raise UsageError(
         f"{key!r} is not a key",
@@ -107,15 +110,18 @@ def check_range(key: str, start: int, length: int) -> None:
 
 
 def chunks_of(data: Data) -> Iterator[bytes]:
-    """The data in pieces, whatever it is."""
-    if isinstance(data, bytes):
-        yield data
-    elif isinstance(data, Path):
-        with data.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                yield chunk
-    else:
-        yield from data
+    """The data in pieces, whatever it is. What goes wrong in reading it is told of the source, not of the target."""
+    try:
+        if isinstance(data, bytes):
+            yield data
+        elif isinstance(data, Path):
+            with data.open("rb") as file:
+                while chunk := file.read(CHUNK):
+                    yield chunk
+        else:
+            yield from data
+    except OSError as error:
+        raise from_os(error, str(error.filename or "the content to write")) from error
 
 
 def verified(chunks: Iterable[bytes], sha256: str | None, where: str) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """Where an object lies, as text and as parts. Pure: nothing here looks at a disk or a network.
 
 Iceberg paths are not URL-encoded, so `%`, `+`, `?`, `#`, spaces and unicode are characters like any other.
-One place may be written in several ways (`/x`, `file:/x`, `file:///x`; `s3://`, `s3a://`, `s3n://`); `normalise` picks one.
+One place may be written in several ways (`/x`, `file:/x`, `file:///x`; `s3`, `s3a`, `s3n`); `normalise` picks one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,75 @@
+"""The `frazil` command. Knows only names and one line about each, so that `--help` and `--version` answer at once."""
+
+from __future__ import annotations
+
+import sys
+
+#: Command → module of `frazil.cli`, and what it is for. The order is that of `frazil --help`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Show what Frazil does, on this machine, with nothing else installed"),
+    "setup": ("setup", "Find or install Java, and fetch the Spark jars, once"),
+    "doctor": ("doctor", "Check Java, jars, Spark, catalog, storage, disk and clock"),
+    "config": ("config", "Show and check the settings, and where each comes from"),
+    "sql": ("sql", "Query and change tables with SQL, on Spark or DuckDB"),
+    "table": ("table", "List tables and look into them"),
+}
+
+_COMMON_WITH_VALUE = ("--config", "--set", "--output", "-o", "--catalog")
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = list(sys.argv[1:] if argv is None else argv)
+    leading, rest = _split_leading_options(args)
+    if "--version" in leading or "-V" in leading:
+        from frazil import __version__
+
+        print(f"frazil {__version__}")  # noqa: T201
+        return
+    if not rest or "--help" in leading or "-h" in leading:
+        print(_help())  # noqa: T201
+        return
+    name, *others = rest
+    if name not in COMMANDS:
+        sys.exit(_unknown(name))
+    from frazil.cli.run import run_command
+
+    sys.exit(run_command(name, COMMANDS[name][0], others + leading))
+
+
+def _split_leading_options(args: list[str]) -> tuple[list[str], list[str]]:
+    """Options before the command's name belong to every command; they are handed to the one that follows."""
+    position = 0
+    while position < len(args) and args[position].startswith("-"):
+        position += 2 if args[position] in _COMMON_WITH_VALUE else 1
+    return args[:position], args[position:]
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {about}" for name, (_, about) in COMMANDS.items())
+    return (
+        "Usage: frazil COMMAND [OPTIONS]\n\n"
+        "Frazil keeps the metadata of objects and documents in Apache Iceberg.\n\n"
+        f"Commands:\n{rows}\n\n"
+        "Options of every command:\n"
+        "  -o, --output text|json  How results are printed\n"
+        "  --config FILE           Settings file (default: frazil.yaml here or above)\n"
+        "  --set KEY=VALUE         One setting, over all other sources\n"
+        "  -v, --verbose           Log more, and show stack traces\n"
+        "  -h, --help              Help on a command\n"
+        "  -V, --version           The version\n\n"
+        "Example:\n  frazil demo"
+    )
+
+
+def _unknown(name: str) -> int:
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    tried = f"frazil {close[0]}" if close else "frazil --help"
+    print(f"error: there is no command '{name}'\n  Try: {tried}", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""What every command has: the common options, the settings they lead to, and a printer."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from frazil.cli.printing import Printer
+from frazil.settings import Settings
+
+
+class Output(StrEnum):
+    text = "text"
+    json = "json"
+
+
+_PANEL = "Common options"
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "output": (Annotated[Output, typer.Option("--output", "-o", help="how results are printed", rich_help_panel=_PANEL)], Output.text),
+    "config": (Annotated[Path | None, typer.Option(help="settings file [default: frazil.yaml here or above]", rich_help_panel=_PANEL)], None),
+    "set_": (Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, over all other sources", rich_help_panel=_PANEL)], None),
+    "verbose": (Annotated[bool, typer.Option("--verbose", "-v", help="log more, and show stack traces", rich_help_panel=_PANEL)], False),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a command: what its common options said."""
+
+    output: str = Output.text
+    config: Path | None = None
+    set_: tuple[str, ...] = ()
+    verbose: bool = False
+
+    @property
+    def printer(self) -> Printer:
+        return Printer(json_output=self.output == Output.json)
+
+    def settings(self, *sections: str) -> Settings:
+        """Loads the settings, and says aloud what is worth knowing about the sections that this command uses."""
+        from frazil.observe.logs import configure_logs
+        from frazil.settings import load_settings
+        from frazil.settings.sources import parse_set
+
+        settings = load_settings(flags=parse_set(list(self.set_)), config=self.config)
+        logging = settings.model.logging
+        configure_logs("debug" if self.verbose else logging.level, logging.format)
+        for notice in settings.notices:
+            if notice.section in sections:
+                print(f"note: {notice.text}", file=sys.stderr)
+        return settings
+
+
+#: The sections that a command uses which opens a catalog.
+CATALOG_SECTIONS = ("catalog", "catalogs", "s3", "home")
+
+CatalogOption = Annotated[str | None, typer.Option("--catalog", help="name of the catalog [default: the one of the settings]")]
+
+
+def new_app(about: str) -> typer.Typer:
+    return typer.Typer(
+        help=about,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+
+
+def command(app: typer.Typer, name: str | None = None, *, example: str, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function whose first parameter is a `Run`; the common options are added to its own."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        hints = get_type_hints(function, include_extras=True)
+        own = list(inspect.signature(function).parameters.values())[1:]
+        common = {k: v for k, v in _OPTIONS.items() if k not in hints}
+
+        @functools.wraps(function)
+        def wrapper(**values: Any) -> Any:
+            taken = {name: values.pop(name) for name in common}
+            taken["set_"] = tuple(taken["set_"] or ())
+            return function(Run(**taken), **values)
+
+        parameters = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        parameters += [
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=a, default=d) for n, (a, d) in common.items()
+        ]
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+        del wrapper.__wrapped__  # type: ignore[attr-defined]  # Typer would look through it
+        app.command(name, epilog=f"Example: {example}", context_settings={"help_option_names": ["-h", "--help"]}, **kwargs)(wrapper)
+        return function
+
+    return register

@@ -1,0 +1,67 @@
+"""`frazil demo`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from frazil.cli.common import Run, command, new_app
+from frazil.cli.printing import print_table
+
+app = new_app("Show what Frazil does.")
+
+_NEXT = """\
+Everything lies in {folder}, and nothing is left running. Try next:
+
+  cd {folder}
+  frazil table list
+  frazil table snapshots demo.photos
+  frazil sql "SELECT camera, count(*) FROM demo.photos GROUP BY camera"
+  frazil sql "SELECT count(*) FROM demo.photos TIMESTAMP AS OF current_timestamp() - INTERVAL 1 HOUR" --engine spark
+  frazil doctor"""
+
+
+class TextScreen:
+    def heading(self, text: str) -> None:
+        print(f"\n{text}\n{'─' * len(text)}", flush=True)
+
+    def step(self, text: str, seconds: float) -> None:
+        print(f"  ✓ {text}  ({seconds:.1f} s)", flush=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        print()
+        print_table(columns, rows)
+        print(flush=True)
+
+    def say(self, text: str) -> None:
+        print(f"\n  {text}", flush=True)
+
+
+class NoScreen:
+    def heading(self, text: str) -> None: ...
+    def step(self, text: str, seconds: float) -> None: ...
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+@command(app, example="frazil demo --dir /tmp/frazil-demo")
+def demo(
+    run: Run, directory: Annotated[Path, typer.Option("--dir", help="folder to work in; a demo's own is replaced")] = Path("frazil-demo")
+) -> None:
+    """Play the whole flow on the embedded default, with timings. Leaves a folder to play with, and nothing running."""
+    from frazil.demo import run_demo
+    from frazil.demo.stage import Stage
+
+    began = time.perf_counter()
+    as_json = run.printer.json_output
+    stage = Stage(NoScreen() if as_json else TextScreen())
+    run_demo(directory.absolute(), stage)
+    if as_json:
+        run.printer.json({"folder": str(directory.absolute()), "seconds": round(time.perf_counter() - began, 3), "steps": stage.steps})
+        return
+    print(f"Done in {time.perf_counter() - began:.0f} s. " + _NEXT.format(folder=directory), file=sys.stdout)

@@ -1,0 +1,91 @@
+"""`frazil table list|show|snapshots|files|history`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from frazil.cli.common import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+app = new_app("List tables and look into them. No JVM is started.")
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="namespace.table")]
+
+
+def _load(run: Run, name: str, catalog: str | None) -> Table:
+    from frazil.catalogs import load_table, open_catalog
+
+    settings = run.settings(*CATALOG_SECTIONS)
+    chosen = settings.catalog(catalog)
+    return load_table(open_catalog(chosen, settings.model.network), chosen, name)
+
+
+@command(app, "list", example="frazil table list demo --output json")
+def list_(
+    run: Run, namespace: Annotated[str | None, typer.Argument(help="only this namespace")] = None, catalog: CatalogOption = None
+) -> None:
+    """List the tables of a catalog."""
+    from frazil.catalogs import list_tables, open_catalog
+
+    settings = run.settings(*CATALOG_SECTIONS)
+    chosen = settings.catalog(catalog)
+    found = list_tables(open_catalog(chosen, settings.model.network), chosen, namespace)
+    rows = [[".".join(t[:-1]), t[-1]] for t in found]
+    run.printer.rows(["namespace", "table"], rows, none=f"no tables in catalog '{chosen.name}'")
+
+
+@command(app, example="frazil table show demo.photos")
+def show(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
+    """Show a table: its columns, partitioning, place, size and properties."""
+    from frazil.catalogs.describe import describe
+
+    described = describe(_load(run, table, catalog))
+    if run.printer.json_output:
+        run.printer.json(described)
+        return
+    columns = described.pop("columns")
+    properties = described.pop("properties")
+    run.printer.record(described)
+    print()
+    run.printer.rows(["id", "column", "type", "required", "doc"], [list(c.values()) for c in columns])
+    if properties:
+        print()
+        run.printer.rows(["property", "value"], sorted(properties.items()))
+
+
+@command(app, example="frazil table snapshots demo.photos")
+def snapshots(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
+    """List a table's snapshots, oldest first, with what each added and removed."""
+    from frazil.catalogs.describe import snapshot_rows
+
+    _print(run, snapshot_rows(_load(run, table, catalog)), none="no snapshots: nothing was written yet")
+
+
+@command(app, example="frazil table history demo.photos")
+def history(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
+    """Show which snapshot was current when; a rollback shows as an older snapshot that became current again."""
+    from frazil.catalogs.describe import history_rows
+
+    _print(run, history_rows(_load(run, table, catalog)), none="no history: nothing was written yet")
+
+
+@command(app, example="frazil table files demo.photos --snapshot 4358109269873137077")
+def files(
+    run: Run,
+    table: TableName,
+    snapshot: Annotated[int | None, typer.Option(help="as of this snapshot [default: the current one]")] = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """List the data and delete files of a snapshot."""
+    from frazil.catalogs.describe import file_rows
+
+    _print(run, file_rows(_load(run, table, catalog), snapshot), none="no files")
+
+
+def _print(run: Run, rows: list[dict[str, object]], none: str) -> None:
+    columns = list(rows[0]) if rows else []
+    run.printer.rows(columns, [list(row.values()) for row in rows], none=none)

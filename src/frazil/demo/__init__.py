@@ -1,0 +1,35 @@
+"""The demo: chapters that show the product at work on the embedded default, in a folder of their own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from frazil.demo import tables
+from frazil.demo.stage import Stage
+from frazil.errors import UsageError
+from frazil.settings import load_settings
+
+#: Each chapter is a function of the stage and the settings; later capabilities add theirs here.
+CHAPTERS = (tables.chapter,)
+
+_MARK = "# Made by `frazil demo`; the next demo replaces this folder.\n"
+
+
+def run_demo(folder: Path, stage: Stage) -> None:
+    """Plays all chapters in a fresh folder, which stays behind to be looked at."""
+    _fresh(folder)
+    settings = load_settings(config=folder / "frazil.yaml", environ={})
+    for chapter in CHAPTERS:
+        chapter(stage, settings)
+
+
+def _fresh(folder: Path) -> None:
+    """Replaces an earlier demo's folder, and nothing else."""
+    file = folder / "frazil.yaml"
+    if folder.exists() and any(folder.iterdir()):
+        if not (file.is_file() and file.read_text().startswith(_MARK)):
+            raise UsageError(f"{folder} is there and was not made by the demo", hint="--dir names another folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{_MARK}home: ./lake\n")

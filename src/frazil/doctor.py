@@ -1,0 +1,148 @@
+"""Checks this machine and what the settings point to: each line ok or failed, with what to do."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from frazil.catalogs import abilities_of, flavor_of, list_namespaces, open_catalog, translated
+from frazil.catalogs.kinds import ABILITY_NAMES
+from frazil.errors import FrazilError, UnavailableError, first_line
+from frazil.settings import CatalogSettings, Settings
+from frazil.spark import spark_session
+from frazil.spark.jars import cached_jars
+from frazil.spark.java import find_java
+from frazil.storage import open_store
+
+_GIB = 1024**3
+_NEEDED_DISK = 1 * _GIB
+_CLOCK_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `detail` says what was found, or why it failed."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str | None
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(settings: Settings, *, catalog: str | None = None, spark: bool = True) -> Iterator[Check]:
+    """Runs the checks one after the other; one that fails does not stop the rest."""
+    chosen = settings.catalog(catalog)
+    yield _check("python", _python)
+    yield _check("java", lambda: _java(settings))
+    yield _check("jars", lambda: _jars(settings))
+    yield _check("catalog", lambda: _catalog(settings, chosen))
+    yield _check("storage", lambda: _storage(settings, chosen))
+    yield _check("disk", lambda: _disk(settings.model.home))
+    yield _check("clock", lambda: _clock(settings, chosen))
+    if spark:
+        yield _check("spark", lambda: _spark(settings, chosen))
+
+
+def _check(name: str, look: Callable[[], str]) -> Check:
+    began = time.perf_counter()
+    try:
+        ok, detail, hint = True, look(), None
+    except FrazilError as error:
+        ok, hint = False, error.hint
+        detail = error.message + (f": {error.cause}" if error.cause else "")
+    except Exception as error:  # noqa: BLE001 - a check that breaks is a finding, not the end of the examination
+        ok, detail, hint = False, f"{type(error).__name__}: {first_line(error)}", "the same with -v; please report it"
+    return Check(name, ok, detail, hint, round(time.perf_counter() - began, 3))
+
+
+def _python() -> str:
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+def _java(settings: Settings) -> str:
+    java = find_java(settings.model.spark.java_home)
+    return f"{java.version} in {java.home}"
+
+
+def _jars(settings: Settings) -> str:
+    jars = cached_jars(settings.model.cache)
+    return f"{len(jars)} jars in {jars[0].parent}, checksums right"
+
+
+def _catalog(settings: Settings, chosen: CatalogSettings) -> str:
+    opened = open_catalog(chosen, settings.model.network)
+    with translated(chosen):
+        count = len(list(list_namespaces(opened)))
+    able = abilities_of(chosen, opened.properties)
+    missing = [name for name in ABILITY_NAMES if not getattr(able, name)]
+    without = f"; cannot do: {', '.join(missing)}" if missing else ""
+    flavor = flavor_of(chosen, opened.properties)
+    return f"'{chosen.name}' ({flavor}) at {chosen.uri or chosen.endpoint or 'AWS'}, {count} namespaces{without}"
+
+
+def _storage(settings: Settings, chosen: CatalogSettings) -> str:
+    root = _warehouse_uri(chosen)
+    if root is None:
+        return f"the catalog decides where tables lie (warehouse '{chosen.warehouse or ''}'); not tried"
+    store = open_store(root, s3=chosen.s3 or settings.model.s3, network=settings.model.network)
+    key, content = f".frazil-doctor-{uuid.uuid4()}", uuid.uuid4().bytes
+    began = time.perf_counter()
+    store.put(key, content)
+    try:
+        if store.get(key) != content:
+            raise FrazilError(f"{root} returned other bytes than were written", hint="do not use this storage")
+    finally:
+        store.delete(key)
+    return f"{root}: written, read and deleted in {(time.perf_counter() - began) * 1000:.0f} ms"
+
+
+def _warehouse_uri(chosen: CatalogSettings) -> str | None:
+    warehouse = chosen.warehouse
+    return warehouse if warehouse and ("://" in warehouse or warehouse.startswith("/")) else None
+
+
+def _disk(home: Path) -> str:
+    folder = next(p for p in (home, *home.parents) if p.exists())
+    free = shutil.disk_usage(folder).free
+    if free < _NEEDED_DISK:
+        raise UnavailableError(
+            f"{folder} has {free / _GIB:.1f} GiB free; {_NEEDED_DISK / _GIB:.0f} GiB are needed", hint="free some room, or --set home=DIR"
+        )
+    return f"{free / _GIB:.0f} GiB free at {folder}"
+
+
+def _clock(settings: Settings, chosen: CatalogSettings) -> str:
+    """Compares our clock with the storage's: retention and orphan removal go by the latter."""
+    root = _warehouse_uri(chosen)
+    if root is None:
+        return "no storage to compare with"
+    store = open_store(root, s3=chosen.s3 or settings.model.s3, network=settings.model.network)
+    key = f".frazil-doctor-{uuid.uuid4()}"
+    store.put(key, b"clock")
+    try:
+        skew = abs((datetime.now(UTC) - store.head(key).last_modified).total_seconds())
+    finally:
+        store.delete(key)
+    if skew > _CLOCK_SECONDS:
+        raise FrazilError(f"our clock and the storage's are {skew:.0f} s apart", hint="synchronise the clock (NTP) on both machines")
+    return f"within {_CLOCK_SECONDS:.0f} s of the storage's"
+
+
+def _spark(settings: Settings, chosen: CatalogSettings) -> str:
+    began = time.perf_counter()
+    with spark_session(settings) as session:
+        started = time.perf_counter() - began
+        session.catalog.setCurrentCatalog(chosen.name)
+        namespaces = session.sql("SHOW NAMESPACES").count()
+        return f"Spark {session.version} on {settings.model.spark.master}, started in {started:.1f} s; it sees {namespaces} namespaces"

@@ -1,0 +1,45 @@
+"""Logs to stderr: text for people, JSON lines for collectors. Library code asks structlog for a logger and says no more."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from frazil.settings.masking import mask_urls
+
+
+def configure_logs(level: str, output: str) -> None:
+    """Sets up logging for this process; called once, by the program that runs, never by library code."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    # PyIceberg, boto3 and SQLAlchemy log through the standard library; their chatter is for -v only.
+    logging.basicConfig(
+        level=max(number, logging.WARNING) if number > logging.DEBUG else logging.INFO, stream=sys.stderr, force=True
+    )
+    render = (
+        structlog.processors.JSONRenderer()
+        if output == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _mask,
+            structlog.processors.format_exc_info if output == "json" else _as_it_is,
+            render,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _mask(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return {key: mask_urls(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _as_it_is(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return event

@@ -1,0 +1,140 @@
+"""A SELECT on DuckDB: PyIceberg finds the tables, DuckDB reads them. No JVM, and nothing is downloaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from frazil.catalogs import parse_name, translated
+from frazil.catalogs.tables import Identifier, load_table
+from frazil.errors import FrazilError, NotFoundError, UnsupportedError, UsageError, first_line
+from frazil.settings import CatalogSettings, S3Settings
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+
+_EXTENSIONS = ("avro", "iceberg", "httpfs")
+
+
+@dataclass
+class DuckQuery:
+    """A statement that DuckDB has read, and the tables it names."""
+
+    statement: str
+    catalog: Catalog
+    settings: CatalogSettings
+    tables: dict[str, Identifier] = field(default_factory=dict)
+    refused: FrazilError | None = None
+
+    @classmethod
+    def parse(cls, statement: str, catalog: Catalog, settings: CatalogSettings) -> DuckQuery:
+        """Never raises: what DuckDB cannot do is kept in `refused`, because Spark may be able to."""
+        import duckdb
+
+        query = cls(statement, catalog, settings)
+        with duckdb.connect() as connection:
+            try:
+                statements = connection.extract_statements(statement)
+                if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                    raise UnsupportedError("DuckDB here only runs one SELECT", hint="--engine spark")
+                for name in connection.get_table_names(statement, qualified=True):
+                    query.tables[name] = parse_name(name, settings.name)
+            except duckdb.Error as error:
+                query.refused = UsageError("DuckDB cannot read this SQL", cause=first_line(error), hint="--engine spark")
+            except FrazilError as error:
+                query.refused = error
+        return query
+
+    def can_run(self) -> bool:
+        """True where every table is one that DuckDB reads. Views, metadata tables and odd types are Spark's."""
+        if self.refused is not None:
+            return False
+        return all(len(t) == 2 and self._exists(t) for t in self.tables.values())
+
+    def _exists(self, identifier: Identifier) -> bool:
+        with translated(self.settings):
+            return self.catalog.table_exists(identifier)
+
+    def run(self, limit: int | None) -> pa.Table:
+        if self.refused is not None:
+            raise self.refused
+        import duckdb
+
+        with duckdb.connect() as connection:
+            try:
+                self._attach(connection)
+                relation = connection.sql(self.statement)
+                return (relation.limit(limit) if limit is not None else relation).to_arrow_table()
+            except duckdb.CatalogException as error:
+                raise NotFoundError(first_line(error), cause="", hint="frazil table list, or --engine spark") from error
+            except (duckdb.BinderException, duckdb.ParserException) as error:
+                raise UsageError(first_line(error), cause="", hint="frazil table show TABLE lists the columns") from error
+            except duckdb.Error as error:
+                raise FrazilError(f"DuckDB failed: {first_line(error)}", cause="", hint="--engine spark") from error
+
+    def _attach(self, connection: duckdb.DuckDBPyConnection) -> None:
+        if not self.tables:
+            return
+        load_extensions(connection)
+        for statement in s3_secret(self.settings.s3):
+            connection.execute(statement)
+        for identifier in self.tables.values():
+            _create_view(connection, self.catalog, self.settings, identifier)
+
+
+def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
+    """The extensions come as Python packages; DuckDB loads them from there."""
+    import importlib.resources
+
+    connection.execute("SET autoinstall_known_extensions = false")
+    for name in _EXTENSIONS:
+        folder = importlib.resources.files(f"duckdb_extension_{name}") / "extensions"
+        file = next(entry for entry in _files(folder) if entry.name == f"{name}.duckdb_extension")
+        connection.execute(f"LOAD '{_quoted(str(file))}'")
+
+
+def _files(folder: Any) -> Any:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files(entry)
+        else:
+            yield entry
+
+
+def s3_secret(s3: S3Settings | None) -> list[str]:
+    if s3 is None or (s3.access_key is None and s3.endpoint is None):
+        return []
+    fields = {"REGION": s3.region, "URL_STYLE": "path" if s3.uses_path_style else "vhost"}
+    if s3.access_key and s3.secret_key:
+        fields |= {"KEY_ID": s3.access_key, "SECRET": s3.secret_key.get_secret_value()}
+    if s3.session_token:
+        fields["SESSION_TOKEN"] = s3.session_token.get_secret_value()
+    if s3.endpoint:
+        fields["ENDPOINT"] = s3.endpoint.split("://", 1)[1]
+    listed = ", ".join(f"{key} '{_quoted(value)}'" for key, value in fields.items())
+    ssl = "false" if s3.endpoint and s3.endpoint.startswith("http://") else "true"
+    return [f"CREATE SECRET (TYPE s3, {listed}, USE_SSL {ssl})"]
+
+
+def _create_view(connection: duckdb.DuckDBPyConnection, catalog: Catalog, settings: CatalogSettings, identifier: Identifier) -> None:
+    table = load_table(catalog, settings, ".".join(identifier))
+    schema, name = '"' + identifier[0].replace('"', '""') + '"', '"' + identifier[1].replace('"', '""') + '"'
+    for prefix in ("", f'"{settings.name}".'):
+        if prefix:
+            connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS \"{settings.name}\"")
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {prefix}{schema}")
+        scan = f"iceberg_scan('{_quoted(_local_path(table.metadata_location))}')"
+        connection.execute(f"CREATE OR REPLACE VIEW {prefix}{schema}.{name} AS SELECT * FROM {scan}")  # noqa: S608
+
+
+def _local_path(location: str) -> str:
+    """DuckDB knows /x and file:///x, but not the file:/x that Spark writes."""
+    if location.startswith("file:"):
+        return "/" + location.removeprefix("file:").lstrip("/")
+    return location.replace("s3a://", "s3://", 1)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

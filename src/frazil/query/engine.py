@@ -1,0 +1,58 @@
+"""Runs a statement on the engine that was asked for, or on the lightest one that can do it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from frazil.catalogs import open_catalog
+from frazil.errors import UsageError
+from frazil.query.duck import DuckQuery
+from frazil.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Engine = Literal["spark", "duckdb", "auto"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A statement's rows, the engine that made them, and how long it took without the engine's start."""
+
+    table: pa.Table
+    engine: str
+    seconds: float
+    truncated: bool = False
+
+
+def run_sql(statement: str, settings: Settings, *, engine: Engine = "auto", catalog: str | None = None, limit: int | None = None) -> Result:
+    """Runs one statement.
+
+    Args:
+        statement: SQL; tables as namespace.table or catalog.namespace.table.
+        settings: the settings, with the catalogs.
+        engine: `auto` takes DuckDB for a SELECT over tables that it can read, and Spark for all else.
+        catalog: the catalog of names that do not say; the default one otherwise.
+        limit: fetch at most this many rows.
+    """
+    if not statement.strip().rstrip(";").strip():
+        raise UsageError("the statement is empty", hint='frazil sql "SELECT 1"')
+    chosen = settings.catalog(catalog)
+    opened = open_catalog(chosen, settings.model.network)
+    if engine in ("duckdb", "auto"):
+        query = DuckQuery.parse(statement, opened, chosen)
+        if engine == "duckdb" or query.can_run():
+            return _timed_duck(query, limit)
+    from frazil.query.on_spark import run_on_spark
+
+    table, seconds, truncated = run_on_spark(statement, settings, chosen.name, limit)
+    return Result(table, "spark", seconds, truncated)
+
+
+def _timed_duck(query: DuckQuery, limit: int | None) -> Result:
+    began = time.perf_counter()
+    table = query.run(limit + 1 if limit is not None else None)
+    truncated = limit is not None and table.num_rows > limit
+    return Result(table.slice(0, limit) if truncated else table, "duckdb", time.perf_counter() - began, truncated)

@@ -1,0 +1,60 @@
+"""A statement on Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError, NotFoundError, UnsupportedError, UsageError, first_line
+from frazil.settings import Settings
+from frazil.spark import spark_session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+def run_on_spark(statement: str, settings: Settings, catalog: str, limit: int | None) -> tuple[pa.Table, float, bool]:
+    with spark_session(settings) as session:
+        began = time.perf_counter()
+        with spark_errors():
+            session.catalog.setCurrentCatalog(catalog)
+            table, truncated = _collect(session, statement, limit)
+        return table, time.perf_counter() - began, truncated
+
+
+def _collect(session: SparkSession, statement: str, limit: int | None) -> tuple[pa.Table, bool]:
+    frame = session.sql(statement)
+    if limit is None or not frame.columns:
+        return frame.toArrow(), False
+    table = frame.limit(limit + 1).toArrow()
+    return table.slice(0, limit), table.num_rows > limit
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Within this block Spark's errors come out in our words, without the JVM's stack."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    try:
+        yield
+    except ParseException as error:
+        raise UsageError("Spark cannot read this SQL", cause=_message(error), hint="look at the marked place") from error
+    except AnalysisException as error:
+        condition = error.getCondition() or ""
+        if "NOT_FOUND" in condition:
+            raise NotFoundError(_message(error), cause="", hint="frazil table list") from error
+        if "UNSUPPORTED" in condition or "NOT_IMPLEMENTED" in condition:
+            raise UnsupportedError(_message(error), cause="", hint="see docs/catalogs.md") from error
+        raise UsageError(_message(error), cause="", hint="frazil table show TABLE lists the columns") from error
+    except (PySparkException, Py4JError) as error:
+        raise FrazilError(f"Spark failed: {_message(error)}", cause="", hint="the same with -v shows Spark's stack") from error
+
+
+def _message(error: Exception) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip() and "JVM stacktrace" not in line]
+    java = next((line.strip() for line in lines if line.strip().startswith(("java.", "org.", ": "))), None)
+    return lines[0].strip() if lines and not lines[0].startswith("An error occurred") else (java or first_line(error)).lstrip(": ")
