@@ -23,7 +23,13 @@ FLAVORS: tuple[Flavor, ...] = tuple(ABILITIES)
 def catalog_sections(services: Services, folder: Path) -> dict[str, dict[str, Any]]:
     """`catalogs.<name>` of a frazil.yaml for every kind, on real servers."""
     found = {
-        "sql": {"catalog": {"kind": "sql", "uri": f"sqlite:///{folder}/sql/catalog.db", "warehouse": f"{folder}/sql/warehouse"}},
+        "sql": {
+            "catalog": {
+                "kind": "sql",
+                "uri": f"sqlite:///{folder}/sql/catalog.db",
+                "warehouse": f"{folder}/sql/warehouse",
+            }
+        },
         "rest": services.rest.settings(),
         "rest_on_s3": services.rest_on_s3.settings(),
         "nessie": services.nessie.settings(),

@@ -25,7 +25,10 @@ OLDEST = (3, 11)
 def main() -> None:
     profile = "dev" if "--dev" in sys.argv else "runtime"
     if sys.version_info < OLDEST:
-        fail(f"this is Python {sys.version.split()[0]}; Frazil needs {OLDEST[0]}.{OLDEST[1]} or newer", "make PYTHON=python3.12 …")
+        fail(
+            f"this is Python {sys.version.split()[0]}; Frazil needs {OLDEST[0]}.{OLDEST[1]} or newer",
+            "make PYTHON=python3.12 …",
+        )
     step("virtual environment", make_environment)
     step("uv", install_uv)
     step(f"locked dependencies ({profile})", lambda: install_dependencies(profile))
@@ -72,7 +75,19 @@ def install_uv() -> bool:
     wanted = (ROOT / "requirements" / "uv.txt").read_text()
     if (VENV / "bin" / "uv").exists() and stamp("uv").exists() and stamp("uv").read_text() == wanted:
         return False
-    run([str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", "requirements/uv.txt"])
+    run(
+        [
+            str(PYTHON),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--require-hashes",
+            "-r",
+            "requirements/uv.txt",
+        ]
+    )
     stamp("uv").write_text(wanted)
     return True
 

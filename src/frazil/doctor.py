@@ -117,7 +117,8 @@ def _disk(home: Path) -> str:
     free = shutil.disk_usage(folder).free
     if free < _NEEDED_DISK:
         raise UnavailableError(
-            f"{folder} has {free / _GIB:.1f} GiB free; {_NEEDED_DISK / _GIB:.0f} GiB are needed", hint="free some room, or --set home=DIR"
+            f"{folder} has {free / _GIB:.1f} GiB free; {_NEEDED_DISK / _GIB:.0f} GiB are needed",
+            hint="free some room, or --set home=DIR",
         )
     return f"{free / _GIB:.0f} GiB free at {folder}"
 
@@ -135,7 +136,9 @@ def _clock(settings: Settings, chosen: CatalogSettings) -> str:
     finally:
         store.delete(key)
     if skew > _CLOCK_SECONDS:
-        raise FrazilError(f"our clock and the storage's are {skew:.0f} s apart", hint="synchronise the clock (NTP) on both machines")
+        raise FrazilError(
+            f"our clock and the storage's are {skew:.0f} s apart", hint="synchronise the clock (NTP) on both machines"
+        )
     return f"within {_CLOCK_SECONDS:.0f} s of the storage's"
 
 
@@ -145,4 +148,5 @@ def _spark(settings: Settings, chosen: CatalogSettings) -> str:
         started = time.perf_counter() - began
         session.catalog.setCurrentCatalog(chosen.name)
         namespaces = session.sql("SHOW NAMESPACES").count()
-        return f"Spark {session.version} on {settings.model.spark.master}, started in {started:.1f} s; it sees {namespaces} namespaces"
+        about = f"Spark {session.version} on {settings.model.spark.master}, started in {started:.1f} s"
+        return f"{about}; it sees {namespaces} namespaces"

@@ -6,24 +6,25 @@ FrazilError                1   500
 ├── PartialError           3   207   some of it was done
 ├── NotFoundError         10   404
 ├── ConflictError         11   409   somebody else was faster; retryable
-│   └── LockedError       11   423   somebody else holds it
+│   └── LockedError       11   423   somebody else holds it; retryable
 ├── NotAllowedError       12   403
 │   └── CredentialsError  12   401
 ├── IntegrityError        13   422   the bytes are not what they should be
 ├── UnsupportedError       1   501   this catalog, engine or store cannot do it
 ├── UnavailableError       1   503   a server or the network is away; retryable
-│   └── CircuitOpenError   1   503   it was away too often; not asked again for a while
+│   └── CircuitOpenError   1   503   it was away too often and is not asked for a while; retryable
 ├── SetupError             1   500   Java or a jar is missing on this machine
 └── InterruptedByUser    130   499
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 
 class FrazilError(Exception):
-    """Base of all errors that a user sees.
+    """Base of all errors that a user sees. Passwords inside URLs are masked, whoever wrote the text.
 
     Args:
         message: what happened, and where (a path, a URI, a table).
@@ -36,10 +37,10 @@ class FrazilError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, cause: str | None = None, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self._cause = cause
+        self.message = mask_urls(message)
+        super().__init__(self.message)
+        self.hint = hint if hint is None else mask_urls(hint)
+        self._cause = cause if cause is None else mask_urls(cause)
 
     @property
     def cause(self) -> str | None:
@@ -68,9 +69,31 @@ def _rebuild(kind: type[FrazilError], message: str, cause: str | None, hint: str
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type's name where it has none. Java and AWS put stack traces after it."""
+    """The first line of an error's text, or its type's name. Java and AWS put stack traces after it."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return mask_urls(lines[0]) if lines else type(error).__name__
+
+
+MASK = "********"
+_SECRET_PARAMETER = re.compile(
+    r"(?<=[?&;])([\w.-]*(?:passw(?:or)?d|pwd|secret|token|credential|signature|sig|key)=)[^&;#\s'\"]+", re.IGNORECASE
+)
+_SCHEME = re.compile(r"[^:/@]*://")
+
+
+def mask_urls(text: str) -> str:
+    """Text without the passwords that stand in it as `user:password@host` or `?password=…`."""
+    if "@" in text:
+        text = re.sub(r"\S+", lambda word: _mask_password(word[0]), text)
+    return _SECRET_PARAMETER.sub(rf"\1{MASK}", text)
+
+
+def _mask_password(word: str) -> str:
+    # A password may hold '@', ':' and '/' itself, so that all up to the last '@' counts as one.
+    before, at, host = word.rpartition("@")
+    scheme = _SCHEME.match(before)
+    colon = before.find(":", scheme.end() if scheme else 0)
+    return f"{before[: colon + 1]}{MASK}{at}{host}" if colon >= 0 else word
 
 
 class UsageError(FrazilError):

@@ -7,10 +7,11 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import CommitFailedException, NamespaceNotEmptyError, NoSuchTableError, TableAlreadyExistsError
+from py4j.protocol import Py4JJavaError
+from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchTableError, TableAlreadyExistsError
 
-from frazil.catalogs import abilities_of, flavor_of, list_namespaces, list_tables, load_table
-from frazil.errors import NotFoundError, UnsupportedError
+from frazil.catalogs import abilities_of, flavor_of, list_namespaces, list_tables, load_table, translated
+from frazil.errors import ConflictError, NotFoundError, UnsupportedError
 from frazil.query import run_sql
 from frazil.query.on_spark import spark_errors
 from tests.lane import FLAVORS, Lane, people
@@ -34,6 +35,11 @@ def namespace(lane) -> str:
 def table(namespace) -> str:
     """A name that is not taken."""
     return f"{namespace}.t_{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def abilities(lane):
+    return abilities_of(lane.catalog_settings, lane.catalog.properties)
 
 
 def create_on_spark(lane: Lane, table: str, *ids: int, version: int = 2, more: str = "") -> None:
@@ -87,9 +93,9 @@ def test_spark_sees_a_commit_of_pyiceberg_on_a_table_it_has_read_before(lane, ta
 
 
 def test_partitioned_tables_of_spark_take_rows_of_pyiceberg(lane, table):
-    lane.sql(f"CREATE TABLE {lane.flavor}.{table} (id BIGINT, day DATE) USING iceberg PARTITIONED BY (days(day), bucket(4, id))")
+    lane.sql(f"CREATE TABLE {lane.flavor}.{table} (id BIGINT, day DATE) USING iceberg PARTITIONED BY (days(day))")
     lane.sql(f"INSERT INTO {lane.flavor}.{table} VALUES (1, DATE '2026-01-01')")
-    day = pa.array([20454], pa.int32()).cast(pa.date32())
+    day = pa.array([20455], pa.int32()).cast(pa.date32())
     lane.catalog.load_table(table).append(pa.table({"id": pa.array([2], pa.int64()), "day": day}))
     assert [r[0] for r in lane.spark_rows(table)] == [r[0] for r in lane.pyiceberg_rows(table)] == [1, 2]
     files = lane.sql(f"SELECT partition.day_day, count(*) FROM {lane.flavor}.{table}.files GROUP BY 1")
@@ -98,20 +104,36 @@ def test_partitioned_tables_of_spark_take_rows_of_pyiceberg(lane, table):
 
 def test_rows_deleted_by_spark_are_gone_for_pyiceberg_and_duckdb(lane, table):
     create_on_spark(lane, table, more=", 'write.delete.mode'='merge-on-read'")
-    lane.spark.range(0, 100, 1, 1).selectExpr("id", "concat('person ', id) AS name").writeTo(f"{lane.flavor}.{table}").append()
+    lane.spark.range(0, 100, 1, 1).selectExpr("id", "concat('person ', id) AS name").writeTo(
+        f"{lane.flavor}.{table}"
+    ).append()
     lane.sql(f"DELETE FROM {lane.flavor}.{table} WHERE id >= 3")
-    assert lane.sql(f"SELECT count(*) FROM {lane.flavor}.{table}.delete_files") == [(1,)], "deletes were not merge-on-read"
+    assert lane.sql(f"SELECT count(*) FROM {lane.flavor}.{table}.delete_files") == [(1,)], (
+        "deletes were not merge-on-read"
+    )
     assert lane.spark_rows(table) == lane.pyiceberg_rows(table) == duck_rows(lane, table) == rows(0, 1, 2)
 
 
-def test_v3_deletion_vectors_of_spark_are_read_by_both(lane, table):
+def test_v3_deletion_vectors_of_spark_are_read_by_both(lane, table, abilities):
     create_on_spark(lane, table, version=3, more=", 'write.delete.mode'='merge-on-read'")
-    lane.spark.range(0, 100, 1, 1).selectExpr("id", "concat('person ', id) AS name").writeTo(f"{lane.flavor}.{table}").append()
-    lane.sql(f"DELETE FROM {lane.flavor}.{table} WHERE id >= 3")
-    formats = lane.sql(f"SELECT file_format FROM {lane.flavor}.{table}.delete_files")
-    assert formats == [("PUFFIN",)], "deletes were not deletion vectors"
-    assert lane.catalog.load_table(table).metadata.format_version == 3
-    assert lane.spark_rows(table) == lane.pyiceberg_rows(table) == duck_rows(lane, table) == rows(0, 1, 2)
+    lane.spark.range(0, 100, 1, 1).selectExpr("id", "concat('person ', id) AS name").writeTo(
+        f"{lane.flavor}.{table}"
+    ).append()
+    written = delete_with_vectors(lane, table)
+    assert written == abilities.v3
+    if written:
+        assert lane.catalog.load_table(table).metadata.format_version == 3
+        assert lane.spark_rows(table) == lane.pyiceberg_rows(table) == duck_rows(lane, table) == rows(0, 1, 2)
+
+
+def delete_with_vectors(lane: Lane, table: str) -> bool:
+    """Deletes all but three rows, and says whether that made a deletion vector. Where it is refused, all rows stay."""
+    try:
+        lane.sql(f"DELETE FROM {lane.flavor}.{table} WHERE id >= 3")
+    except Py4JJavaError:
+        assert len(lane.spark_rows(table)) == 100
+        return False
+    return lane.sql(f"SELECT file_format FROM {lane.flavor}.{table}.delete_files") == [("PUFFIN",)]
 
 
 def duck_rows(lane: Lane, table: str) -> list[tuple]:
@@ -121,43 +143,45 @@ def duck_rows(lane: Lane, table: str) -> list[tuple]:
 
 
 def test_a_stale_writer_loses_nothing(lane, table):
-    """PyIceberg holds an old state while Spark commits: its append must keep Spark's rows, and Spark's next must keep its."""
+    """PyIceberg holds an old state while Spark commits: each must keep the other's rows."""
     stale = create_with_pyiceberg(lane, table, 1)
     insert_on_spark(lane, table, 2)
-    append_until_it_lands(stale, people(3))
+    append_until_it_lands(lane, stale, people(3))
     insert_on_spark(lane, table, 4)
     assert lane.spark_rows(table) == rows(1, 2, 3, 4)
 
 
-def append_until_it_lands(table, new: pa.Table) -> None:
+def append_until_it_lands(lane: Lane, table, new: pa.Table) -> None:
     for _ in range(30):
         try:
-            table.append(new)
-        except CommitFailedException:
+            with translated(lane.catalog_settings):
+                table.append(new)
+        except ConflictError:
             table.refresh()
         else:
             return
     raise AssertionError("30 tries were not enough")
 
 
+# Not on Glue: moto, which stands in for it here, ignores versions.
+@pytest.mark.parametrize("lane", [*(f for f in FLAVORS if f != "glue"), "rest_on_s3"], indirect=True)
 def test_commits_of_two_engines_at_once_lose_nothing(lane, table):
-    if lane.flavor == "glue":
-        assert lane.abilities.multi_writer, "AWS checks versions; moto, which stands in for it here, does not"
-        return
     create_on_spark(lane, table, 0)
     count = 5
 
     def append_with_pyiceberg() -> None:
         mine = lane.catalog.load_table(table)
         for i in range(1, count + 1):
-            append_until_it_lands(mine, people(i))
+            append_until_it_lands(lane, mine, people(i))
 
     thread = threading.Thread(target=append_with_pyiceberg)
     thread.start()
     for i in range(101, 101 + count):
         insert_on_spark(lane, table, i)
     thread.join(300)
-    assert lane.spark_rows(table) == lane.pyiceberg_rows(table) == rows(0, *range(1, count + 1), *range(101, 101 + count))
+    assert (
+        lane.spark_rows(table) == lane.pyiceberg_rows(table) == rows(0, *range(1, count + 1), *range(101, 101 + count))
+    )
 
 
 def test_a_namespace_made_by_one_engine_is_seen_and_dropped_by_the_other(lane):
@@ -179,10 +203,14 @@ def test_a_namespace_with_tables_is_not_dropped(lane, table, namespace):
 
 
 def test_a_table_is_listed_and_a_name_is_given_only_once(lane, table, namespace):
-    create_on_spark(lane, table)
+    create_on_spark(lane, table, 1)
     assert tuple(table.split(".")) in list_tables(lane.catalog, lane.catalog_settings, namespace)
-    with pytest.raises(TableAlreadyExistsError):
+    if lane.flavor == "s3tables":  # SeaweedFS answers with the table that is there
         lane.catalog.create_table(table, schema=people().schema)
+    else:
+        with pytest.raises(TableAlreadyExistsError):
+            lane.catalog.create_table(table, schema=people().schema)
+    assert lane.spark_rows(table) == rows(1)
 
 
 def test_a_renamed_table_keeps_its_rows(lane, table):
@@ -221,11 +249,6 @@ def test_the_flavor_is_recognised(lane):
 # The table of abilities, line by line: what it says can be done is done, what it denies is refused.
 
 
-@pytest.fixture
-def abilities(lane):
-    return abilities_of(lane.catalog_settings, lane.catalog.properties)
-
-
 def test_ability_history(lane, table, abilities):
     create_on_spark(lane, table, 1)
     insert_on_spark(lane, table, 2)
@@ -239,9 +262,9 @@ def test_ability_refs(lane, table, abilities):
     create_on_spark(lane, table, 1)
     kept = True
     try:
-        lane.sql(f"ALTER TABLE {lane.flavor}.{table} CREATE TAG first")
-        kept = "first" in lane.catalog.load_table(table).metadata.refs
-    except Exception:
+        lane.sql(f"ALTER TABLE {lane.flavor}.{table} CREATE TAG the_first")
+        kept = "the_first" in lane.catalog.load_table(table).metadata.refs
+    except Exception:  # noqa: BLE001 - each server refuses in its own way
         kept = False
     assert kept == abilities.refs
 
@@ -249,13 +272,12 @@ def test_ability_refs(lane, table, abilities):
 def test_ability_register(lane, table, abilities):
     create_on_spark(lane, table, 1)
     location = lane.catalog.load_table(table).metadata_location
-    if abilities.register:
+    try:
         lane.catalog.register_table(f"{table}_again", location)
-        assert lane.spark_rows(f"{table}_again") == rows(1)
-    else:
-        with pytest.raises(Exception):  # noqa: B017 - each server refuses in its own way
-            lane.catalog.register_table(f"{table}_again", location)
-        assert not lane.catalog.table_exists(f"{table}_again")
+        done = lane.pyiceberg_rows(f"{table}_again") == lane.spark_rows(f"{table}_again") == rows(1)
+    except Exception:  # noqa: BLE001 - each server refuses in its own way
+        done = False
+    assert done == abilities.register
 
 
 def test_ability_overwrite(lane, table, abilities):
@@ -265,7 +287,7 @@ def test_ability_overwrite(lane, table, abilities):
     try:
         lane.catalog.register_table(table, old, overwrite=True)
         done = lane.spark_rows(table) == rows(1)
-    except Exception:
+    except Exception:  # noqa: BLE001 - each server refuses in its own way
         done = False
         assert lane.spark_rows(table) == rows(1, 2), "what is refused must change nothing"
     assert done == abilities.overwrite
@@ -284,7 +306,7 @@ def test_ability_views(lane, table, abilities):
 
 
 def test_a_missing_ability_is_refused_with_its_reason(lane, abilities):
-    for ability in ("history", "refs", "register", "overwrite", "views", "multi_writer"):
+    for ability in ("history", "refs", "register", "overwrite", "views", "multi_writer", "v3"):
         if getattr(abilities, ability):
             abilities.require(ability, lane.flavor)
         else:

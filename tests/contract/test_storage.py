@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.services.kit import Services
 
 from frazil.errors import (
     ConflictError,
@@ -24,6 +23,7 @@ from frazil.errors import (
 )
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import ObjectStore, open_object, open_store
+from tests.services.kit import Services
 
 NETWORK = NetworkSettings()
 MIB = 1024 * 1024

@@ -25,13 +25,13 @@ import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import OAuthError, UnauthorizedError
+
+from frazil.settings.model import SettingsModel
 from tests.services.kit import NAMES, Services
 from tests.services.minio import start_minio
 from tests.services.process import ServerError, port_answers, start
 from tests.services.s3_access import S3Access
 from tests.services.secured_rest import SecuredRest, start_secured_rest
-
-from frazil.settings.model import SettingsModel
 
 CATALOGS = ("seaweedfs", "rest", "rest_on_s3", "secured_rest", "nessie", "hive", "glue")
 QUICK = ("seaweedfs", "minio", "rest", "secured_rest", "glue", "mariadb", "postgres")

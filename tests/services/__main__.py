@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 from rich.table import Table
+
 from tests.services.handle import Handle
 from tests.services.installs import InstallError, installed_script
 from tests.services.jars import install_jars

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from tests.services.installs import InstallError, cache_folder
-from tests.services.javas import find_jdk
-
 from frazil.errors import FrazilError
 from frazil.spark.jars import cached_jars, fetch_jars
+from tests.services.installs import InstallError, cache_folder
+from tests.services.javas import find_jdk
 
 LOCK_FILE = Path(__file__).with_name("jars.lock.json")
 

@@ -7,10 +7,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from frazil.spark.java import Java, inspect_java
 from tests.services.debian import install_packages
 from tests.services.installs import InstallError
-
-from frazil.spark.java import Java, inspect_java
 
 
 def find_jdk() -> Java:

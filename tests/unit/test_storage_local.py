@@ -9,8 +9,11 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,12 +171,35 @@ def test_while_content_is_arriving_nothing_is_visible(store: LocalStore) -> None
     assert store.get("object") == b"first half, second half"
 
 
-def test_the_etag_changes_even_when_clock_tick_size_and_inode_do_not(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+def test_the_etag_does_not_rely_on_the_tick_of_the_kernels_clock(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # its milliseconds would hide the tick of the kernel's clock
-    etags = {store.put("object", b"same size") for _ in range(1000)}
-    assert len(etags) == 1000
+    monkeypatch.setattr(time, "time_ns", iter(range(1_700_000_000_123_456_789, 1_700_000_000_123_456_999)).__next__)
+    etags = {store.put("object", b"same size") for _ in range(100)}
+    assert len(etags) == 100
+    assert (tmp_path / "object").stat().st_mtime_ns == 1_700_000_000_123_456_789 + 99
+
+
+def test_no_other_write_comes_between_comparing_and_replacing(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etag = store.put("pointer", b"0")
+    other = threading.Thread(target=store.put, args=["pointer", b"unconditional"])
+    compare = LocalStore._require
+    waited: list[bool] = []
+
+    def compare_slowly(*args: Any) -> None:
+        compare(*args)
+        if list(tmp_path.glob(".*.frazil-tmp")):  # the comparison just before the replacing
+            other.start()
+            other.join(0.5)
+            waited.append(other.is_alive())
+
+    monkeypatch.setattr(LocalStore, "_require", compare_slowly)
+    store.put_if_match("pointer", b"conditional", etag)
+    other.join()
+    assert waited == [True]
+    assert store.get("pointer") == b"unconditional"
 
 
 def test_an_object_cannot_be_a_folder_too(store: LocalStore) -> None:
@@ -220,11 +246,13 @@ def test_where_folders_cannot_be_locked_a_lock_file_does(
 
 
 INCREMENT = """
-import sys
+import sys, time
 from frazil.errors import ConflictError
 from frazil.storage.local import LocalStore
 from frazil.storage.uri import parse
 store = LocalStore(parse(sys.argv[1]))
+compare = LocalStore._require
+LocalStore._require = lambda *args: (compare(*args), time.sleep(0.003))  # room for others to come in between
 done = 0
 while done < 25:
     etag = store.head("counter").etag

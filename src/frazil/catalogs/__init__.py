@@ -1,6 +1,6 @@
 """One settings object, seen alike by PyIceberg and Spark; and what each kind of catalog can do."""
 
-from frazil.catalogs.connect import open_catalog, prepare_embedded
+from frazil.catalogs.connect import open_catalog, prepare_embedded, probe
 from frazil.catalogs.failures import translated
 from frazil.catalogs.kinds import ABILITIES, Abilities, abilities_of, flavor_of
 from frazil.catalogs.properties import pyiceberg_properties, spark_conf
@@ -17,6 +17,7 @@ __all__ = [
     "open_catalog",
     "parse_name",
     "prepare_embedded",
+    "probe",
     "pyiceberg_properties",
     "spark_conf",
     "translated",

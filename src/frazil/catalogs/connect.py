@@ -5,19 +5,38 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from frazil.catalogs.failures import translated
-from frazil.catalogs.properties import pyiceberg_properties, sqlite_file
+from frazil.catalogs.properties import BUSY_SECONDS, pyiceberg_properties, sqlite_file
 from frazil.errors import NotAllowedError, UnavailableError
 from frazil.settings import CatalogSettings, NetworkSettings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+#: The JDBC catalog's schema V1, as Iceberg for Java and PyIceberg both define it.
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS iceberg_tables (
+    catalog_name VARCHAR(255) NOT NULL,
+    table_namespace VARCHAR(255) NOT NULL,
+    table_name VARCHAR(255) NOT NULL,
+    metadata_location VARCHAR(1000),
+    previous_metadata_location VARCHAR(1000),
+    iceberg_type VARCHAR(5),
+    PRIMARY KEY (catalog_name, table_namespace, table_name)
+);
+CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+    catalog_name VARCHAR(255) NOT NULL,
+    namespace VARCHAR(255) NOT NULL,
+    property_key VARCHAR(255) NOT NULL,
+    property_value VARCHAR(1000),
+    PRIMARY KEY (catalog_name, namespace, property_key)
+);
+"""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443, "thrift": 9083}
 
@@ -75,8 +94,14 @@ def _glue_client(settings: CatalogSettings, network: NetworkSettings) -> Any:
     return session.client("glue", endpoint_url=settings.endpoint, config=config)
 
 
-def probe(uri: str, timeout: float) -> None:
-    """Fails at once where nobody listens: the engines would try for minutes."""
+def probe(uri: str, timeout: float, *, what: str = "catalog") -> None:
+    """Fails at once where nobody listens: the engines would try for minutes.
+
+    Args:
+        uri: of the server.
+        timeout: seconds to wait for it.
+        what: the setting that names it, for the hint.
+    """
     parts = urlsplit(uri)
     port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 443)
     try:
@@ -85,7 +110,7 @@ def probe(uri: str, timeout: float) -> None:
         raise UnavailableError(
             f"nobody answers at {parts.hostname}:{port}",
             cause=str(error),
-            hint=f"start the server, or look at the address: frazil config show catalog (it is {uri})",
+            hint=f"start the server, or look at its address: frazil config show {what}",
         ) from error
 
 
@@ -97,12 +122,12 @@ def prepare_embedded(settings: CatalogSettings) -> None:
         folders.append(Path(settings.warehouse.removeprefix("file://")))
     for folder in folders:
         _writable_folder(folder)
-    with translated(settings):
-        fresh = not file.exists()
-        with _closing(sqlite3.connect(file, timeout=60)) as connection:
-            # Readers do not block writers, nor the other way round. It is kept in the file, so both engines have it.
-            if fresh or connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                connection.execute("PRAGMA journal_mode=WAL")
+    with translated(settings), closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection:
+        # Readers do not block writers, nor the other way round. It is kept in the file, so both engines have it.
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            connection.execute("PRAGMA journal_mode=WAL")
+        # Both engines would make these, each with a look before the leap, which two at once do not survive.
+        connection.executescript(_SCHEMA)
 
 
 def _is_local(location: str) -> bool:
@@ -113,14 +138,10 @@ def _writable_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NotAllowedError(f"{folder} cannot be made", cause=error.strerror, hint="choose another folder: --set home=DIR") from error
+        raise NotAllowedError(
+            f"{folder} cannot be made", cause=error.strerror, hint="choose another folder: --set home=DIR"
+        ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise NotAllowedError(f"{folder} is not writable", hint=f"chmod u+w {folder}, or choose another folder: --set home=DIR")
-
-
-@contextmanager
-def _closing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    try:
-        yield connection
-    finally:
-        connection.close()
+        raise NotAllowedError(
+            f"{folder} is not writable", hint=f"chmod u+w {folder}, or choose another folder: --set home=DIR"
+        )

@@ -23,7 +23,10 @@ def describe(table: Table) -> dict[str, Any]:
         "location": metadata.location,
         "metadata_location": table.metadata_location,
         "partitioning": [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in table.spec().fields],
-        "sort_order": [f"{f.transform}({schema.find_column_name(f.source_id)}) {f.direction.value}" for f in table.sort_order().fields],
+        "sort_order": [
+            f"{f.transform}({schema.find_column_name(f.source_id)}) {f.direction.value}"
+            for f in table.sort_order().fields
+        ],
         "snapshot_id": snapshot.snapshot_id if snapshot else None,
         "updated_at": _moment(metadata.last_updated_ms),
         "snapshots": len(metadata.snapshots),
@@ -33,7 +36,8 @@ def describe(table: Table) -> dict[str, Any]:
         "delete_files": _number(summary, "total-delete-files"),
         "bytes": _number(summary, "total-files-size"),
         "columns": [
-            {"id": f.field_id, "name": f.name, "type": str(f.field_type), "required": f.required, "doc": f.doc} for f in schema.fields
+            {"id": f.field_id, "name": f.name, "type": str(f.field_type), "required": f.required, "doc": f.doc}
+            for f in schema.fields
         ],
         "properties": dict(metadata.properties),
     }
@@ -86,7 +90,8 @@ def file_rows(table: Table, snapshot_id: int | None = None) -> list[dict[str, An
         if snapshot_id is None:
             return []
         raise NotFoundError(
-            f"{'.'.join(table.name())} has no snapshot {snapshot_id}", hint=f"frazil table snapshots {'.'.join(table.name())}"
+            f"{'.'.join(table.name())} has no snapshot {snapshot_id}",
+            hint=f"frazil table snapshots {'.'.join(table.name())}",
         )
     rows = []
     for manifest in snapshot.manifests(table.io):

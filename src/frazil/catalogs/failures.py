@@ -19,7 +19,14 @@ from frazil.errors import (
 )
 from frazil.settings import CatalogSettings
 
-_WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ACCESS_DENIED", "AccessDenied", "UnrecognizedClient", "Forbidden")
+_WRONG_KEYS = (
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ACCESS_DENIED",
+    "AccessDenied",
+    "UnrecognizedClient",
+    "Forbidden",
+)
 _AWAY = ("NETWORK_CONNECTION", "Could not connect", "ConnectTimeout", "curlCode", "timed out", "Connection refused")
 
 
@@ -55,7 +62,7 @@ def _from_pyiceberg(error: Exception, settings: CatalogSettings) -> FrazilError 
         return ConflictError(f"{where}: {text}", hint="choose another name, or drop it first")
     if isinstance(error, theirs.NamespaceNotEmptyError):
         return ConflictError(f"{where}: {text}", hint="drop its tables first")
-    if isinstance(error, theirs.CommitFailedException):
+    if isinstance(error, (theirs.CommitFailedException, theirs.ValidationException)):
         return ConflictError(f"{where}: another writer committed first", hint="try again")
     if isinstance(error, (theirs.UnauthorizedError, theirs.AuthorizationExpiredError, theirs.OAuthError)):
         return _refused(settings)
@@ -83,12 +90,16 @@ def _from_network(error: Exception, settings: CatalogSettings) -> FrazilError | 
     module = type(error).__module__.split(".")[0]
     where = settings.uri or settings.endpoint or "AWS"
     if module in ("requests", "urllib3", "thrift") or isinstance(error, (ConnectionError, TimeoutError)):
-        return UnavailableError(f"the catalog at {where} does not answer", cause=first_line(error), hint="frazil doctor")
+        return UnavailableError(
+            f"the catalog at {where} does not answer", cause=first_line(error), hint="frazil doctor"
+        )
     if module == "botocore":
         text = str(error)
         if "NoCredentials" in type(error).__name__ or any(word in text for word in _WRONG_KEYS):
             return _refused(settings)
-        return UnavailableError(f"AWS ({where}) does not answer as it should", cause=first_line(error), hint="frazil doctor")
+        return UnavailableError(
+            f"AWS ({where}) does not answer as it should", cause=first_line(error), hint="frazil doctor"
+        )
     if module == "sqlalchemy" or isinstance(error, sqlite3.Error):
         return _from_sqlite(error, settings)
     return None
@@ -102,7 +113,9 @@ def _from_sqlite(error: Exception, settings: CatalogSettings) -> FrazilError:
     if "readonly" in text or "unable to open" in text:
         return NotAllowedError(f"{where} cannot be written", cause=first_line(error), hint="look at the file's rights")
     if "not a database" in text or "malformed" in text:
-        return FrazilError(f"{where} is damaged, or no SQLite file", cause=first_line(error), hint="restore it from a backup")
+        return FrazilError(
+            f"{where} is damaged, or no SQLite file", cause=first_line(error), hint="restore it from a backup"
+        )
     if "full" in text:
         return UnavailableError(f"{where}: the disk is full", hint="free some room, then try again")
     return FrazilError(f"{where} failed", cause=first_line(error), hint="frazil doctor")
@@ -114,13 +127,23 @@ def _from_files(error: Exception, settings: CatalogSettings) -> FrazilError | No
         return None
     text = str(error)
     s3 = settings.s3
-    where = f"the storage at {s3.endpoint or 'AWS S3'}" if "AWS" in text or "S3" in text else "the storage"
+    where = (
+        f"the storage at {(s3.endpoint if s3 else None) or 'AWS S3'}"
+        if "AWS" in text or "S3" in text
+        else "the storage"
+    )
     if any(word in text for word in _WRONG_KEYS):
-        return CredentialsError(f"{where} refuses our keys", cause=first_line(error), hint="look at s3.access_key and s3.secret_key")
+        return CredentialsError(
+            f"{where} refuses our keys", cause=first_line(error), hint="look at s3.access_key and s3.secret_key"
+        )
     if any(word in text for word in _AWAY):
-        return UnavailableError(f"{where} does not answer", cause=first_line(error), hint="look at s3.endpoint; frazil doctor")
+        return UnavailableError(
+            f"{where} does not answer", cause=first_line(error), hint="look at s3.endpoint; frazil doctor"
+        )
     if isinstance(error, FileNotFoundError):
         return NotFoundError(f"a file of the table is missing: {first_line(error)}", hint="frazil table show")
     if isinstance(error, PermissionError):
-        return NotAllowedError(f"{where} cannot be written", cause=first_line(error), hint="look at the folder's rights")
+        return NotAllowedError(
+            f"{where} cannot be written", cause=first_line(error), hint="look at the folder's rights"
+        )
     return None

@@ -1,4 +1,4 @@
-"""PyIceberg's REST catalog with time limits, which it lacks: a server that accepts and is silent would hang it for ever."""
+"""PyIceberg's REST catalog with time limits, which it lacks: a server that is silent would hang it for ever."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Identifier = tuple[str, ...]
 
 def parse_name(name: str, catalog: str) -> Identifier:
     """`namespace.table`, or `catalog.namespace.table` where the first part is this catalog's name."""
-    parts = tuple(part.strip("`\"") for part in name.split("."))
+    parts = tuple(part.strip('`"') for part in name.split("."))
     if len(parts) > 2 and parts[0] == catalog:
         parts = parts[1:]
     if len(parts) < 2 or not all(parts):

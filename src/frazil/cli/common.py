@@ -22,13 +22,19 @@ class Output(StrEnum):
     json = "json"
 
 
-_PANEL = "Common options"
+_OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how results are printed")]
+_ConfigOption = Annotated[Path | None, typer.Option(help="settings file [default: frazil.yaml here or above]")]
+_SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, over all other sources")
+]
+_VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="log more, and show stack traces")]
+
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "output": (Annotated[Output, typer.Option("--output", "-o", help="how results are printed", rich_help_panel=_PANEL)], Output.text),
-    "config": (Annotated[Path | None, typer.Option(help="settings file [default: frazil.yaml here or above]", rich_help_panel=_PANEL)], None),
-    "set_": (Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, over all other sources", rich_help_panel=_PANEL)], None),
-    "verbose": (Annotated[bool, typer.Option("--verbose", "-v", help="log more, and show stack traces", rich_help_panel=_PANEL)], False),
-}  # fmt: skip
+    "output": (_OutputOption, Output.text),
+    "config": (_ConfigOption, None),
+    "set_": (_SetOption, None),
+    "verbose": (_VerboseOption, False),
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,9 @@ class Run:
 #: The sections that a command uses which opens a catalog.
 CATALOG_SECTIONS = ("catalog", "catalogs", "s3", "home")
 
-CatalogOption = Annotated[str | None, typer.Option("--catalog", help="name of the catalog [default: the one of the settings]")]
+CatalogOption = Annotated[
+    str | None, typer.Option("--catalog", help="name of the catalog [default: the one of the settings]")
+]
 
 
 def new_app(about: str) -> typer.Typer:
@@ -76,7 +84,9 @@ def new_app(about: str) -> typer.Typer:
     )
 
 
-def command(app: typer.Typer, name: str | None = None, *, example: str, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def command(
+    app: typer.Typer, name: str | None = None, *, example: str, **kwargs: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function whose first parameter is a `Run`; the common options are added to its own."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,12 +102,15 @@ def command(app: typer.Typer, name: str | None = None, *, example: str, **kwargs
 
         parameters = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         parameters += [
-            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=a, default=d) for n, (a, d) in common.items()
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=a, default=d)
+            for n, (a, d) in common.items()
         ]
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
-        del wrapper.__wrapped__  # type: ignore[attr-defined]  # Typer would look through it
-        app.command(name, epilog=f"Example: {example}", context_settings={"help_option_names": ["-h", "--help"]}, **kwargs)(wrapper)
+        del wrapper.__wrapped__  # Typer would look through it
+        app.command(
+            name, epilog=f"Example: {example}", context_settings={"help_option_names": ["-h", "--help"]}, **kwargs
+        )(wrapper)
         return function
 
     return register

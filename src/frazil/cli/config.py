@@ -12,25 +12,28 @@ app = new_app("Show and check the settings.")
 
 
 @command(app, example="frazil config show catalog")
-def show(run: Run, key: Annotated[str | None, typer.Argument(help="a section or a setting [default: all]")] = None) -> None:
+def show(
+    run: Run, key: Annotated[str | None, typer.Argument(help="a section or a setting [default: all]")] = None
+) -> None:
     """Print every setting with its value and where it comes from. Secrets are masked."""
+    from frazil.settings import SettingsModel
     from frazil.settings.show import rows
 
-    settings = run.settings("catalog", "catalogs", "s3", "database", "backup", "home")
-    run.printer.rows(["key", "value", "source"], [[r.key, r.value, r.source] for r in rows(settings, key)])
+    settings = run.settings(*([key.split(".")[0]] if key else SettingsModel.model_fields))
+    table = [[row.key, row.value, row.source] for row in rows(settings, key)]
+    run.printer.rows(["key", "value", "source"], table, none=f"nothing is set under {key}")
 
 
 @command(app, example="frazil config check --config prod.yaml")
 def check(run: Run) -> None:
     """Read all sources and say whether they are valid; report what contradicts or overrides another."""
-    from frazil.settings.sources import Layer
-
     settings = run.settings()
-    used = sorted({o.layer for o in settings.origins.values()} - {Layer.DEFAULT})
-    report = {"valid": True, "sources": [layer.name.lower() for layer in used], "notices": [n.text for n in settings.notices]}
+    sources = settings.sources()
+    notices = [notice.text for notice in settings.notices]
     if run.printer.json_output:
-        run.printer.json(report)
+        run.printer.json({"valid": True, "sources": sources, "notices": notices})
         return
-    print("the settings are valid" + (f"; they come from: {', '.join(report['sources'])}" if used else "; all are defaults"))  # type: ignore[arg-type]
-    for notice in settings.notices:
-        print(f"note: {notice.text}")
+    print("the settings are valid")
+    print(f"from: {', '.join(sources) or 'defaults only'}")
+    for notice in notices:
+        print(f"note: {notice}")

@@ -22,7 +22,7 @@ Everything lies in {folder}, and nothing is left running. Try next:
   frazil table list
   frazil table snapshots demo.photos
   frazil sql "SELECT camera, count(*) FROM demo.photos GROUP BY camera"
-  frazil sql "SELECT count(*) FROM demo.photos TIMESTAMP AS OF current_timestamp() - INTERVAL 1 HOUR" --engine spark
+  frazil sql "SELECT * FROM demo.photos.history"
   frazil doctor"""
 
 
@@ -51,7 +51,10 @@ class NoScreen:
 
 @command(app, example="frazil demo --dir /tmp/frazil-demo")
 def demo(
-    run: Run, directory: Annotated[Path, typer.Option("--dir", help="folder to work in; a demo's own is replaced")] = Path("frazil-demo")
+    run: Run,
+    directory: Annotated[Path, typer.Option("--dir", help="folder to work in; a demo's own is replaced")] = Path(
+        "frazil-demo"
+    ),
 ) -> None:
     """Play the whole flow on the embedded default, with timings. Leaves a folder to play with, and nothing running."""
     from frazil.demo import run_demo
@@ -62,6 +65,12 @@ def demo(
     stage = Stage(NoScreen() if as_json else TextScreen())
     run_demo(directory.absolute(), stage)
     if as_json:
-        run.printer.json({"folder": str(directory.absolute()), "seconds": round(time.perf_counter() - began, 3), "steps": stage.steps})
+        run.printer.json(
+            {
+                "folder": str(directory.absolute()),
+                "seconds": round(time.perf_counter() - began, 3),
+                "steps": stage.steps,
+            }
+        )
         return
     print(f"Done in {time.perf_counter() - began:.0f} s. " + _NEXT.format(folder=directory), file=sys.stdout)

@@ -43,7 +43,9 @@ def to_text(value: Any) -> str:
 class Printer:
     json_output: bool
 
-    def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, none: str = "nothing") -> None:
+    def rows(
+        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, none: str = "nothing"
+    ) -> None:
         """A table as text, or a list of objects as JSON."""
         listed = [list(row) for row in rows]
         if self.json_output:

@@ -9,8 +9,8 @@ import os
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -61,7 +61,9 @@ def _whole_file(out: Path) -> Iterator[IO[bytes]]:
                 Path(file.name).unlink(missing_ok=True)
                 raise
     except OSError as error:
-        raise NotAllowedError(f"{out} cannot be written", cause=error.strerror, hint="--out names a file in a folder you may write") from error
+        raise NotAllowedError(
+            f"{out} cannot be written", cause=error.strerror, hint="--out names a file in a folder you may write"
+        ) from error
 
 
 def _as_json(table: pa.Table) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -61,4 +62,4 @@ def _report(error: FrazilError, args: list[str], verbose: bool) -> int:
 
 
 def _wants_json(args: list[str]) -> bool:
-    return "--output=json" in args or any(a in ("-o", "--output") and b == "json" for a, b in zip(args, args[1:], strict=False))
+    return "--output=json" in args or any(a in ("-o", "--output") and b == "json" for a, b in itertools.pairwise(args))

@@ -12,7 +12,12 @@ app = new_app("Prepare this machine, once; afterwards no network is needed.")
 
 
 @command(app, example="frazil setup")
-def setup(run: Run, install_java: Annotated[bool, typer.Option(help="install a JDK where that needs no questions (Debian, root)")] = True) -> None:
+def setup(
+    run: Run,
+    install_java: Annotated[
+        bool, typer.Option(help="install a JDK where that needs no questions (Debian, root)")
+    ] = True,
+) -> None:
     """Find a JDK (or install one), and bring the Spark jars into the cache, each checked against its checksum."""
     from frazil.errors import SetupError
     from frazil.spark import java

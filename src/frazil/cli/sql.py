@@ -32,10 +32,14 @@ class SqlOutput(StrEnum):
 def sql(
     run: Run,
     statement: Annotated[str, typer.Argument(help="one SQL statement; - reads it from standard input")],
-    engine: Annotated[EngineChoice, typer.Option(help="auto: DuckDB for a SELECT it can read, else Spark")] = EngineChoice.auto,
+    engine: Annotated[
+        EngineChoice, typer.Option(help="auto: DuckDB for a SELECT it can read, else Spark")
+    ] = EngineChoice.auto,
     output: Annotated[SqlOutput, typer.Option("--output", "-o", help="how rows are printed")] = SqlOutput.text,
     out: Annotated[Path | None, typer.Option(help="write to this file, not to standard output")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="at most this many rows [default: 1000 as text, else all]")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="at most this many rows [default: 1000 as text, else all]")
+    ] = None,
     catalog: CatalogOption = None,
 ) -> None:
     """Run a statement. Rows go to standard output; the engine and the time it took to standard error."""
@@ -50,4 +54,6 @@ def sql(
     write_result(result.table, output.value, out)
     more = f" (only the first {shown}: --limit gives more)" if result.truncated else ""
     took = time.perf_counter() - began
-    run.printer.note(f"{result.table.num_rows} rows{more}, {result.engine}, {result.seconds:.2f} s ({took:.2f} s with start)")
+    run.printer.note(
+        f"{result.table.num_rows} rows{more}, {result.engine}, {result.seconds:.2f} s ({took:.2f} s with start)"
+    )

@@ -26,7 +26,9 @@ def _load(run: Run, name: str, catalog: str | None) -> Table:
 
 @command(app, "list", example="frazil table list demo --output json")
 def list_(
-    run: Run, namespace: Annotated[str | None, typer.Argument(help="only this namespace")] = None, catalog: CatalogOption = None
+    run: Run,
+    namespace: Annotated[str | None, typer.Argument(help="only this namespace")] = None,
+    catalog: CatalogOption = None,
 ) -> None:
     """List the tables of a catalog."""
     from frazil.catalogs import list_tables, open_catalog

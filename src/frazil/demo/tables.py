@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from frazil.catalogs import load_table, open_catalog
@@ -26,21 +28,21 @@ def chapter(stage: Stage, settings: Settings) -> None:
     stage.chapter("Chapter 1: one table, three engines")
     with stage.step("open the embedded catalog (one SQLite file, no server)"):
         catalog = open_catalog(settings.catalog(), settings.model.network)
-    with stage.step("start Spark"):
-        context = spark_session(settings)
-        spark = context.__enter__()
-    try:
+    with ExitStack() as stack:
+        with stage.step("start Spark"):
+            spark = stack.enter_context(spark_session(settings))
         _create(stage, spark)
         _evolve(stage, spark, catalog, settings)
         _ask_three_engines(stage, spark, catalog, settings)
         _travel(stage, spark)
-    finally:
-        context.__exit__(None, None, None)
     stage.say("What happened to the table, snapshot by snapshot:")
     rows = snapshot_rows(load_table(catalog, settings.catalog(), TABLE))
     stage.table(
         ["committed at", "operation", "rows added", "files added", "files removed", "total rows"],
-        [[r["committed_at"], r["operation"], r["added_rows"], r["added_files"], r["removed_files"], r["total_rows"]] for r in rows],
+        [
+            [r["committed_at"], r["operation"], r["added_rows"], r["added_files"], r["removed_files"], r["total_rows"]]
+            for r in rows
+        ],
     )
 
 
@@ -83,11 +85,14 @@ def _paths(catalog: Catalog, settings: Settings) -> set[str]:
 def _ask_three_engines(stage: Stage, spark: SparkSession, catalog: Catalog, settings: Settings) -> None:
     answers: dict[str, list[tuple[Any, ...]]] = {}
     seconds: dict[str, float] = {}
-    for engine, ask in {
+    engines: dict[str, Callable[[], list[tuple[Any, ...]]]] = {
         "Spark": lambda: [tuple(row) for row in spark.sql(_QUESTION).collect()],
-        "DuckDB": lambda: [tuple(row.values()) for row in run_sql(_QUESTION, settings, engine="duckdb").table.to_pylist()],
+        "DuckDB": lambda: [
+            tuple(row.values()) for row in run_sql(_QUESTION, settings, engine="duckdb").table.to_pylist()
+        ],
         "PyIceberg": lambda: _pyiceberg_answer(catalog, settings),
-    }.items():
+    }
+    for engine, ask in engines.items():
         began = time.perf_counter()
         answers[engine] = [(camera, int(photos), int(size)) for camera, photos, size in ask()]
         seconds[engine] = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Logs to stderr: text for people, JSON lines for collectors. Library code asks structlog for a logger and says no more."""
+"""Logs to stderr: text for people, JSON lines for collectors. Library code only asks structlog for a logger."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ class DuckQuery:
                 for name in connection.get_table_names(statement, qualified=True):
                     query.tables[name] = parse_name(name, settings.name)
             except duckdb.Error as error:
-                query.refused = UsageError("DuckDB cannot read this SQL", cause=first_line(error), hint="--engine spark")
+                query.refused = UsageError(
+                    "DuckDB cannot read this SQL", cause=first_line(error), hint="--engine spark"
+                )
             except FrazilError as error:
                 query.refused = error
         return query
@@ -70,7 +72,9 @@ class DuckQuery:
             except duckdb.CatalogException as error:
                 raise NotFoundError(first_line(error), cause="", hint="frazil table list, or --engine spark") from error
             except (duckdb.BinderException, duckdb.ParserException) as error:
-                raise UsageError(first_line(error), cause="", hint="frazil table show TABLE lists the columns") from error
+                raise UsageError(
+                    first_line(error), cause="", hint="frazil table show TABLE lists the columns"
+                ) from error
             except duckdb.Error as error:
                 raise FrazilError(f"DuckDB failed: {first_line(error)}", cause="", hint="--engine spark") from error
 
@@ -118,7 +122,9 @@ def s3_secret(s3: S3Settings | None) -> list[str]:
     return [f"CREATE SECRET (TYPE s3, {listed}, USE_SSL {ssl})"]
 
 
-def _create_view(connection: duckdb.DuckDBPyConnection, catalog: Catalog, settings: CatalogSettings, identifier: Identifier) -> None:
+def _create_view(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, settings: CatalogSettings, identifier: Identifier
+) -> None:
     table = load_table(catalog, settings, ".".join(identifier))
     schema, name = '"' + identifier[0].replace('"', '""') + '"', '"' + identifier[1].replace('"', '""') + '"'
     for prefix in ("", f'"{settings.name}".'):

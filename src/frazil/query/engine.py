@@ -27,7 +27,9 @@ class Result:
     truncated: bool = False
 
 
-def run_sql(statement: str, settings: Settings, *, engine: Engine = "auto", catalog: str | None = None, limit: int | None = None) -> Result:
+def run_sql(
+    statement: str, settings: Settings, *, engine: Engine = "auto", catalog: str | None = None, limit: int | None = None
+) -> Result:
     """Runs one statement.
 
     Args:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from frazil.errors import FrazilError, NotFoundError, UnsupportedError, UsageError, first_line
 from frazil.settings import Settings
 from frazil.spark import spark_session
+from frazil.spark.session import was_interrupted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +43,9 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except ParseException as error:
-        raise UsageError("Spark cannot read this SQL", cause=_message(error), hint="look at the marked place") from error
+        raise UsageError(
+            "Spark cannot read this SQL", cause=_message(error), hint="look at the marked place"
+        ) from error
     except AnalysisException as error:
         condition = error.getCondition() or ""
         if "NOT_FOUND" in condition:
@@ -51,10 +54,18 @@ def spark_errors() -> Iterator[None]:
             raise UnsupportedError(_message(error), cause="", hint="see docs/catalogs.md") from error
         raise UsageError(_message(error), cause="", hint="frazil table show TABLE lists the columns") from error
     except (PySparkException, Py4JError) as error:
-        raise FrazilError(f"Spark failed: {_message(error)}", cause="", hint="the same with -v shows Spark's stack") from error
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
+        raise FrazilError(
+            f"Spark failed: {_message(error)}", cause="", hint="the same with -v shows Spark's stack"
+        ) from error
 
 
 def _message(error: Exception) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip() and "JVM stacktrace" not in line]
     java = next((line.strip() for line in lines if line.strip().startswith(("java.", "org.", ": "))), None)
-    return lines[0].strip() if lines and not lines[0].startswith("An error occurred") else (java or first_line(error)).lstrip(": ")
+    return (
+        lines[0].strip()
+        if lines and not lines[0].startswith("An error occurred")
+        else (java or first_line(error)).lstrip(": ")
+    )

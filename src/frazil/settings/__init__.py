@@ -1,6 +1,7 @@
 """The only reader of environment and settings files. Typed, and every value knows where it came from."""
 
-from frazil.settings.load import Notice, Settings, load_settings
+from frazil.settings.choose import Notice
+from frazil.settings.load import Settings, load_settings
 from frazil.settings.model import (
     CatalogKind,
     CatalogSettings,

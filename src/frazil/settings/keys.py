@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -33,55 +33,63 @@ def shape_of(field: FieldInfo) -> tuple[Shape, type[BaseModel] | None]:
     return "leaf", None
 
 
-def resolve(parts: Path, *, written: str, where: str) -> Path:
-    """The setting these parts name.
+def resolve(written: str, *, where: str, spell: Callable[[str], str] = str, aliases: Iterable[str] = ()) -> Path:
+    """The path of the setting or section that is written so, dotted.
+
+    Args:
+        written: for example `catalog.uri`; below a map the rest is one key, dots and all.
+        where: the place in which it stands, for the error.
+        spell: how that place writes a key, for the hint.
+        aliases: further keys that the place knows, for the hint.
 
     Raises:
-        ConfigError: there is none; it names the nearest that exists.
+        ConfigError: there is no such setting; it names the nearest that exists.
     """
-    model: type[BaseModel] = SettingsModel
-    for depth, part in enumerate(parts):
-        field = model.model_fields.get(part)
-        if field is None:
-            raise unknown_key(written, where)
-        shape, inner = shape_of(field)
-        if shape == "leaf" and depth + 1 < len(parts):
-            raise unknown_key(written, where)
-        if shape == "map":
-            rest = parts[depth + 1 :]
-            return (*parts[: depth + 1], ".".join(rest)) if rest else parts[: depth + 1]
-        if shape == "sections" and inner is not None:
-            return _resolve_named(parts, depth, inner, written, where)
-        if inner is not None:
-            model = inner
-    return parts
+    parts = tuple(written.split("."))
+    path = _descend(SettingsModel, parts)
+    if path is None:
+        raise unknown_key(parts, where, spell, aliases)
+    return path
 
 
-def _resolve_named(parts: Path, depth: int, inner: type[BaseModel], written: str, where: str) -> Path:
-    if len(parts) <= depth + 2:
-        return parts
-    below = resolve(("catalog", *parts[depth + 2 :]), written=written, where=where)
-    assert inner is SettingsModel.model_fields["catalog"].annotation
-    return (*parts[: depth + 2], *below[1:])
+def _descend(model: type[BaseModel], parts: Path) -> Path | None:
+    if not parts:
+        return ()
+    name, rest = parts[0], parts[1:]
+    field = model.model_fields.get(name)
+    if field is None:
+        return None
+    shape, inner = shape_of(field)
+    if shape == "map":
+        return (name, ".".join(rest)) if rest else (name,)
+    if inner is None:
+        return None if rest else (name,)
+    taken = 2 if shape == "sections" and rest else 1
+    below = _descend(inner, parts[taken:])
+    return None if below is None else (*parts[:taken], *below)
 
 
 def field_at(path: Path) -> FieldInfo | None:
     """The field a path leads to; None for an entry of a map."""
     model: type[BaseModel] = SettingsModel
     field: FieldInfo | None = None
-    names = iter(path)
-    for name in names:
-        field = model.model_fields.get(name)
+    rest = path
+    while rest:
+        field = model.model_fields.get(rest[0])
         if field is None:
             return None
         shape, inner = shape_of(field)
-        if shape == "sections":
-            next(names, None)
+        rest = rest[2:] if shape == "sections" else rest[1:]
+        if shape == "map":
+            return None if rest else field
         if inner is not None:
             model = inner
-        if shape == "map":
-            return field if path[-1] == name else None
     return field
+
+
+def shape_at(path: Path) -> Shape:
+    field = field_at(path)
+    return "leaf" if field is None else shape_of(field)[0]
 
 
 def known_keys() -> Iterator[tuple[str, FieldInfo]]:
@@ -99,14 +107,21 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]
             yield from _walk(inner, below)
 
 
-def unknown_key(written: str, where: str) -> ConfigError:
-    from frazil.settings.names import FILE_NAMES
-
-    candidates = [key for key, _ in known_keys() if "<name>" not in key] + list(FILE_NAMES)
-    near = nearest(written, candidates)
+def unknown_key(parts: Path, where: str, spell: Callable[[str], str] = str, aliases: Iterable[str] = ()) -> ConfigError:
+    for end in range(1, len(parts)):
+        if _descend(SettingsModel, parts[:end]) == parts[:end] and shape_at(parts[:end]) == "leaf":
+            # What stands below is not told: it may be a secret that was written as a map.
+            leaf = dotted(parts[:end])
+            return ConfigError(
+                f"{where}: '{leaf}' takes one value, and has no keys below it", hint=f"quote the value of {leaf}"
+            )
+    own_name = parts[1] if parts[0] == "catalogs" and len(parts) > 2 else None
+    candidates = [key.replace("<name>", own_name or "<name>") for key, _ in known_keys()]
+    candidates = [key for key in candidates if "<name>" not in key]
+    near = nearest(dotted(parts), [*candidates, *aliases])
     return ConfigError(
-        f"{where}: there is no setting '{written}'",
-        hint=f"{near}" if near else "frazil config show",
+        f"{where}: there is no setting '{dotted(parts)}'",
+        hint=spell(near) if near else "frazil config show lists all settings",
     )
 
 

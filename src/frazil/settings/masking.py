@@ -7,11 +7,29 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from frazil.errors import MASK, mask_urls
 from frazil.settings import keys
 
-MASK = "********"
-_SECRET_WORDS = ("secret", "token", "password", "passwd", "credential", "access-key", "account-key", "sas")
-_PASSWORD_IN_URL = re.compile(r"(?P<before>[a-z0-9+.-]+://[^:/@\s]*:)(?P<password>[^@/\s]+)(?=@)", re.IGNORECASE)
+__all__ = ["MASK", "is_secret", "mask_urls", "masked"]
+
+#: A key of `spark.conf` or `catalog.properties` that holds one of these, without its dots and dashes, names a secret.
+_SECRET_WORDS = (
+    "secret",
+    "token",
+    "passw",
+    "passphrase",
+    "pwd",
+    "credential",
+    "accesskey",
+    "accountkey",
+    "apikey",
+    "privatekey",
+    "encryptionkey",
+    "connectionstring",
+    "authorization",
+    "cookie",
+    "sas",
+)
 
 
 def masked(path: keys.Path, value: Any) -> str:
@@ -23,11 +41,7 @@ def masked(path: keys.Path, value: Any) -> str:
 
 def is_secret(path: keys.Path) -> bool:
     field = keys.field_at(path)
-    if field is not None and "SecretStr" in str(field.annotation):
-        return True
-    in_map = field is None
-    return in_map and any(word in path[-1].lower() for word in _SECRET_WORDS)
-
-
-def mask_urls(text: str) -> str:
-    return _PASSWORD_IN_URL.sub(lambda m: m["before"] + MASK, text)
+    if field is not None:
+        return "SecretStr" in str(field.annotation)
+    key = re.sub(r"[^a-z0-9]", "", path[-1].lower())
+    return any(word in key for word in _SECRET_WORDS)

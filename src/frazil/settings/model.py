@@ -1,7 +1,8 @@
-"""The settings as types. What a field means to a user is its description: `frazil config show` and the docs print it."""
+"""The settings as types. What a field means to a user is its description, which the docs print."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,8 +30,15 @@ class S3Settings(Section):
     @classmethod
     def _has_scheme(cls, value: str | None) -> str | None:
         if value and not value.startswith(("http://", "https://")):
-            raise ValueError(f"must begin with http:// or https://, is '{value}'")
+            raise ValueError("it must begin with http:// or https://")
         return value.rstrip("/") if value else None
+
+    @model_validator(mode="after")
+    def _has_both_keys(self) -> S3Settings:
+        if (self.access_key is None) != (self.secret_key is None):
+            given, missing = ("secret_key", "access_key") if self.access_key is None else ("access_key", "secret_key")
+            raise ValueError(f"{given} is given without {missing}")
+        return self
 
     @property
     def uses_path_style(self) -> bool:
@@ -40,7 +48,7 @@ class S3Settings(Section):
 class CatalogSettings(Section):
     """One Iceberg catalog, as both Spark and PyIceberg will see it."""
 
-    name: str = Field("frazil", pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", description="name in SQL: name.namespace.table")
+    name: str = Field("frazil", description="name in SQL: name.namespace.table")
     kind: CatalogKind | None = Field(None, description="sql, rest, glue or hive; by default told from the uri")
     uri: str | None = Field(None, description="sqlite:///file, http(s)://…, thrift://host:port, or 'glue'")
     warehouse: str | None = Field(None, description="where tables lie: a folder or s3://bucket/prefix; REST: its name")
@@ -51,25 +59,42 @@ class CatalogSettings(Section):
     sigv4: bool = Field(False, description="sign requests with AWS SigV4 (REST)")
     signing_name: str | None = Field(None, description="service name in the signature: s3tables, glue, execute-api")
     endpoint: str | None = Field(None, description="Glue endpoint; empty for AWS itself")
-    properties: dict[str, str] = Field(default_factory=dict, description="further catalog properties, given to both engines")
-    s3: S3Settings | None = Field(None, description="S3 access of this catalog's files, where it differs from `s3`")
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="further catalog properties, given to both engines"
+    )
+    s3: S3Settings | None = Field(None, description="S3 access of this catalog's files, all of it, instead of `s3`")
 
     @field_validator("properties", mode="before")
     @classmethod
     def _as_strings(cls, value: Any) -> Any:
         return {k: _property_text(v) for k, v in value.items()} if isinstance(value, dict) else value
 
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        return check_name(value)
+
     @model_validator(mode="after")
-    def _told_kind_fits(self) -> CatalogSettings:
-        if self.kind and self.uri:
+    def _kind_and_uri_fit(self) -> CatalogSettings:
+        if self.uri:
             told = kind_of_uri(self.uri)
-            if told is not None and told != self.kind:
-                raise ValueError(f"kind '{self.kind}' does not fit uri '{self.uri}', which is a {told} catalog")
+            if told is None:
+                raise ValueError("uri is none of sqlite:///file, http(s)://…, thrift://host:port, or 'glue'")
+            if self.kind and told != self.kind:
+                raise ValueError(f"kind '{self.kind}' does not fit the uri, which is that of a {told} catalog")
+        elif self.kind in ("rest", "hive"):
+            raise ValueError(f"a catalog of kind '{self.kind}' needs a uri")
         return self
 
     @property
     def resolved_kind(self) -> CatalogKind:
         return self.kind or kind_of_uri(self.uri or "") or "sql"
+
+
+def check_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
+        raise ValueError("a catalog's name has letters, digits, '_' and '-', and begins with a letter")
+    return name
 
 
 def _property_text(value: Any) -> str:
@@ -91,7 +116,7 @@ _KIND_BY_PREFIX: tuple[tuple[str, CatalogKind], ...] = (
     ("http://", "rest"),
     ("https://", "rest"),
     ("thrift://", "hive"),
-    ("sqlite:", "sql"),
+    ("sqlite:///", "sql"),
 )
 
 
@@ -120,7 +145,9 @@ class LogSettings(Section):
     """The durable topic log."""
 
     directory: Path | None = Field(None, description="folder of the log; by default `log` under home")
-    max_file_size: Annotated[int, Field(ge=4096)] = Field(64 * 1024 * 1024, description="bytes at which a segment rotates")
+    max_file_size: Annotated[int, Field(ge=4096)] = Field(
+        64 * 1024 * 1024, description="bytes at which a segment rotates"
+    )
     sync_mode: Literal["always", "periodic", "none"] = Field("always", description="when appended bytes reach the disk")
     sync_interval_ms: Annotated[int, Field(ge=1)] = Field(1000, description="interval of sync_mode periodic")
 
@@ -132,12 +159,20 @@ class TopicsSettings(Section):
 class NetworkSettings(Section):
     """Patience with servers."""
 
-    connect_timeout: Annotated[float, Field(gt=0)] = Field(3.0, description="seconds until a connection counts as refused")
-    read_timeout: Annotated[float, Field(gt=0)] = Field(60.0, description="seconds until a silent server counts as gone")
+    connect_timeout: Annotated[float, Field(gt=0)] = Field(
+        3.0, description="seconds until a connection counts as refused"
+    )
+    read_timeout: Annotated[float, Field(gt=0)] = Field(
+        60.0, description="seconds until a silent server counts as gone"
+    )
     retry_attempts: Annotated[int, Field(ge=1)] = Field(4, description="tries for what can be tried again")
-    retry_timeout: Annotated[float, Field(gt=0)] = Field(7.0, description="seconds after which no further try begins")
-    breaker_failures: Annotated[int, Field(ge=1)] = Field(5, description="failures in a row that open the circuit breaker")
-    breaker_reset: Annotated[float, Field(gt=0)] = Field(30.0, description="seconds until an open breaker lets one try pass")
+    retry_timeout: Annotated[float, Field(gt=0)] = Field(6.0, description="seconds after which no further try begins")
+    breaker_failures: Annotated[int, Field(ge=1)] = Field(
+        5, description="failures in a row that open the circuit breaker"
+    )
+    breaker_reset: Annotated[float, Field(gt=0)] = Field(
+        30.0, description="seconds until an open breaker lets one try pass"
+    )
 
 
 class LoggingSettings(Section):
@@ -160,3 +195,12 @@ class SettingsModel(Section):
     spark: SparkSettings = Field(default_factory=SparkSettings, description="Spark")
     network: NetworkSettings = Field(default_factory=NetworkSettings, description="patience with servers")
     logging: LoggingSettings = Field(default_factory=LoggingSettings, description="log output")
+
+    @field_validator("catalogs")
+    @classmethod
+    def _named_by_their_keys(cls, catalogs: dict[str, CatalogSettings]) -> dict[str, CatalogSettings]:
+        for name, catalog in catalogs.items():
+            check_name(name)
+            if "name" in catalog.model_fields_set and catalog.name != name:
+                raise ValueError(f"catalogs.{name} has another name of its own, '{catalog.name}'")
+        return {name: catalog.model_copy(update={"name": name}) for name, catalog in catalogs.items()}

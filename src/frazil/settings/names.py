@@ -8,17 +8,11 @@ from dataclasses import dataclass
 from frazil.settings.keys import Path
 
 
-def _same(value: object) -> object:
-    return value
+def _bucket_uri(text: str) -> str:
+    return text if "://" in text or text.startswith(("/", ".", "~")) else f"s3://{text}/"
 
 
-def _bucket_uri(value: object) -> object:
-    text = str(value)
-    return text if "://" in text or text.startswith(("/", ".")) else f"s3://{text}/"
-
-
-def _metastore_uri(value: object) -> object:
-    text = str(value)
+def _metastore_uri(text: str) -> str:
     return text if "://" in text else f"thrift://{text}"
 
 
@@ -34,7 +28,7 @@ class Name:
     """
 
     path: Path
-    convert: Callable[[object], object] = _same
+    convert: Callable[[str], str] = str
     announce: bool = False
     weak: bool = False
 
@@ -93,7 +87,8 @@ FIXED_KEYS: dict[str, tuple[str, ...]] = {
     _OBJECTS + "type": ("s3", "local"),
 }
 
-#: PyIceberg's catalog properties that are settings of ours; the rest goes to `properties` as it is.
+#: PyIceberg's catalog properties that are settings of ours; the rest goes to `properties` as it is. Strongest first:
+#: as in PyIceberg, `s3.…` goes before `client.…`, which is for all of AWS.
 PYICEBERG_NAMES: dict[str, Path] = {
     "type": ("kind",),
     "uri": ("uri",),
@@ -106,9 +101,20 @@ PYICEBERG_NAMES: dict[str, Path] = {
     "rest.signing-name": ("signing_name",),
     "glue.endpoint": ("endpoint",),
     "s3.endpoint": ("s3", "endpoint"),
+    "s3.force-virtual-addressing": ("s3", "path_style"),
     "s3.region": ("s3", "region"),
     "s3.access-key-id": ("s3", "access_key"),
     "s3.secret-access-key": ("s3", "secret_key"),
     "s3.session-token": ("s3", "session_token"),
     "s3.profile-name": ("s3", "profile"),
+    "client.region": ("s3", "region"),
+    "client.access-key-id": ("s3", "access_key"),
+    "client.secret-access-key": ("s3", "secret_key"),
+    "client.session-token": ("s3", "session_token"),
+    "client.profile-name": ("s3", "profile"),
+    "glue.region": ("s3", "region"),
+    "glue.access-key-id": ("s3", "access_key"),
+    "glue.secret-access-key": ("s3", "secret_key"),
+    "glue.session-token": ("s3", "session_token"),
+    "glue.profile-name": ("s3", "profile"),
 }

@@ -11,31 +11,53 @@ from pydantic import BaseModel
 from frazil.settings import keys
 from frazil.settings.load import Settings
 from frazil.settings.masking import masked
+from frazil.settings.model import SettingsModel
+from frazil.settings.names import FILE_NAMES
 
 
 @dataclass(frozen=True)
 class Row:
     key: str
-    value: str | None
+    value: str | float | None
+    """Numbers and truth values as they are, all else as text."""
     source: str
 
 
-def rows(settings: Settings, prefix: str | None = None) -> list[Row]:
-    """One row a setting, in the model's order; with a prefix only those at or below it."""
-    # The default catalog as it is used: with the embedded defaults filled in.
-    catalog = settings.catalog().model_copy(update={"s3": settings.model.catalog.s3})
-    model = settings.model.model_copy(update={"catalog": catalog})
-    found = [_row(settings, path, value) for path, value in _leaves(model, ())]
-    if prefix is None:
-        return found
-    chosen = [row for row in found if row.key == prefix or row.key.startswith(prefix + ".")]
-    if not chosen:
-        raise keys.unknown_key(prefix, "config show")
-    return chosen
+def rows(settings: Settings, key: str | None = None) -> list[Row]:
+    """One row a setting, in the model's order; with a key only those at or below it.
+
+    Raises:
+        ConfigError: there is no such key.
+        NotFoundError: there is no such catalog.
+    """
+    wanted = _wanted(settings, key) if key else ()
+    leaves = _leaves(_as_used(settings), ())
+    return [_row(settings, path, value) for path, value in leaves if path[: len(wanted)] == wanted]
+
+
+def _wanted(settings: Settings, key: str) -> keys.Path:
+    if (name := FILE_NAMES.get(key)) is not None:
+        return name.path
+    path = keys.resolve(key, where="config show")
+    if path[0] != "catalogs" or len(path) == 1:
+        return path
+    is_default = settings.catalog(path[1]).name == settings.model.catalog.name
+    return ("catalog", *path[2:]) if is_default else path
+
+
+def _as_used(settings: Settings) -> SettingsModel:
+    """The model with the defaults filled in that a catalog has when it is opened."""
+    model = settings.model
+    completed = {}
+    for name, catalog in {model.catalog.name: model.catalog, **model.catalogs}.items():
+        used = settings.catalog(name)
+        own = {"s3": catalog.s3, "uri": catalog.uri or used.uri}
+        completed[name] = used.model_copy(update=own)
+    return model.model_copy(update={"catalog": completed.pop(model.catalog.name), "catalogs": completed})
 
 
 def _row(settings: Settings, path: keys.Path, value: Any) -> Row:
-    shown = None if value is None else masked(path, value)
+    shown = value if value is None or isinstance(value, (bool, int, float)) else masked(path, value)
     return Row(keys.dotted(path), shown, str(settings.origin(path)))
 
 

@@ -125,7 +125,9 @@ def _fetch(jars: list[Jar], folder: Path, java: Java, ivy_settings: Path | None)
         for jar in jars:
             arrived = work / "jars" / jar.file_name
             if not arrived.is_file():
-                raise SetupError(f"{jar.coordinate} was not found in the Maven repository", hint="look at spark.ivy_settings")
+                raise SetupError(
+                    f"{jar.coordinate} was not found in the Maven repository", hint="look at spark.ivy_settings"
+                )
             _check(arrived, jar)
             arrived.replace(folder / jar.file_name)
 
@@ -139,7 +141,9 @@ def _run_ivy(jars: list[Jar], work: Path, java: Java, ivy_settings: Path | None)
         command += ["-settings", str(ivy_settings)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_IVY_SECONDS, check=False)
     if done.returncode != 0:
-        reason = next((line.strip() for line in done.stdout.splitlines() if "Exception" in line or "not found" in line), "")
+        reason = next(
+            (line.strip() for line in done.stdout.splitlines() if "Exception" in line or "not found" in line), ""
+        )
         raise SetupError(
             "the Spark jars could not be fetched",
             cause=reason or done.stdout.strip()[-300:],
@@ -151,14 +155,19 @@ def _ivy_file(jars: list[Jar]) -> str:
     rows = []
     for jar in jars:
         group, artifact, version, classifier = jar.parts
-        inner = f"<artifact name={quoteattr(artifact)} type='jar' ext='jar' m:classifier={quoteattr(classifier)}/>" if classifier else ""
+        inner = (
+            f"<artifact name={quoteattr(artifact)} type='jar' ext='jar' m:classifier={quoteattr(classifier)}/>"
+            if classifier
+            else ""
+        )
         rows.append(
             f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)} "
             f"transitive='false' conf='default->*'>{inner}</dependency>"
         )
     return (
-        "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'><info organisation='frazil' module='jars'/>"
-        f"<configurations><conf name='default'/></configurations><dependencies>{''.join(rows)}</dependencies></ivy-module>"
+        "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>"
+        "<info organisation='frazil' module='jars'/><configurations><conf name='default'/></configurations>"
+        f"<dependencies>{''.join(rows)}</dependencies></ivy-module>"
     )
 
 

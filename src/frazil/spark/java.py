@@ -18,7 +18,13 @@ SUPPORTED = (17, 21)  # Spark 4.1 does not start on 25
 
 _RELEASE_VERSION = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _PRINTED_VERSION = re.compile(r'version "([^"]+)"')
-_WHERE_JDKS_LIE = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/homebrew/opt", "/usr/local/opt", "/opt/java")
+_WHERE_JDKS_LIE = (
+    "/usr/lib/jvm",
+    "/Library/Java/JavaVirtualMachines",
+    "/opt/homebrew/opt",
+    "/usr/local/opt",
+    "/opt/java",
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,9 @@ def find_java(wanted: Path | None = None) -> Java:
 def _wanted(home: Path) -> Java:
     java = inspect_java(home)
     if java is None:
-        raise SetupError(f"spark.java_home is {home}, which has no bin/java", hint="name a JDK's folder, or leave it empty")
+        raise SetupError(
+            f"spark.java_home is {home}, which has no bin/java", hint="name a JDK's folder, or leave it empty"
+        )
     if java.major not in SUPPORTED:
         raise SetupError(
             f"spark.java_home is {home}, which is Java {java.major}; Spark 4.1 runs on 17 or 21",
@@ -137,6 +145,8 @@ def install_java() -> Java:
 
 def _newest_debian_jdk() -> str:
     # Debian 12 and Ubuntu carry 17, Debian 13 carries 21 only.
-    known = subprocess.run(["apt-cache", "policy", "openjdk-17-jdk-headless"], capture_output=True, text=True, check=False)
+    known = subprocess.run(
+        ["apt-cache", "policy", "openjdk-17-jdk-headless"], capture_output=True, text=True, check=False
+    )
     has_17 = "Candidate:" in known.stdout and "Candidate: (none)" not in known.stdout
     return "openjdk-17-jdk-headless" if has_17 else "openjdk-21-jdk-headless"

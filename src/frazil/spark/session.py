@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.catalogs import spark_conf
-from frazil.errors import SetupError
+from frazil.catalogs import prepare_embedded, probe, spark_conf
+from frazil.errors import SetupError, first_line
 from frazil.settings import Settings
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import Java, find_java
@@ -66,47 +68,109 @@ def spark_session(settings: Settings) -> Iterator[SparkSession]:
         SetupError: there is no Java to run it, a jar is missing, or the JVM did not start (with its last words).
         IntegrityError: a jar is not what the lock says.
     """
+    for name in settings.catalog_names():
+        if (catalog := settings.catalog(name)).kind == "sql":
+            prepare_embedded(catalog)
     java = find_java(settings.model.spark.java_home)
     jars = cached_jars(settings.model.cache)
-    with tempfile.TemporaryDirectory(prefix="frazil-spark-") as scratch:
+    if settings.model.spark.master.startswith("spark://"):
+        probe(settings.model.spark.master.split(",")[0], settings.model.network.connect_timeout, what="spark.master")
+
+    from pyspark.sql import SparkSession
+
+    with tempfile.TemporaryDirectory(prefix="frazil-spark-", ignore_cleanup_errors=True) as scratch:
         gateway = _launch(session_conf(settings, jars, Path(scratch)), java, settings, Path(scratch) / "jvm.log")
         try:
-            from pyspark.sql import SparkSession
-
-            # PySpark logs each failed statement with its whole stack; the error itself says it better.
-            logging.getLogger("SQLQueryContextLogger").disabled = True
-            session = SparkSession.builder.getOrCreate()
-            try:
-                yield session
-            finally:
-                with suppress(Exception):  # a JVM that died has nothing left to stop
-                    session.stop()
-        finally:
+            with _interruptible(gateway):
+                yield SparkSession.builder.getOrCreate()
+        except KeyboardInterrupt:
+            _end(gateway, gently=False)
+            raise
+        except BaseException:
+            _end(gateway)
+            raise
+        else:
             _end(gateway)
 
 
+@contextmanager
+def _interruptible(gateway: Any) -> Iterator[None]:
+    """Ctrl-C ends the JVM at once. PySpark's own handler would wait for running jobs in some calls, for hours."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end_now(_signal: int, _frame: object) -> None:
+        logging.disable(logging.CRITICAL)  # py4j logs the interrupted call as an error of its own
+        gateway.proc.terminate()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, end_now)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _launch(conf: dict[str, str], java: Java, settings: Settings, log: Path) -> Any:
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
-    spark_conf = SparkConf(loadDefaults=False)
-    for key, value in conf.items():
-        spark_conf.set(key, value)
+    # The rest, which holds secrets, goes through the gateway: a command line can be read by everybody (`ps`).
+    at_launch = SparkConf(loadDefaults=False).setAll(
+        [(k, v) for k, v in conf.items() if not k.startswith("spark.sql.")]
+    )
+    complete = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     with log.open("wb") as output, _environment(_jvm_environment(java, settings)):
         try:
-            gateway = launch_gateway(spark_conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
-            SparkContext._ensure_initialized(gateway=gateway, conf=spark_conf)
-            SparkContext.getOrCreate(spark_conf)
+            gateway = launch_gateway(at_launch, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
         except PySparkRuntimeError as error:
-            raise SetupError("Spark did not start", cause=_last_words(log), hint="frazil doctor") from error
-        except Exception as error:  # py4j raises what the JVM raised
-            raise SetupError("Spark did not start", cause=_last_words(log) or str(error)[:300], hint="frazil doctor") from error
+            raise SetupError("the JVM did not start", cause=_last_words(log), hint="frazil doctor") from error
+        try:
+            with _interruptible(gateway):
+                _start_context(complete, gateway)
+        except BaseException as error:
+            cause = _last_words(log) or _text(error)
+            _end(gateway, gently=False)
+            if was_interrupted(error):
+                raise KeyboardInterrupt from error
+            raise SetupError("Spark did not start", cause=cause, hint="frazil doctor") from error
     return gateway
 
 
+def _start_context(conf: Any, gateway: Any) -> None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    # PySpark logs each failed statement with its whole stack, and py4j each lost connection; the errors say it better.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    ours = signal.getsignal(signal.SIGINT)
+    SparkContext(conf=conf, gateway=gateway)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, ours)  # the context has put its own in place
+    SparkSession.builder.getOrCreate()
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: cleanups of PySpark and py4j raise errors of their own in its place."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return first_line(error)
+    except Exception:  # noqa: BLE001 - an error of the JVM asks the JVM for its text, which may be gone
+        return type(error).__name__
+
+
 def _jvm_environment(java: Java, settings: Settings) -> dict[str, str | None]:
-    profile = settings.catalog().s3.profile if settings.catalog().s3 else None  # type: ignore[union-attr]
+    local = settings.model.spark.master.startswith("local")
     return {
         "JAVA_HOME": str(java.home),
         "PYSPARK_PYTHON": sys.executable,
@@ -115,8 +179,24 @@ def _jvm_environment(java: Java, settings: Settings) -> dict[str, str | None]:
         "SPARK_HOME": None,
         "SPARK_CONF_DIR": None,
         "PYSPARK_SUBMIT_ARGS": None,
-        "SPARK_LOCAL_IP": "127.0.0.1" if settings.model.spark.master.startswith("local") else None,
-    } | ({"AWS_PROFILE": profile} if profile else {})
+        "SPARK_LOCAL_IP": "127.0.0.1" if local else None,
+    } | _aws_environment(settings)
+
+
+def _aws_environment(settings: Settings) -> dict[str, str | None]:
+    """Keys and profile for what takes them from nowhere else: Iceberg's Glue client, and S3 by profile."""
+    for name in settings.catalog_names():
+        catalog = settings.catalog(name)
+        s3 = catalog.s3
+        if s3 is None:
+            continue
+        if s3.profile:
+            return {"AWS_PROFILE": s3.profile}
+        if catalog.kind == "glue" and s3.access_key and s3.secret_key:
+            token = s3.session_token.get_secret_value() if s3.session_token else None
+            secret = s3.secret_key.get_secret_value()
+            return {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token}
+    return {}
 
 
 @contextmanager
@@ -140,25 +220,29 @@ def _set_environment(changes: dict[str, str | None]) -> None:
 def _last_words(log: Path) -> str | None:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     telling = [line for line in lines if "Exception" in line or "Error" in line]
-    return (telling or lines or [None])[-1]
+    found = telling or lines
+    return found[-1] if found else None
 
 
-def _end(gateway: Any) -> None:
+def _end(gateway: Any, *, gently: bool = True) -> None:
     """Ends the JVM, so that nothing is left and a later session can start anew in this process."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    with suppress(Exception):
-        gateway.shutdown()
     process = gateway.proc
-    if process is not None:
-        with suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(_SECONDS_TO_STOP)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    if gently and process.poll() is None:
+        with suppress(Exception):  # a JVM that is ending has nothing left to stop
+            SparkContext._active_spark_context.stop()
+        with suppress(Exception):
+            gateway.shutdown()
+    with suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(_SECONDS_TO_STOP)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkSession._instantiatedSession = None

@@ -139,7 +139,7 @@ class RemoteStore:
             self._clients.once.delete(path)
 
     def _is_marker(self, meta: ObjectMeta, folder: str) -> bool:
-        """Whether this is an empty object `a/` that stands for a folder: obstore lists it as `a`, which is not there."""
+        """Whether this is an empty object `a/` that stands for a folder: obstore lists it as `a`, which is no key."""
         if meta["size"] > 0:
             return False
         if meta["path"] == folder:

@@ -1,0 +1,91 @@
+"""The `frazil` command as a person runs it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.settings.ambient import default_cache
+
+FRAZIL = Path(sys.executable).with_name("frazil")
+_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "JAVA_HOME")
+
+
+@dataclass
+class Shell:
+    """A user's shell: an empty home folder, no foreign settings, and the jars that the machine already has."""
+
+    folder: Path
+    home: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        own = {"HOME": str(self.home), "FRAZIL_CACHE": str(default_cache()), "COLUMNS": "200"}
+        return {**kept, **own, **self.env, **(more or {})}
+
+    def run(
+        self,
+        *args: str,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+        timeout: float = 180,
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [FRAZIL, *args],
+            env=self.environment(env),
+            cwd=cwd or self.folder,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def json(self, *args: str, **kwargs: Any) -> Any:
+        done = self.run(*args, "--output", "json", **kwargs)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    return Shell(tmp_path / "work", tmp_path / "home")
+
+
+@pytest.fixture(scope="session")
+def demo_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A shell in whose folder the demo has run; tests only read there."""
+    base = tmp_path_factory.mktemp("demo")
+    (base / "home").mkdir()
+    (base / "work").mkdir()
+    shell = Shell(base / "work", base / "home")
+    done = shell.run("demo", timeout=300)
+    assert done.returncode == 0, done.stderr
+    (base / "demo.out").write_text(done.stdout)
+    return Shell(base / "work" / "frazil-demo", base / "home")
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """Every file below with its content's hash: equal before and after means that nothing was changed."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

@@ -1,0 +1,187 @@
+"""Bad input: a clear error with what, where, why and what to try; the right exit code; and nothing changed."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+
+import pytest
+
+from frazil.settings.ambient import default_cache
+from frazil.spark.jars import read_lock
+from tests.e2e.conftest import Shell, fingerprint
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def fails(
+    shell: Shell, *args: str, code: int, says: list[str], env: dict[str, str] | None = None, within: float | None = None
+) -> str:
+    """Runs a command that must fail, and checks all that a failure owes to a user."""
+    before = fingerprint(shell.folder.parent)
+    began = time.monotonic()
+    done = shell.run(*args, env=env)
+    took = time.monotonic() - began
+    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.stdout == ""
+    assert "error: " in done.stderr and "Try: " in done.stderr
+    assert "Traceback" not in done.stderr and "\tat " not in done.stderr
+    for words in says:
+        assert words in done.stderr
+    assert within is None or took < within, f"it took {took:.1f} s"
+    assert fingerprint(shell.folder.parent) == before, "something was changed"
+    return done.stderr
+
+
+def test_broken_yaml_is_named_by_line_and_column(shell):
+    shell.write("frazil.yaml", "catalog:\n  uri: [unclosed\nhome: x\n")
+    fails(shell, "table", "list", code=2, says=["frazil.yaml:3:", "not valid YAML"])
+
+
+def test_an_unknown_setting_names_the_nearest(shell):
+    shell.write("frazil.yaml", "catalog:\n  warehose: /data\n")
+    fails(shell, "table", "list", code=2, says=["frazil.yaml:2", "catalog.warehose", "Try: catalog.warehouse"])
+
+
+def test_a_wrong_value_lists_the_valid_ones(shell):
+    shell.write("frazil.yaml", "log:\n  sync_mode: sometimes\n")
+    fails(shell, "config", "check", code=2, says=["frazil.yaml:2", "always", "periodic", "none"])
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:{port}", "thrift://127.0.0.1:{port}"])
+def test_a_catalog_where_nobody_listens(shell, uri):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = uri.format(port=closed.getsockname()[1])
+        fails(shell, "table", "list", env={"ICEBERG_CATALOG_URI": address}, code=1, says=["nobody answers"], within=10)
+
+
+def test_a_catalog_that_accepts_and_is_silent(shell):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        fails(shell, "table", "list", env={"ICEBERG_CATALOG_URI": address}, code=1, says=["does not answer"], within=10)
+
+
+def test_a_query_does_not_wait_for_an_unreachable_catalog_either(shell):
+    env = {"ICEBERG_CATALOG_URI": "http://127.0.0.1:9"}
+    fails(shell, "sql", "SELECT * FROM a.b", env=env, code=1, says=["nobody answers"], within=10)
+
+
+def test_a_table_on_an_s3_server_that_is_away(shell, services):
+    server = services.rest_on_s3
+    shell.write("frazil.yaml", f"catalog: {{uri: '{server.url}'}}\ns3: {{endpoint: '{server.access.endpoint}', "
+        f"access_key: {server.access.access_key}, secret_key: {server.access.secret_key}}}\n")  # fmt: skip
+    name = make_table(shell)
+    away = ["--set", "s3.endpoint=http://127.0.0.1:9"]
+    fails(shell, "sql", f"SELECT * FROM {name}", "--engine", "duckdb", *away, code=1, says=["127.0.0.1:9"], within=20)
+    fails(shell, "table", "files", name, *away, code=1, says=["does not answer"], within=20)
+
+
+def make_table(shell: Shell) -> str:
+    from frazil.catalogs import open_catalog
+    from frazil.settings import load_settings
+    from tests.lane import people
+
+    settings = load_settings(config=shell.folder / "frazil.yaml", environ={})
+    catalog = open_catalog(settings.catalog())
+    catalog.create_namespace_if_not_exists("bad_input")
+    table = catalog.create_table_if_not_exists("bad_input.people", schema=people().schema)
+    table.append(people(1))
+    return "bad_input.people"
+
+
+def test_a_wrong_s3_secret(shell, services):
+    server = services.rest_on_s3
+    shell.write("frazil.yaml", f"catalog: {{uri: '{server.url}'}}\ns3: {{endpoint: '{server.access.endpoint}', "
+        f"access_key: {server.access.access_key}, secret_key: {server.access.secret_key}}}\n")  # fmt: skip
+    name = make_table(shell)
+    wrong = ["--set", f"s3.access_key={server.access.access_key}", "--set", "s3.secret_key=hush-hush"]
+    said = fails(shell, "table", "files", name, *wrong, code=12, says=["refuses our keys", "s3.secret_key"])
+    assert "hush-hush" not in said
+
+
+@pytest.mark.parametrize("setting", ["catalog.token=hush-hush", "catalog.credential=frazil-client:hush-hush"])
+def test_a_wrong_catalog_credential(shell, services, setting):
+    server = services.secured_rest
+    args = ["--set", f"catalog.uri={server.url}", "--set", setting, "--set", f"catalog.oauth2_uri={server.oauth2_uri}"]
+    said = fails(shell, "table", "list", *args, code=12, says=["refuses our credentials", "catalog.token"])
+    assert "hush-hush" not in said
+
+
+def test_wrong_keys_for_a_signed_catalog(shell, services):
+    server = services.seaweedfs
+    shell.write("frazil.yaml", f"catalog: {{uri: '{server.iceberg_url}', warehouse: 's3://{server.table_bucket}', "
+        f"sigv4: true, signing_name: s3tables}}\ns3: {{access_key: {server.access.access_key}, secret_key: hush-hush}}\n")  # fmt: skip
+    said = fails(shell, "table", "list", code=12, says=["refuses our credentials"])
+    assert "hush-hush" not in said
+
+
+def test_missing_java_says_what_to_install(shell, tmp_path):
+    """No Java anywhere: neither in the path nor where packages put it."""
+    empty = tmp_path / "no-java"
+    empty.mkdir()
+    fails(
+        shell,
+        "sql",
+        "SELECT 1",
+        "--engine",
+        "spark",
+        "--set",
+        f"spark.java_home={empty}",
+        code=1,
+        says=["spark.java_home"],
+    )
+
+
+def test_a_warehouse_that_cannot_be_written(shell):
+    (shell.folder / "file").write_text("in the way")
+    where = f"{shell.folder}/file/warehouse"
+    fails(shell, "table", "list", "--set", f"catalog.warehouse={where}", code=12, says=[where, "cannot be made"])
+
+
+def test_a_jar_with_a_wrong_checksum_is_not_run(shell, tmp_path):
+    jars = tmp_path / "work" / "cache" / "jars"
+    jars.mkdir(parents=True)
+    for jar in read_lock():
+        shutil.copy(default_cache() / "jars" / jar.file_name, jars)
+    spoiled = jars / read_lock()[-1].file_name
+    with spoiled.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\0\0\0\0")
+    said = fails(
+        shell, "sql", "SELECT 1", "--engine", "spark", env={"FRAZIL_CACHE": str(jars.parent)}, code=13, says=["SHA-256"]
+    )
+    assert spoiled.name in said
+
+
+def test_a_table_that_is_not_there(demo_shell):
+    fails(demo_shell, "table", "show", "demo.photo", code=10, says=["no table 'demo.photo'", "Try: demo.photos"])
+
+
+def test_a_catalog_file_that_is_no_database(shell):
+    shell.write("catalog.db", "this is no SQLite file, but long enough to look like something " * 20)
+    fails(shell, "table", "list", "--set", f"catalog.uri=sqlite:///{shell.folder}/catalog.db", code=1, says=["damaged"])
+
+
+def test_sql_that_nobody_understands(demo_shell):
+    fails(demo_shell, "sql", "SELEC 1", "--engine", "duckdb", code=2, says=["cannot read this SQL"])
+    fails(demo_shell, "sql", "SELECT nix FROM demo.photos", code=2, says=["nix"])
+
+
+def test_spark_errors_come_without_the_stack_of_the_jvm(demo_shell):
+    fails(demo_shell, "sql", "SELECT * FROM demo.nix", "--engine", "spark", code=10, says=["demo", "nix"])
+
+
+def test_an_output_file_in_a_folder_that_is_not_there(demo_shell, tmp_path):
+    out = str(tmp_path / "no" / "rows.csv")
+    fails(demo_shell, "sql", "SELECT 1", "-o", "csv", "--out", out, code=12, says=[out])
+
+
+def test_a_foreign_variable_is_announced_when_it_is_used(shell):
+    env = {"S3_ENDPOINT": "http://127.0.0.1:9000", "DATABASE_URL": "mysql://me:hush-hush@db/other"}
+    done = shell.run("config", "show", env=env)
+    assert "note: s3.endpoint is 'http://127.0.0.1:9000'" in done.stderr and "S3_ENDPOINT" in done.stderr
+    assert "note: database.url" in done.stderr and "DATABASE_URL" in done.stderr
+    assert "hush-hush" not in done.stderr + done.stdout
+    assert "S3_ENDPOINT" in shell.run("table", "list", env=env).stderr

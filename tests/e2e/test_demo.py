@@ -1,0 +1,89 @@
+"""The demo, and the commands it tells a person to try next."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell):
+    shown = (demo_shell.folder.parent.parent / "demo.out").read_text()
+    for words in ("Chapter 1", "start Spark", "the schema evolves", "time travel", "PyIceberg", "DuckDB", "Try next"):
+        assert words in shown
+    assert "ms" in shown and " s)" in shown
+
+
+def test_the_demo_leaves_nothing_running(demo_shell):
+    found = subprocess.run(["pgrep", "-f", str(demo_shell.folder)], capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+
+
+def test_what_the_demo_made_can_be_looked_at(demo_shell):
+    assert demo_shell.json("table", "list") == [{"namespace": "demo", "table": "photos"}]
+    snapshots = demo_shell.json("table", "snapshots", "demo.photos")
+    assert [s["operation"] for s in snapshots] == ["append", "append", "overwrite"]
+    assert snapshots[-1]["total_rows"] == 4500 and snapshots[-1]["refs"] == ["main"]
+    history = demo_shell.json("table", "history", "demo.photos")
+    assert [h["snapshot_id"] for h in history] == [s["snapshot_id"] for s in snapshots]
+    files = demo_shell.json("table", "files", "demo.photos")
+    assert sum(f["rows"] for f in files) == 4500 and {f["content"] for f in files} == {"data"}
+    first = demo_shell.json("table", "files", "demo.photos", "--snapshot", str(snapshots[0]["snapshot_id"]))
+    assert sum(f["rows"] for f in first) == 5000
+
+
+def test_show_tells_columns_partitioning_and_size(demo_shell):
+    shown = demo_shell.json("table", "show", "demo.photos")
+    assert [c["name"] for c in shown["columns"]] == ["id", "path", "camera", "size_bytes", "taken_at", "labels"]
+    assert shown["partitioning"] == ["month(taken_at)"]
+    assert shown["rows"] == 4500 and shown["format_version"] == 2 and shown["bytes"] > 0
+    text = demo_shell.run("table", "show", "demo.photos").stdout
+    assert "size_bytes" in text and "month(taken_at)" in text
+
+
+def test_a_query_prints_rows_to_stdout_and_the_rest_to_stderr(demo_shell):
+    done = demo_shell.run("sql", "SELECT camera, count(*) AS n FROM demo.photos GROUP BY camera ORDER BY camera")
+    assert done.returncode == 0
+    assert done.stdout.split() == ["camera", "n", "Canon", "R6", "1500", "Fuji", "X-T5", "1500", "Pixel", "9", "1500"]
+    assert "duckdb" in done.stderr
+
+
+def test_a_query_comes_as_json_csv_and_parquet(demo_shell, tmp_path):
+    query = "SELECT id, camera, taken_at, labels FROM frazil.demo.photos WHERE id >= 5000 ORDER BY id LIMIT 2"
+    rows = demo_shell.json("sql", query)
+    assert rows[0] == {"id": 5000, "camera": "Canon R6", "taken_at": rows[0]["taken_at"], "labels": ["sky", "people"]}
+    assert rows[0]["taken_at"].startswith("2025-0")
+    csv = demo_shell.run("sql", query, "--output", "csv").stdout.splitlines()
+    assert csv[0] == "id,camera,taken_at,labels" and csv[1].startswith("5000,Canon R6,")
+    out = tmp_path / "rows.parquet"
+    done = demo_shell.run("sql", query, "--output", "parquet", "--out", str(out))
+    assert done.returncode == 0 and done.stdout == ""
+    assert pq.read_table(out).column("id").to_pylist() == [5000, 5002]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_text_is_limited_and_says_so_other_outputs_are_whole(demo_shell):
+    done = demo_shell.run("sql", "SELECT id FROM demo.photos")
+    assert len(done.stdout.splitlines()) == 1001 and "only the first 1000" in done.stderr
+    assert len(demo_shell.json("sql", "SELECT id FROM demo.photos")) == 4500
+
+
+def test_the_statement_may_come_from_standard_input(demo_shell):
+    assert demo_shell.run("sql", "-", stdin="SELECT 40 + 2 AS answer").stdout.split() == ["answer", "42"]
+
+
+def test_spark_takes_over_what_duckdb_cannot_do(demo_shell):
+    rows = demo_shell.json("sql", "SELECT operation FROM demo.photos.snapshots ORDER BY committed_at")
+    assert [row["operation"] for row in rows] == ["append", "append", "overwrite"]
+
+
+def test_the_demo_does_not_replace_a_folder_that_is_not_its_own(shell):
+    mine = shell.folder / "frazil-demo"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    done = shell.run("demo")
+    assert done.returncode == 2 and "--dir" in done.stderr
+    assert (mine / "thesis.txt").read_text() == "years of work"
