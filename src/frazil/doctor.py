@@ -88,7 +88,8 @@ def _catalog(settings: Settings, chosen: CatalogSettings) -> str:
     missing = [name for name in ABILITY_NAMES if not getattr(able, name)]
     without = f"; cannot do: {', '.join(missing)}" if missing else ""
     flavor = flavor_of(chosen, opened.properties)
-    return f"'{chosen.name}' ({flavor}) at {chosen.uri or chosen.endpoint or 'AWS'}, {count} namespaces{without}"
+    where = chosen.uri or chosen.endpoint or "AWS"
+    return f"'{chosen.name}' ({flavor}) at {where}, {_plural(count, 'namespace')}{without}"
 
 
 def _storage(settings: Settings, chosen: CatalogSettings) -> str:
@@ -107,8 +108,15 @@ def _storage(settings: Settings, chosen: CatalogSettings) -> str:
     return f"{root}: written, read and deleted in {(time.perf_counter() - began) * 1000:.0f} ms"
 
 
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _warehouse_uri(chosen: CatalogSettings) -> str | None:
+    """Where objects can be put freely; a table bucket takes nothing but files of tables."""
     warehouse = chosen.warehouse
+    if flavor_of(chosen) == "s3tables":
+        return None
     return warehouse if warehouse and ("://" in warehouse or warehouse.startswith("/")) else None
 
 
@@ -149,4 +157,4 @@ def _spark(settings: Settings, chosen: CatalogSettings) -> str:
         session.catalog.setCurrentCatalog(chosen.name)
         namespaces = session.sql("SHOW NAMESPACES").count()
         about = f"Spark {session.version} on {settings.model.spark.master}, started in {started:.1f} s"
-        return f"{about}; it sees {namespaces} namespaces"
+        return f"{about}; it sees {_plural(namespaces, 'namespace')}"

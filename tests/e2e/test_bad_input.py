@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+import yaml
 
 from frazil.settings.ambient import default_cache
 from frazil.spark.jars import read_lock
@@ -68,14 +69,18 @@ def test_a_query_does_not_wait_for_an_unreachable_catalog_either(shell):
     fails(shell, "sql", "SELECT * FROM a.b", env=env, code=1, says=["nobody answers"], within=10)
 
 
-def test_a_table_on_an_s3_server_that_is_away(shell, services):
+@pytest.fixture
+def table_on_s3(shell, services) -> str:
     server = services.rest_on_s3
-    shell.write("frazil.yaml", f"catalog: {{uri: '{server.url}'}}\ns3: {{endpoint: '{server.access.endpoint}', "
-        f"access_key: {server.access.access_key}, secret_key: {server.access.secret_key}}}\n")  # fmt: skip
-    name = make_table(shell)
+    shell.write("frazil.yaml", yaml.safe_dump(server.settings()))
+    return make_table(shell)
+
+
+def test_a_table_on_an_s3_server_that_is_away(shell, table_on_s3):
     away = ["--set", "s3.endpoint=http://127.0.0.1:9"]
-    fails(shell, "sql", f"SELECT * FROM {name}", "--engine", "duckdb", *away, code=1, says=["127.0.0.1:9"], within=20)
-    fails(shell, "table", "files", name, *away, code=1, says=["does not answer"], within=20)
+    query = f"SELECT * FROM {table_on_s3}"
+    fails(shell, "sql", query, "--engine", "duckdb", *away, code=1, says=["127.0.0.1:9"], within=20)
+    fails(shell, "table", "files", table_on_s3, *away, code=1, says=["does not answer"], within=20)
 
 
 def make_table(shell: Shell) -> str:
@@ -91,13 +96,9 @@ def make_table(shell: Shell) -> str:
     return "bad_input.people"
 
 
-def test_a_wrong_s3_secret(shell, services):
-    server = services.rest_on_s3
-    shell.write("frazil.yaml", f"catalog: {{uri: '{server.url}'}}\ns3: {{endpoint: '{server.access.endpoint}', "
-        f"access_key: {server.access.access_key}, secret_key: {server.access.secret_key}}}\n")  # fmt: skip
-    name = make_table(shell)
-    wrong = ["--set", f"s3.access_key={server.access.access_key}", "--set", "s3.secret_key=hush-hush"]
-    said = fails(shell, "table", "files", name, *wrong, code=12, says=["refuses our keys", "s3.secret_key"])
+def test_a_wrong_s3_secret(shell, table_on_s3, services):
+    wrong = ["--set", f"s3.access_key={services.rest_on_s3.access.access_key}", "--set", "s3.secret_key=hush-hush"]
+    said = fails(shell, "table", "files", table_on_s3, *wrong, code=12, says=["refuses our keys", "s3.secret_key"])
     assert "hush-hush" not in said
 
 
@@ -110,9 +111,9 @@ def test_a_wrong_catalog_credential(shell, services, setting):
 
 
 def test_wrong_keys_for_a_signed_catalog(shell, services):
-    server = services.seaweedfs
-    shell.write("frazil.yaml", f"catalog: {{uri: '{server.iceberg_url}', warehouse: 's3://{server.table_bucket}', "
-        f"sigv4: true, signing_name: s3tables}}\ns3: {{access_key: {server.access.access_key}, secret_key: hush-hush}}\n")  # fmt: skip
+    settings = services.seaweedfs.settings()
+    settings["s3"]["secret_key"] = "hush-hush"
+    shell.write("frazil.yaml", yaml.safe_dump(settings))
     said = fails(shell, "table", "list", code=12, says=["refuses our credentials"])
     assert "hush-hush" not in said
 
@@ -148,7 +149,7 @@ def test_a_jar_with_a_wrong_checksum_is_not_run(shell, tmp_path):
     spoiled = jars / read_lock()[-1].file_name
     with spoiled.open("r+b") as file:
         file.seek(1000)
-        file.write(b"\0\0\0\0")
+        file.write(b"spoiled")
     said = fails(
         shell, "sql", "SELECT 1", "--engine", "spark", env={"FRAZIL_CACHE": str(jars.parent)}, code=13, says=["SHA-256"]
     )

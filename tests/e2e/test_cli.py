@@ -68,10 +68,15 @@ def test_errors_are_json_where_json_was_asked_for(shell):
 
 
 def test_a_reader_that_has_enough_is_no_error(demo_shell):
+    command = f"{FRAZIL} sql 'SELECT id FROM demo.photos' -o csv | head -n 2; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        f"{FRAZIL} sql 'SELECT id FROM demo.photos' -o csv | head -n 2; echo ${{PIPESTATUS[0]}}",
-        shell=True, executable="/bin/bash", cwd=demo_shell.folder, env=demo_shell.environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        ["/bin/bash", "-c", command],
+        cwd=demo_shell.folder,
+        env=demo_shell.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stdout.splitlines()[-1] == "0" and "Traceback" not in done.stderr
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -34,15 +35,21 @@ def test_ctrl_c_ends_the_command_and_its_jvm(shell, moment):
 
 def jvms_of(group: int) -> list[int]:
     found = subprocess.run(["pgrep", "-g", str(group), "java"], capture_output=True, text=True, check=False)
-    return [int(pid) for pid in found.stdout.split()]
+    return [pid for pid in map(int, found.stdout.split()) if stat_of(pid)[0] != "Z"]  # a zombie has ended
+
+
+def stat_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except FileNotFoundError:
+        return ["Z"] + ["0"] * 20
 
 
 def cpu_seconds(pids: list[int]) -> float:
     """Starting takes a JVM some seconds of CPU; one that has used more is at work on the query."""
     total = 0
     for pid in pids:
-        with open(f"/proc/{pid}/stat") as stat:
-            fields = stat.read().rsplit(")", 1)[1].split()
+        fields = stat_of(pid)
         total += int(fields[11]) + int(fields[12])
     return total / os.sysconf("SC_CLK_TCK")
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from frazil.cli.run import run_command
 from frazil.settings import keys
@@ -31,10 +34,11 @@ catalogs:
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[..., tuple[int, str, str]]:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Runs `frazil config …` in a folder with the file above, and a home without any."""
-    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", *ENVIRONMENT_NAMES):
-        monkeypatch.delenv(name, raising=False)
+    foreign = [v for v in os.environ if v.startswith(("FRAZIL_", "PYICEBERG_", "XDG_")) or v in ENVIRONMENT_NAMES]
+    for name in foreign:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "frazil.yaml").write_text(FILE)
@@ -45,7 +49,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Callable[
         printed = capsys.readouterr()
         return code, printed.out, printed.err
 
-    return run
+    yield run
+    # The command set up logging to a stderr that ends with the test.
+    structlog.reset_defaults()
+    logging.basicConfig(force=True, level=logging.WARNING)
 
 
 def test_show_prints_every_setting_with_its_source_and_no_secret(config):

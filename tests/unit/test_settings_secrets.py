@@ -90,7 +90,9 @@ def test_a_contradiction_does_not_tell_the_secrets(place: Place, key: str):
     assert "zQ7" not in printed
 
 
-@pytest.mark.parametrize("value", ["{zQ7a: b}", "{zQ7}", "[zQ7]", "*zQ7secret", "!zQ7secret", "'zQ7", '"zQ7\\q"', "a: zQ7", "@zQ7"])
+@pytest.mark.parametrize(
+    "value", ["{zQ7a: b}", "{zQ7}", "[zQ7]", "*zQ7secret", "!zQ7secret", "'zQ7", '"zQ7\\q"', "a: zQ7", "@zQ7"]
+)
 def test_a_secret_that_yaml_misunderstands_is_not_told(place: Place, value: str):
     printed = everything_printed(lambda: place.load(f"catalog:\n  token: {value}\n"))
     assert "ConfigError" in printed
@@ -111,7 +113,9 @@ def test_a_secret_in_a_mistaken_set_is_not_told(items: list[str]):
     assert "zQ7" not in str(error.value.to_dict())
 
 
-@pytest.mark.parametrize("key", ["database.url", "catalog.uri", "s3.endpoint", "backup.bucket", "catalog.properties.proxy"])
+@pytest.mark.parametrize(
+    "key", ["database.url", "catalog.uri", "s3.endpoint", "backup.bucket", "catalog.properties.proxy"]
+)
 @pytest.mark.parametrize("url", ["http://user:{}@host:1/x", "{}", "user:{}@host"])
 @LOOSE
 @given(secret=url_secrets)
@@ -155,7 +159,14 @@ def test_a_key_of_a_map_that_sounds_harmless_is_shown(key: str):
 
 @pytest.mark.parametrize(
     "text",
-    ["mysql://root@host/db", "s3://bucket/a@b", "http://host:8181/x", "write to a@b.c", "http://h/x?page=2&keyword=x", "10:30"],
+    [
+        "mysql://root@host/db",
+        "s3://bucket/a@b",
+        "http://host:8181/x",
+        "write to a@b.c",
+        "http://h/x?page=2&keyword=x",
+        "10:30",
+    ],
 )
 def test_text_without_a_password_is_left_alone(text: str):
     assert mask_urls(text) == text

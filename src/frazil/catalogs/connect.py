@@ -72,9 +72,14 @@ def _open(settings: CatalogSettings, properties: dict[str, str], network: Networ
         from pyiceberg.catalog.glue import GlueCatalog
 
         return GlueCatalog(settings.name, client=_glue_client(settings, network), **properties)
-    from pyiceberg.catalog import load_catalog
+    # The classes themselves: PyIceberg's load_catalog would mix its own configuration in once more.
+    if kind == "hive":
+        from pyiceberg.catalog.hive import HiveCatalog
 
-    return load_catalog(settings.name, **properties)
+        return HiveCatalog(settings.name, **properties)
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    return SqlCatalog(settings.name, **properties)
 
 
 def _glue_client(settings: CatalogSettings, network: NetworkSettings) -> Any:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
+    from pyiceberg.typedef import Record
 
 
 def describe(table: Table) -> dict[str, Any]:
@@ -105,11 +107,20 @@ def file_rows(table: Table, snapshot_id: int | None = None) -> list[dict[str, An
                     "format": file.file_format.value.lower(),
                     "rows": file.record_count,
                     "bytes": file.file_size_in_bytes,
-                    "partition": {f.name: file.partition[i] for i, f in enumerate(spec.fields)},
+                    "partition": _partition(table, spec, file.partition),
                     "sequence_number": entry.sequence_number,
                 }
             )
     return sorted(rows, key=lambda row: (row["sequence_number"], row["path"]))
+
+
+def _partition(table: Table, spec: PartitionSpec, values: Record) -> dict[str, str]:
+    """As people read it: a month is 2025-03, not 662."""
+    found = {}
+    for position, part in enumerate(spec.fields):
+        source = table.schema().find_type(part.source_id)
+        found[part.name] = part.transform.to_human_string(source, values[position])
+    return found
 
 
 def _summary(snapshot: Any) -> dict[str, str]:

@@ -53,29 +53,35 @@ def _from_pyiceberg(error: Exception, settings: CatalogSettings) -> FrazilError 
     from pyiceberg import exceptions as theirs
 
     text = first_line(error)
-    where = f"catalog '{settings.name}'"
-    if isinstance(error, (theirs.NoSuchTableError, theirs.NoSuchViewError)):
-        return NotFoundError(f"{where}: {text}", hint="frazil table list")
-    if isinstance(error, theirs.NoSuchNamespaceError):
-        return NotFoundError(f"{where}: {text}", hint="frazil table list")
-    if isinstance(error, (theirs.TableAlreadyExistsError, theirs.NamespaceAlreadyExistsError)):
-        return ConflictError(f"{where}: {text}", hint="choose another name, or drop it first")
-    if isinstance(error, theirs.NamespaceNotEmptyError):
-        return ConflictError(f"{where}: {text}", hint="drop its tables first")
-    if isinstance(error, (theirs.CommitFailedException, theirs.ValidationException)):
-        return ConflictError(f"{where}: another writer committed first", hint="try again")
-    if isinstance(error, (theirs.UnauthorizedError, theirs.AuthorizationExpiredError, theirs.OAuthError)):
+    unauthorized = (theirs.UnauthorizedError, theirs.AuthorizationExpiredError, theirs.OAuthError)
+    signature = isinstance(error, theirs.ForbiddenError) and "signature" in text.lower()
+    if isinstance(error, unauthorized) or signature or "invalid_client" in text:
         return _refused(settings)
-    if isinstance(error, theirs.ForbiddenError):
-        return NotAllowedError(f"{where}: {text}", hint="ask for the right, or use other credentials")
-    if isinstance(error, (theirs.ServiceUnavailableError, theirs.ServerError)):
-        return UnavailableError(f"{where}: {text}", hint="look at the server's log; frazil doctor")
-    if isinstance(error, theirs.BadRequestError) and "invalid_client" in str(error):
-        return _refused(settings)
-    if isinstance(error, (theirs.BadRequestError, theirs.ValidationError)):
-        return UsageError(f"{where}: {text}", hint="frazil config show catalog")
-    if isinstance(error, NotImplementedError):
-        return UnsupportedError(f"{where}: {text or 'this is not possible there'}", hint="see docs/catalogs.md")
+    for kinds, ours, hint in (
+        (
+            (theirs.NoSuchTableError, theirs.NoSuchViewError, theirs.NoSuchNamespaceError),
+            NotFoundError,
+            "frazil table list",
+        ),
+        (theirs.TableAlreadyExistsError, ConflictError, "choose another name, or drop it first"),
+        (theirs.NamespaceAlreadyExistsError, ConflictError, "choose another name, or drop it first"),
+        (theirs.NamespaceNotEmptyError, ConflictError, "drop its tables first"),
+        (
+            (theirs.CommitFailedException, theirs.ValidationException),
+            ConflictError,
+            "another writer was faster: try again",
+        ),
+        (theirs.ForbiddenError, NotAllowedError, "ask for the right, or use other credentials"),
+        (
+            (theirs.ServiceUnavailableError, theirs.ServerError),
+            UnavailableError,
+            "look at the server's log; frazil doctor",
+        ),
+        ((theirs.BadRequestError, theirs.ValidationError), UsageError, "frazil config show catalog"),
+        (NotImplementedError, UnsupportedError, "see docs/catalogs.md"),
+    ):
+        if isinstance(error, kinds):
+            return ours(f"catalog '{settings.name}': {text}", cause="", hint=hint)
     return None
 
 

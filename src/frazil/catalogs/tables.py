@@ -73,6 +73,10 @@ def list_tables(catalog: Catalog, settings: CatalogSettings, namespace: str | No
     with translated(settings):
         if namespace is not None:
             parts = tuple(namespace.split("."))
+            if not catalog.namespace_exists(parts):
+                raise NotFoundError(
+                    f"the catalog '{settings.name}' has no namespace '{namespace}'", hint="frazil table list"
+                )
             return sorted(catalog.list_tables(parts))
         return sorted(t for ns in list_namespaces(catalog) for t in catalog.list_tables(ns))
 

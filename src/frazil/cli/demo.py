@@ -63,7 +63,7 @@ def demo(
     began = time.perf_counter()
     as_json = run.printer.json_output
     stage = Stage(NoScreen() if as_json else TextScreen())
-    run_demo(directory.absolute(), stage)
+    run_demo(directory.absolute(), stage, run.settings())
     if as_json:
         run.printer.json(
             {

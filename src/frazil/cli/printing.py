@@ -11,7 +11,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def to_json(value: Any) -> Any:
@@ -74,22 +77,26 @@ class Printer:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
     """On a terminal with rules and fitted to its width; into a pipe plain, and never cut."""
-    texts = [[to_text(value) for value in row] for row in rows]
     if sys.stdout.isatty():
-        _rich_table(columns, texts, title)
-        return
-    widths = [max(len(str(c)), *(len(row[i]) for row in texts)) if texts else len(c) for i, c in enumerate(columns)]
-    for line in [list(columns), *texts]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        from rich.console import Console
+
+        Console().print(rich_table(columns, rows, title=title))
+    else:
+        print(plain_table(columns, rows))
 
 
-def _rich_table(columns: Sequence[str], texts: list[list[str]], title: str | None) -> None:
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [list(columns), *([to_text(value) for value in row] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in texts:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    for row in rows:
+        table.add_row(*(Text(to_text(value)) for value in row))
+    return table

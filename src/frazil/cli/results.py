@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
-from frazil.cli.printing import print_table, to_json, to_text
+from frazil.cli.printing import plain_table, print_table, rich_table, to_json, to_text
 from frazil.errors import NotAllowedError, UsageError
 
 if TYPE_CHECKING:
@@ -79,24 +79,23 @@ def _as_csv(table: pa.Table) -> str:
 
 
 def _as_text(table: pa.Table) -> str:
-    text = io.StringIO()
-    stdout, sys.stdout = sys.stdout, text
-    try:
-        print_table(table.column_names, [list(row.values()) for row in table.to_pylist()])
-    finally:
-        sys.stdout = stdout
-    return text.getvalue()
+    return plain_table(table.column_names, _rows(table)) + "\n"
 
 
 def _page(table: pa.Table) -> None:
     """A page at a time where a person looks at more than fits the screen."""
     if not table.column_names:
         return
-    rows = [list(row.values()) for row in table.to_pylist()]
+    rows = _rows(table)
     if sys.stdout.isatty() and len(rows) > shutil.get_terminal_size().lines - 4:
         from rich.console import Console
 
-        with Console().pager(styles=True):
-            print_table(table.column_names, rows)
+        console = Console()
+        with console.pager():
+            console.print(rich_table(table.column_names, rows))
     else:
         print_table(table.column_names, rows)
+
+
+def _rows(table: pa.Table) -> list[list[Any]]:
+    return [list(row.values()) for row in table.to_pylist()]

@@ -11,14 +11,13 @@ import traceback
 
 import typer
 
-from frazil.errors import FrazilError, InterruptedByUser, first_line
+from frazil.errors import FrazilError, InterruptedByUser, UsageError, first_line, mask_urls
 
 
 def run_command(name: str, module: str, args: list[str]) -> int:
-    app = importlib.import_module(f"frazil.cli.{module}").app
-    command = typer.main.get_command(app)
     verbose = "-v" in args or "--verbose" in args
     try:
+        command = typer.main.get_command(importlib.import_module(f"frazil.cli.{module}").app)
         result = command.main(args=args, prog_name=f"frazil {name}", standalone_mode=False)
     except FrazilError as error:
         return _report(error, args, verbose)
@@ -29,17 +28,16 @@ def run_command(name: str, module: str, args: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the last place to catch anything
-        return _unexpected(error, args, verbose)
+        return _unexpected(error, name, args, verbose)
     return result if isinstance(result, int) else 0
 
 
-def _unexpected(error: Exception, args: list[str], verbose: bool) -> int:
-    show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
-    if callable(show) and isinstance(code, int):  # Typer's own usage errors
-        show()
-        return code
+def _unexpected(error: Exception, name: str, args: list[str], verbose: bool) -> int:
     if isinstance(error, typer.Exit):
-        return int(code or 0)
+        return int(error.exit_code or 0)
+    describe = getattr(error, "format_message", None)
+    if callable(describe):  # Typer's own: a wrong option, a missing argument
+        return _report(UsageError(describe(), hint=f"frazil {name} --help"), args, verbose=False)
     unexpected = FrazilError(
         f"unexpected {type(error).__name__}: {first_line(error)}", hint="the same with -v shows where; please report it"
     )
@@ -49,7 +47,7 @@ def _unexpected(error: Exception, args: list[str], verbose: bool) -> int:
 
 def _report(error: FrazilError, args: list[str], verbose: bool) -> int:
     if verbose:
-        traceback.print_exception(error)
+        print(mask_urls("".join(traceback.format_exception(error))), file=sys.stderr)
     if _wants_json(args):
         print(json.dumps(error.to_dict(), ensure_ascii=False), file=sys.stderr)
         return error.exit_code
@@ -62,4 +60,5 @@ def _report(error: FrazilError, args: list[str], verbose: bool) -> int:
 
 
 def _wants_json(args: list[str]) -> bool:
-    return "--output=json" in args or any(a in ("-o", "--output") and b == "json" for a, b in itertools.pairwise(args))
+    joined = {"--output=json", "-ojson", "-o=json"} & set(args)
+    return bool(joined) or any(a in ("-o", "--output") and b == "json" for a, b in itertools.pairwise(args))

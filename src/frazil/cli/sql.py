@@ -54,6 +54,5 @@ def sql(
     write_result(result.table, output.value, out)
     more = f" (only the first {shown}: --limit gives more)" if result.truncated else ""
     took = time.perf_counter() - began
-    run.printer.note(
-        f"{result.table.num_rows} rows{more}, {result.engine}, {result.seconds:.2f} s ({took:.2f} s with start)"
-    )
+    rows = "1 row" if result.table.num_rows == 1 else f"{result.table.num_rows} rows"
+    run.printer.note(f"{rows}{more}, {result.engine}, {result.seconds:.2f} s ({took:.2f} s with start)")

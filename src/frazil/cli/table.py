@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -11,17 +12,21 @@ from frazil.cli.common import CATALOG_SECTIONS, CatalogOption, Run, command, new
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+T = TypeVar("T")
+
 app = new_app("List tables and look into them. No JVM is started.")
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="namespace.table")]
 
 
-def _load(run: Run, name: str, catalog: str | None) -> Table:
-    from frazil.catalogs import load_table, open_catalog
+def _look(run: Run, name: str, catalog: str | None, ask: Callable[[Table], T]) -> T:
+    """What `ask` finds in a table; errors of its files come out in our words too."""
+    from frazil.catalogs import load_table, open_catalog, translated
 
     settings = run.settings(*CATALOG_SECTIONS)
     chosen = settings.catalog(catalog)
-    return load_table(open_catalog(chosen, settings.model.network), chosen, name)
+    with translated(chosen):
+        return ask(load_table(open_catalog(chosen, settings.model.network), chosen, name))
 
 
 @command(app, "list", example="frazil table list demo --output json")
@@ -45,7 +50,7 @@ def show(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
     """Show a table: its columns, partitioning, place, size and properties."""
     from frazil.catalogs.describe import describe
 
-    described = describe(_load(run, table, catalog))
+    described = _look(run, table, catalog, describe)
     if run.printer.json_output:
         run.printer.json(described)
         return
@@ -64,7 +69,7 @@ def snapshots(run: Run, table: TableName, catalog: CatalogOption = None) -> None
     """List a table's snapshots, oldest first, with what each added and removed."""
     from frazil.catalogs.describe import snapshot_rows
 
-    _print(run, snapshot_rows(_load(run, table, catalog)), none="no snapshots: nothing was written yet")
+    _print(run, _look(run, table, catalog, snapshot_rows), none="no snapshots: nothing was written yet")
 
 
 @command(app, example="frazil table history demo.photos")
@@ -72,7 +77,7 @@ def history(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
     """Show which snapshot was current when; a rollback shows as an older snapshot that became current again."""
     from frazil.catalogs.describe import history_rows
 
-    _print(run, history_rows(_load(run, table, catalog)), none="no history: nothing was written yet")
+    _print(run, _look(run, table, catalog, history_rows), none="no history: nothing was written yet")
 
 
 @command(app, example="frazil table files demo.photos --snapshot 4358109269873137077")
@@ -85,7 +90,7 @@ def files(
     """List the data and delete files of a snapshot."""
     from frazil.catalogs.describe import file_rows
 
-    _print(run, file_rows(_load(run, table, catalog), snapshot), none="no files")
+    _print(run, _look(run, table, catalog, lambda found: file_rows(found, snapshot)), none="no files")
 
 
 def _print(run: Run, rows: list[dict[str, object]], none: str) -> None:

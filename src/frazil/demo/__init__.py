@@ -8,7 +8,7 @@ from pathlib import Path
 from frazil.demo import tables
 from frazil.demo.stage import Stage
 from frazil.errors import UsageError
-from frazil.settings import load_settings
+from frazil.settings import CatalogSettings, S3Settings, Settings
 
 #: Each chapter is a function of the stage and the settings; later capabilities add theirs here.
 CHAPTERS = (tables.chapter,)
@@ -16,12 +16,17 @@ CHAPTERS = (tables.chapter,)
 _MARK = "# Made by `frazil demo`; the next demo replaces this folder.\n"
 
 
-def run_demo(folder: Path, stage: Stage) -> None:
-    """Plays all chapters in a fresh folder, which stays behind to be looked at."""
+def run_demo(folder: Path, stage: Stage, settings: Settings) -> None:
+    """Plays all chapters in a fresh folder, which stays behind to be looked at.
+
+    Of the user's settings only what concerns the machine is used (Java, jars, patience); catalog and storage are the
+    demo's own.
+    """
     _fresh(folder)
-    settings = load_settings(config=folder / "frazil.yaml", environ={})
+    own = {"home": folder / "lake", "catalog": CatalogSettings(), "catalogs": {}, "s3": S3Settings()}
+    embedded = Settings(settings.model.model_copy(update=own))
     for chapter in CHAPTERS:
-        chapter(stage, settings)
+        chapter(stage, embedded)
 
 
 def _fresh(folder: Path) -> None:

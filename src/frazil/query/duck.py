@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.catalogs import parse_name, translated
+from frazil.catalogs import open_catalog, parse_name, translated
 from frazil.catalogs.tables import Identifier, load_table
 from frazil.errors import FrazilError, NotFoundError, UnsupportedError, UsageError, first_line
-from frazil.settings import CatalogSettings, S3Settings
+from frazil.settings import CatalogSettings, NetworkSettings, S3Settings
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
 _EXTENSIONS = ("avro", "iceberg", "httpfs")
 
@@ -23,17 +25,17 @@ class DuckQuery:
     """A statement that DuckDB has read, and the tables it names."""
 
     statement: str
-    catalog: Catalog
     settings: CatalogSettings
+    network: NetworkSettings
     tables: dict[str, Identifier] = field(default_factory=dict)
     refused: FrazilError | None = None
 
     @classmethod
-    def parse(cls, statement: str, catalog: Catalog, settings: CatalogSettings) -> DuckQuery:
+    def parse(cls, statement: str, settings: CatalogSettings, network: NetworkSettings) -> DuckQuery:
         """Never raises: what DuckDB cannot do is kept in `refused`, because Spark may be able to."""
         import duckdb
 
-        query = cls(statement, catalog, settings)
+        query = cls(statement, settings, network)
         with duckdb.connect() as connection:
             try:
                 statements = connection.extract_statements(statement)
@@ -48,6 +50,10 @@ class DuckQuery:
             except FrazilError as error:
                 query.refused = error
         return query
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        return open_catalog(self.settings, self.network)
 
     def can_run(self) -> bool:
         """True where every table is one that DuckDB reads. Views, metadata tables and odd types are Spark's."""
@@ -82,10 +88,11 @@ class DuckQuery:
         if not self.tables:
             return
         load_extensions(connection)
-        for statement in s3_secret(self.settings.s3):
-            connection.execute(statement)
-        for identifier in self.tables.values():
-            _create_view(connection, self.catalog, self.settings, identifier)
+        found = [load_table(self.catalog, self.settings, ".".join(t)) for t in self.tables.values()]
+        if any(table.metadata_location.startswith("s3") for table in found):
+            connection.execute(s3_secret(self.settings.s3 or S3Settings()))
+        for table in found:
+            _create_view(connection, self.settings.name, table)
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
@@ -107,32 +114,43 @@ def _files(folder: Any) -> Any:
             yield entry
 
 
-def s3_secret(s3: S3Settings | None) -> list[str]:
-    if s3 is None or (s3.access_key is None and s3.endpoint is None):
-        return []
-    fields = {"REGION": s3.region, "URL_STYLE": "path" if s3.uses_path_style else "vhost"}
-    if s3.access_key and s3.secret_key:
-        fields |= {"KEY_ID": s3.access_key, "SECRET": s3.secret_key.get_secret_value()}
-    if s3.session_token:
-        fields["SESSION_TOKEN"] = s3.session_token.get_secret_value()
+def s3_secret(s3: S3Settings) -> str:
+    """The statement that gives DuckDB our access to S3."""
+    fields = {"REGION": s3.region, "URL_STYLE": "path" if s3.uses_path_style else "vhost", **_keys(s3)}
     if s3.endpoint:
         fields["ENDPOINT"] = s3.endpoint.split("://", 1)[1]
     listed = ", ".join(f"{key} '{_quoted(value)}'" for key, value in fields.items())
     ssl = "false" if s3.endpoint and s3.endpoint.startswith("http://") else "true"
-    return [f"CREATE SECRET (TYPE s3, {listed}, USE_SSL {ssl})"]
+    return f"CREATE SECRET (TYPE s3, {listed}, USE_SSL {ssl})"
 
 
-def _create_view(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, settings: CatalogSettings, identifier: Identifier
-) -> None:
-    table = load_table(catalog, settings, ".".join(identifier))
-    schema, name = '"' + identifier[0].replace('"', '""') + '"', '"' + identifier[1].replace('"', '""') + '"'
-    for prefix in ("", f'"{settings.name}".'):
-        if prefix:
-            connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS \"{settings.name}\"")
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {prefix}{schema}")
-        scan = f"iceberg_scan('{_quoted(_local_path(table.metadata_location))}')"
-        connection.execute(f"CREATE OR REPLACE VIEW {prefix}{schema}.{name} AS SELECT * FROM {scan}")  # noqa: S608
+def _keys(s3: S3Settings) -> dict[str, str]:
+    """The keys of the settings, or those that AWS's own chain finds: profile, role, environment."""
+    if s3.access_key and s3.secret_key:
+        key, secret, token = s3.access_key, s3.secret_key.get_secret_value(), s3.session_token
+        session = token.get_secret_value() if token else None
+    else:
+        import boto3
+
+        found = boto3.Session(profile_name=s3.profile).get_credentials()
+        if found is None:
+            return {}
+        key, secret, session = found.get_frozen_credentials()
+    return {"KEY_ID": key, "SECRET": secret, **({"SESSION_TOKEN": session} if session else {})}
+
+
+def _create_view(connection: duckdb.DuckDBPyConnection, catalog: str, table: Table) -> None:
+    """Gives a table its name in DuckDB, with the catalog's name before it and without."""
+    namespace, name = (_identifier(part) for part in table.name())
+    scan = f"iceberg_scan('{_quoted(_local_path(table.metadata_location))}')"
+    connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_identifier(catalog)}")
+    for prefix in ("", f"{_identifier(catalog)}."):
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {prefix}{namespace}")
+        connection.execute(f"CREATE OR REPLACE VIEW {prefix}{namespace}.{name} AS SELECT * FROM {scan}")  # noqa: S608
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _local_path(location: str) -> str:

@@ -42,13 +42,15 @@ def run_sql(
     if not statement.strip().rstrip(";").strip():
         raise UsageError("the statement is empty", hint='frazil sql "SELECT 1"')
     chosen = settings.catalog(catalog)
-    opened = open_catalog(chosen, settings.model.network)
     if engine in ("duckdb", "auto"):
-        query = DuckQuery.parse(statement, opened, chosen)
+        query = DuckQuery.parse(statement, chosen, settings.model.network)
         if engine == "duckdb" or query.can_run():
             return _timed_duck(query, limit)
     from frazil.query.on_spark import run_on_spark
+    from frazil.spark.session import check_ready
 
+    check_ready(settings)
+    open_catalog(chosen, settings.model.network)  # says within seconds what Spark would take minutes to find out
     table, seconds, truncated = run_on_spark(statement, settings, chosen.name, limit)
     return Result(table, "spark", seconds, truncated)
 

@@ -173,27 +173,31 @@ def _with_default_catalog(
     found: list[Assignment], pyiceberg: PyIcebergCatalogs
 ) -> tuple[list[Assignment], list[Notice]]:
     """Makes an entry of `catalogs` the default: the one that `catalog.name` names, or else PyIceberg's."""
-    own = [a for a in found if a.path[0] == "catalog"]
+    own = [a for a in found if a.path[0] == "catalog" and not _is_only_a_bucket(a)]
     named = _named(found)
     name = named.value if named else (None if own else pyiceberg.only_or_default())
-    if named and name in pyiceberg.unusable and len(own) == 1:
+    entries = [a for a in found if name and a.path[:2] == ("catalogs", name)]
+    theirs = [a for a in entries if a.family.startswith("pyiceberg")]
+    if named and not entries and own == [named] and named.value in pyiceberg.unusable:
         raise ConfigError(
             f"{named.origin}: PyIceberg's catalog '{name}' cannot be used",
-            cause=pyiceberg.unusable[str(name)],
+            cause=pyiceberg.unusable[named.value],
             hint="give catalog.uri, or name another catalog",
         )
-    entries = [a for a in found if name and a.path[:2] == ("catalogs", name)]
-    others = [a for a in found if a not in entries]
-    moved = [*others, *(a.at(("catalog", *a.path[2:])) for a in entries)]
+    moved = [a.at(("catalog", *a.path[2:])) if a in entries else a for a in found]
     if named:
         return moved, []
-    if entries and name:
-        moved.append(Assignment(("catalog", "name"), name, entries[0].origin, FALLBACK))
-        return moved, [
-            Notice("catalog", f"the catalog '{name}' comes from PyIceberg's configuration ({entries[0].origin})")
-        ]
+    if name and theirs:
+        moved.append(Assignment(("catalog", "name"), name, theirs[0].origin, FALLBACK))
+        said = f"the catalog '{name}' comes from PyIceberg's configuration ({theirs[0].origin})"
+        return moved, [Notice("catalog", said)]
     if not own and len(pyiceberg.usable) > 1:
         names = ", ".join(sorted(pyiceberg.usable))
         said = f"PyIceberg knows the catalogs {names}; none is used unless you choose it with --catalog"
         return found, [Notice("catalog", said)]
     return found, []
+
+
+def _is_only_a_bucket(assignment: Assignment) -> bool:
+    """Whether it is a bucket that another program may have been meant to use: it does not say which catalog."""
+    return assignment.path == ("catalog", "warehouse") and assignment.origin.announce

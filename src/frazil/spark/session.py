@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from frazil.catalogs import prepare_embedded, probe, spark_conf
 from frazil.errors import SetupError, first_line
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _SECONDS_TO_STOP = 10
+#: What a JVM must know before it runs.
+_AT_LAUNCH = ("spark.master", "spark.driver.", "spark.jars", "spark.submit.")
 
 
 def session_conf(settings: Settings, jars: list[Path], scratch: Path) -> dict[str, str]:
@@ -60,6 +62,16 @@ def session_conf(settings: Settings, jars: list[Path], scratch: Path) -> dict[st
     return conf | spark.conf
 
 
+def check_ready(settings: Settings) -> tuple[Java, list[Path]]:
+    """Finds what a session needs, before anything is touched: Java, the jars, a master that answers."""
+    java = find_java(settings.model.spark.java_home)
+    jars = cached_jars(settings.model.cache)
+    master = settings.model.spark.master
+    if master.startswith("spark://"):
+        probe(master.split(",")[0], settings.model.network.connect_timeout, what="spark.master")
+    return java, jars
+
+
 @contextmanager
 def spark_session(settings: Settings) -> Iterator[SparkSession]:
     """A session with all catalogs of the settings; its JVM is gone when the block is left, also by Ctrl-C.
@@ -68,13 +80,10 @@ def spark_session(settings: Settings) -> Iterator[SparkSession]:
         SetupError: there is no Java to run it, a jar is missing, or the JVM did not start (with its last words).
         IntegrityError: a jar is not what the lock says.
     """
+    java, jars = check_ready(settings)
     for name in settings.catalog_names():
         if (catalog := settings.catalog(name)).kind == "sql":
             prepare_embedded(catalog)
-    java = find_java(settings.model.spark.java_home)
-    jars = cached_jars(settings.model.cache)
-    if settings.model.spark.master.startswith("spark://"):
-        probe(settings.model.spark.master.split(",")[0], settings.model.network.connect_timeout, what="spark.master")
 
     from pyspark.sql import SparkSession
 
@@ -114,19 +123,12 @@ def _interruptible(gateway: Any) -> Iterator[None]:
 
 def _launch(conf: dict[str, str], java: Java, settings: Settings, log: Path) -> Any:
     from pyspark import SparkConf
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
 
-    # The rest, which holds secrets, goes through the gateway: a command line can be read by everybody (`ps`).
-    at_launch = SparkConf(loadDefaults=False).setAll(
-        [(k, v) for k, v in conf.items() if not k.startswith("spark.sql.")]
-    )
+    # The rest, which may hold secrets, goes through the gateway: a command line can be read by everybody (`ps`).
+    at_launch = SparkConf(loadDefaults=False).setAll([(k, v) for k, v in conf.items() if k.startswith(_AT_LAUNCH)])
     complete = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     with log.open("wb") as output, _environment(_jvm_environment(java, settings)):
-        try:
-            gateway = launch_gateway(at_launch, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
-        except PySparkRuntimeError as error:
-            raise SetupError("the JVM did not start", cause=_last_words(log), hint="frazil doctor") from error
+        gateway = _start_jvm(at_launch, output, log)
         try:
             with _interruptible(gateway):
                 _start_context(complete, gateway)
@@ -137,6 +139,30 @@ def _launch(conf: dict[str, str], java: Java, settings: Settings, log: Path) -> 
                 raise KeyboardInterrupt from error
             raise SetupError("Spark did not start", cause=cause, hint="frazil doctor") from error
     return gateway
+
+
+def _start_jvm(conf: Any, output: IO[bytes], log: Path) -> Any:
+    from pyspark import java_gateway
+    from pyspark.errors import PySparkRuntimeError
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    def recording(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*args, **kwargs))
+        return started[-1]
+
+    original, java_gateway.Popen = java_gateway.Popen, recording
+    try:
+        return java_gateway.launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
+    except BaseException as error:
+        for process in started:  # one that was interrupted while it started would stay for ever
+            process.kill()
+            process.wait()
+        if isinstance(error, PySparkRuntimeError):
+            raise SetupError("the JVM did not start", cause=_last_words(log), hint="frazil doctor") from error
+        raise
+    finally:
+        java_gateway.Popen = original
 
 
 def _start_context(conf: Any, gateway: Any) -> None:
