@@ -348,10 +348,24 @@ def test_a_session_token_of_another_pair_is_not_used(place: Place):
     assert loaded.model.s3.session_token is None
 
 
-def test_a_stronger_secret_without_its_key_is_reported(place: Place):
-    loaded = place.load({"s3": {"access_key": "k", "secret_key": "s"}}, FRAZIL_S3__SECRET_KEY="lonely")
-    assert value_at(loaded, ("s3", "secret_key")) == "s"
-    assert "s3.secret_key of environment FRAZIL_S3__SECRET_KEY is left out" in texts(loaded)
+def test_the_key_may_stand_in_a_file_and_its_secret_in_the_environment(place: Place):
+    loaded = place.load({"s3": {"access_key": "k"}}, FRAZIL_S3__SECRET_KEY="apart")
+    assert value_at(loaded, ("s3", "secret_key")) == "apart"
+    over_another = place.load({"s3": {"access_key": "k", "secret_key": "s"}}, FRAZIL_S3__SECRET_KEY="apart")
+    assert value_at(over_another, ("s3", "secret_key")) == "apart"
+
+
+def test_a_secret_that_belongs_to_another_key_is_not_used(place: Place):
+    flags = {"s3.access_key": "k"}
+    pairs = {"AWS_ACCESS_KEY_ID": "aws", "AWS_SECRET_ACCESS_KEY": "aws-secret"}
+    user = place.load({"s3": {"secret_key": "mine"}}, flags=flags, **pairs)
+    assert value_at(user, ("s3", "secret_key")) == "mine"
+
+
+def test_a_session_token_left_in_the_shell_does_not_join_other_keys(place: Place):
+    loaded = place.load({"s3": {"access_key": "k", "secret_key": "s"}}, AWS_SESSION_TOKEN="t")
+    assert loaded.model.s3.session_token is None
+    assert "s3.session_token of environment AWS_SESSION_TOKEN is left out" in texts(loaded)
 
 
 @pytest.mark.parametrize("half", ["access_key", "secret_key"])

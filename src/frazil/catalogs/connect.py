@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from frazil.catalogs.aws import with_keys
 from frazil.catalogs.failures import translated
 from frazil.catalogs.properties import BUSY_SECONDS, pyiceberg_properties, sqlite_file
 from frazil.errors import NotAllowedError, UnavailableError
@@ -50,6 +51,8 @@ def open_catalog(settings: CatalogSettings, network: NetworkSettings | None = No
         NotAllowedError: the embedded one's folder cannot be written.
     """
     network = network or NetworkSettings()
+    if settings.s3 is not None and settings.s3.profile:
+        settings = settings.model_copy(update={"s3": with_keys(settings.s3)})
     properties = pyiceberg_properties(settings, network)
     kind = settings.resolved_kind
     if kind == "sql":
@@ -89,7 +92,6 @@ def _glue_client(settings: CatalogSettings, network: NetworkSettings) -> Any:
     s3 = settings.s3
     assert s3 is not None  # Settings.catalog() completes it
     session = boto3.Session(
-        profile_name=s3.profile,
         region_name=s3.region,
         aws_access_key_id=s3.access_key,
         aws_secret_access_key=s3.secret_key.get_secret_value() if s3.secret_key else None,

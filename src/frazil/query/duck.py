@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.catalogs import open_catalog, parse_name, translated
+from frazil.catalogs.aws import with_keys
 from frazil.catalogs.tables import Identifier, load_table
 from frazil.errors import FrazilError, NotFoundError, UnsupportedError, UsageError, first_line
 from frazil.settings import CatalogSettings, NetworkSettings, S3Settings
@@ -116,27 +117,17 @@ def _files(folder: Any) -> Any:
 
 def s3_secret(s3: S3Settings) -> str:
     """The statement that gives DuckDB our access to S3."""
-    fields = {"REGION": s3.region, "URL_STYLE": "path" if s3.uses_path_style else "vhost", **_keys(s3)}
+    s3 = with_keys(s3)
+    fields = {"REGION": s3.region, "URL_STYLE": "path" if s3.uses_path_style else "vhost"}
+    if s3.access_key and s3.secret_key:
+        fields |= {"KEY_ID": s3.access_key, "SECRET": s3.secret_key.get_secret_value()}
+    if s3.session_token:
+        fields["SESSION_TOKEN"] = s3.session_token.get_secret_value()
     if s3.endpoint:
         fields["ENDPOINT"] = s3.endpoint.split("://", 1)[1]
     listed = ", ".join(f"{key} '{_quoted(value)}'" for key, value in fields.items())
     ssl = "false" if s3.endpoint and s3.endpoint.startswith("http://") else "true"
     return f"CREATE SECRET (TYPE s3, {listed}, USE_SSL {ssl})"
-
-
-def _keys(s3: S3Settings) -> dict[str, str]:
-    """The keys of the settings, or those that AWS's own chain finds: profile, role, environment."""
-    if s3.access_key and s3.secret_key:
-        key, secret, token = s3.access_key, s3.secret_key.get_secret_value(), s3.session_token
-        session = token.get_secret_value() if token else None
-    else:
-        import boto3
-
-        found = boto3.Session(profile_name=s3.profile).get_credentials()
-        if found is None:
-            return {}
-        key, secret, session = found.get_frozen_credentials()
-    return {"KEY_ID": key, "SECRET": secret, **({"SESSION_TOKEN": session} if session else {})}
 
 
 def _create_view(connection: duckdb.DuckDBPyConnection, catalog: str, table: Table) -> None:

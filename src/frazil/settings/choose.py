@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from frazil.errors import ConfigError
@@ -39,33 +40,41 @@ def choose(found: list[Assignment]) -> tuple[list[Assignment], list[Notice]]:
 
 
 def _pair(by_path: _ByPath, path: keys.Path) -> list[Notice]:
-    """Keeps of secrets only those of the access key's family: half of one pair with half of another opens nothing."""
+    """Half of one pair with half of another opens nothing, so a secret that has a key beside it stays with that key.
+
+    A secret alone (the key in a file, the secret in the environment) goes with the key, by the usual order.
+    """
     section, key = path[:-1], by_path[path][0]
     profile = by_path.get((*section, "profile"), [key])[0]
     if profile.rank == OWN and profile.strength < key.strength:
         for name in ("access_key", "secret_key", "session_token"):
             by_path.pop((*section, name), None)
         return []
-    notices: list[Notice] = []
-    for name in ("secret_key", "session_token"):
-        secret = (*section, name)
-        all_of_them = by_path.pop(secret, [])
-        own = [a for a in all_of_them if a.family == key.family]
-        if own:
-            by_path[secret] = own
-        if not all_of_them or all_of_them[0] in own:
-            continue
-        other = all_of_them[0]
-        if name == "secret_key" and not own:
-            raise ConfigError(
-                f"{keys.dotted(path)} comes from {key.origin}, but {keys.dotted(secret)} from {other.origin}",
-                cause="a key and its secret are used together only when they come from the same source",
-                hint="give both in one place",
-            )
-        if other.strength < key.strength:
-            left_out = f"{keys.dotted(secret)} of {other.origin} is left out"
-            notices.append(Notice(path[0], f"{left_out}: {keys.dotted(path)} comes from {key.origin}"))
-    return notices
+    others = {a.family for a in by_path[path]} - {key.family}
+    notices = _keep(by_path, (*section, "secret_key"), key, lambda a: a.family not in others)
+    secret = by_path.get((*section, "secret_key"), [key])[0]
+    return notices + _keep(by_path, (*section, "session_token"), key, lambda a: a.family in (key.family, secret.family))
+
+
+def _keep(by_path: _ByPath, path: keys.Path, key: Assignment, fits: Callable[[Assignment], bool]) -> list[Notice]:
+    """Of the values for a secret leaves those that fit its access key, and says so where a stronger one does not."""
+    found = by_path.pop(path, [])
+    fitting = [a for a in found if fits(a)]
+    if fitting:
+        by_path[path] = fitting
+    if not found or found[0] in fitting:
+        return []
+    left_out = found[0]
+    if path[-1] == "secret_key" and not fitting:
+        raise ConfigError(
+            f"{keys.dotted(key.path)} comes from {key.origin}, but {keys.dotted(path)} from {left_out.origin}",
+            cause="that secret has an access key of its own beside it",
+            hint="give both in one place",
+        )
+    if left_out.strength > key.strength:
+        return []
+    told = f"{keys.dotted(path)} of {left_out.origin} is left out: {keys.dotted(key.path)} comes from {key.origin}"
+    return [Notice(path[0], told)]
 
 
 def _contradictions(path: keys.Path, winner: Assignment, others: list[Assignment]) -> list[Notice]:

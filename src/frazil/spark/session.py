@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from frazil.catalogs import prepare_embedded, probe, spark_conf
-from frazil.errors import SetupError, first_line
+from frazil.errors import SetupError, UsageError, first_line
 from frazil.settings import Settings
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import Java, find_java
@@ -80,13 +80,15 @@ def spark_session(settings: Settings) -> Iterator[SparkSession]:
         SetupError: there is no Java to run it, a jar is missing, or the JVM did not start (with its last words).
         IntegrityError: a jar is not what the lock says.
     """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        raise UsageError("this process has a Spark session already", hint="hand that one on: Spark has one at a time")
     java, jars = check_ready(settings)
     for name in settings.catalog_names():
         if (catalog := settings.catalog(name)).kind == "sql":
             prepare_embedded(catalog)
-
-    from pyspark.sql import SparkSession
-
     with tempfile.TemporaryDirectory(prefix="frazil-spark-", ignore_cleanup_errors=True) as scratch:
         gateway = _launch(session_conf(settings, jars, Path(scratch)), java, settings, Path(scratch) / "jvm.log")
         try:

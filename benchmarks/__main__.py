@@ -1,0 +1,58 @@
+"""Runs the suites and writes their results, with the conditions, into RESULTS.md.
+
+python -m benchmarks              all suites
+python -m benchmarks foundation   one of them
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import foundation
+from benchmarks.measure import Result
+
+SUITES: dict[str, Callable[[], list[Result]]] = {"foundation": foundation.run}
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(SUITES)
+    for name in chosen:
+        print(f"{name}:", flush=True)
+        write(name, SUITES[name]())
+
+
+def write(name: str, results: list[Result]) -> None:
+    """Replaces this suite's part of RESULTS.md; what is written by hand around it stays."""
+    lines = [
+        f"<!-- measured: {name} -->",
+        conditions(),
+        "",
+        "| what | measured | against | ratio |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| {r.what} | {r.measured} | {r.against} | {r.ratio} |" for r in results]
+    part = "\n".join([*lines, "<!-- end -->"])
+    text = RESULTS.read_text()
+    pattern = re.compile(rf"<!-- measured: {name} -->.*?<!-- end -->", re.DOTALL)
+    RESULTS.write_text(pattern.sub(lambda _: part, text) if pattern.search(text) else f"{text.rstrip()}\n\n{part}\n")
+
+
+def conditions() -> str:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    load = os.getloadavg()[0]
+    return (
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, commit {commit.stdout.strip() or 'unknown'}, "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}, load before {load:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
