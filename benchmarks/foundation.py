@@ -92,7 +92,8 @@ def embedded_commits(folder: Path) -> list[Result]:
     alone = {engine: _commits(folder / f"alone-{engine}", [engine])[0] for engine in ("pyiceberg", "spark")}
     together, found = _commits(folder / "together", ["pyiceberg", "spark"])
     floor = alone["pyiceberg"] + alone["spark"]
-    against = f"one after the other {shown(floor)} (PyIceberg {shown(alone['pyiceberg'])}, Spark {shown(alone['spark'])} with start)"
+    parts = f"PyIceberg {shown(alone['pyiceberg'])}, Spark {shown(alone['spark'])} with start"
+    against = f"one after the other {shown(floor)} ({parts})"
     return [
         Result(
             f"200 + 200 commits at once, two processes: {found} of 400 rows there",

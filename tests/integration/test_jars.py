@@ -59,7 +59,7 @@ def test_a_jar_is_fetched_by_its_coordinate_and_then_left_alone(tmp_path, reposi
 
 def test_a_jar_with_other_bytes_than_locked_never_enters_the_cache(tmp_path, repository):
     lock = write_lock(tmp_path, COORDINATE, content=b"other jar")
-    with pytest.raises(IntegrityError, match="is not org.example:tiny:1.0"):
+    with pytest.raises(IntegrityError, match=r"is not org\.example:tiny:1\.0"):
         fetch_jars(tmp_path / "cache", find_java(), lock=lock, ivy_settings=repository)
     assert [p.name for p in (tmp_path / "cache" / "jars").iterdir()] == [".lock"]
 
@@ -74,7 +74,7 @@ def test_a_jar_that_nobody_has_is_named(tmp_path, repository):
 def test_a_spoiled_jar_is_refused_and_fetched_anew_by_setup(tmp_path, repository, lock):
     [jar] = fetch_jars(tmp_path / "cache", find_java(), lock=lock, ivy_settings=repository)
     jar.write_bytes(b"tiny jxr")
-    with pytest.raises(IntegrityError, match="SHA-256|is not"):
+    with pytest.raises(IntegrityError, match="is not"):
         cached_jars(tmp_path / "cache", lock)
     fetch_jars(tmp_path / "cache", find_java(), lock=lock, ivy_settings=repository)
     assert jar.read_bytes() == b"tiny jar"

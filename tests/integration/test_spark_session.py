@@ -13,7 +13,10 @@ import pytest
 
 import frazil
 from frazil.errors import UsageError
+from frazil.settings.ambient import default_cache
 from frazil.spark import spark_session
+from frazil.spark.archive import archive_file
+from frazil.spark.java import find_java
 from tests.services.jars import spark_jars
 from tests.services.javas import find_jdk
 from tests.services.process import free_port, port_answers, start
@@ -55,6 +58,42 @@ def test_a_session_is_quiet_and_leaves_no_jvm_and_no_file(tmp_path):
     assert [p for p in work.iterdir() if not p.name.startswith("hsperfdata")] == []
     left = subprocess.run(["pgrep", "-g", str(process.pid), "-r", "S,R"], capture_output=True, text=True, check=False)
     assert left.stdout == ""
+
+
+def run_script(script: str, *args: str) -> str:
+    command = [sys.executable, "-c", script, *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+WITH_A_CACHE = """
+import sys
+from frazil.settings import load_settings
+from frazil.spark import spark_session
+
+with spark_session(load_settings(flags={"home": sys.argv[1], "cache": sys.argv[2]}, environ={})) as session:
+    print(session.range(3).count(), "SharedArchiveFile" in session.conf.get("spark.driver.extraJavaOptions"))
+"""
+
+
+@pytest.mark.parametrize("archive", ["none", "damaged"])
+def test_a_session_starts_also_without_a_class_archive_that_fits(tmp_path, archive):
+    cache = tmp_path / "a cache"
+    cache.mkdir()
+    (cache / "jars").symlink_to(default_cache() / "jars")
+    if archive == "damaged":
+        file = archive_file(cache, find_java())
+        file.parent.mkdir()
+        file.write_bytes(b"this is no archive" * 1000)
+    assert run_script(WITH_A_CACHE, str(tmp_path / "home"), str(cache)) == f"3 {archive == 'damaged'}\n"
+
+
+@pytest.mark.spark
+def test_setup_has_made_the_archive_that_sessions_use(spark, lane_settings):
+    file = archive_file(lane_settings.model.cache, find_java())
+    assert file.stat().st_size > 50_000_000
+    assert str(file) in spark.conf.get("spark.driver.extraJavaOptions")
 
 
 @pytest.mark.spark
@@ -106,9 +145,7 @@ def test_any_master_by_setting(tmp_path):
         master.wait_ready(lambda: port_answers(port), seconds=60)
         worker = start("worker", worker_command, folder=tmp_path, port=free_port(), env=env)
         stack.callback(worker.stop)
-        command = [sys.executable, "-c", ON_A_CLUSTER, str(tmp_path / "home"), url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.stdout == f"{url} 100\n", done.stderr[-2000:]
+        assert run_script(ON_A_CLUSTER, str(tmp_path / "home"), url) == f"{url} 100\n"
 
 
 def test_nothing_else_in_the_code_starts_a_jvm():

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import tomllib
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -144,7 +145,8 @@ def parse(words: list[str]) -> None:
         below, *arguments = arguments
         assert below in command.commands, f"'{name}' has no command '{below}'"
         command = command.commands[below]
-    command.make_context(name, arguments, resilient_parsing=False)
+    with suppress(typer.Exit):  # --help
+        command.make_context(name, arguments, resilient_parsing=False)
 
 
 @every_page

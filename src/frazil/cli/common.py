@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from frazil.cli.printing import Printer
-from frazil.settings import Settings
+
+if TYPE_CHECKING:
+    from frazil.settings import Settings
 
 
 class Output(StrEnum):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-_EXTENSIONS = ("avro", "iceberg", "httpfs")
-
 
 @dataclass
 class DuckQuery:
@@ -88,20 +86,21 @@ class DuckQuery:
     def _attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         if not self.tables:
             return
-        load_extensions(connection)
         found = [load_table(self.catalog, self.settings, ".".join(t)) for t in self.tables.values()]
+        load_extensions(connection, "avro", "iceberg")
         if any(table.metadata_location.startswith("s3") for table in found):
+            load_extensions(connection, "httpfs")
             connection.execute(s3_secret(self.settings.s3 or S3Settings()))
         for table in found:
             _create_view(connection, self.settings.name, table)
 
 
-def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
+def load_extensions(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
     """The extensions come as Python packages; DuckDB loads them from there."""
     import importlib.resources
 
     connection.execute("SET autoinstall_known_extensions = false")
-    for name in _EXTENSIONS:
+    for name in names:
         folder = importlib.resources.files(f"duckdb_extension_{name}") / "extensions"
         file = next(entry for entry in _files(folder) if entry.name == f"{name}.duckdb_extension")
         connection.execute(f"LOAD '{_quoted(str(file))}'")

@@ -134,7 +134,7 @@ def _fetch(jars: list[Jar], folder: Path, java: Java, ivy_settings: Path | None)
 
 def _run_ivy(jars: list[Jar], work: Path, java: Java, ivy_settings: Path | None) -> None:
     (work / "ivy.xml").write_text(_ivy_file(jars))
-    command = [str(java.executable), "-cp", str(_spark_home() / "jars" / "*"), "org.apache.ivy.Main"]
+    command = [str(java.executable), "-cp", str(spark_home() / "jars" / "*"), "org.apache.ivy.Main"]
     command += ["-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml"), "-confs", "default", "-types", "jar"]
     command += ["-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
     if ivy_settings is not None:
@@ -171,7 +171,7 @@ def _ivy_file(jars: list[Jar]) -> str:
     )
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SetupError("PySpark is not installed", hint="pip install frazil")

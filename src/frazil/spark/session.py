@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from frazil.catalogs import prepare_embedded, probe, spark_conf
 from frazil.errors import SetupError, UsageError, first_line
 from frazil.settings import Settings
+from frazil.spark.archive import archive_file, record_options, use_options
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import Java, find_java
 
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_SECONDS_TO_STOP = 10
+_SECONDS_TO_STOP = 10.0
+_SECONDS_TO_RECORD = 300.0
 #: What a JVM must know before it runs.
 _AT_LAUNCH = ("spark.master", "spark.driver.", "spark.jars", "spark.submit.")
 
 
-def session_conf(settings: Settings, jars: list[Path], scratch: Path) -> dict[str, str]:
+def session_conf(settings: Settings, jars: list[Path], scratch: Path, jvm_options: str = "") -> dict[str, str]:
     """Every Spark setting of a session: ours, then the catalogs', then the user's own, which win."""
     spark = settings.model.spark
     local = spark.master.startswith("local")
@@ -39,7 +41,7 @@ def session_conf(settings: Settings, jars: list[Path], scratch: Path) -> dict[st
         "spark.app.name": "frazil",
         "spark.driver.memory": spark.driver_memory,
         "spark.driver.maxResultSize": "512m",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} {jvm_options}",
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -73,8 +75,12 @@ def check_ready(settings: Settings) -> tuple[Java, list[Path]]:
 
 
 @contextmanager
-def spark_session(settings: Settings) -> Iterator[SparkSession]:
+def spark_session(settings: Settings, *, record_classes_to: Path | None = None) -> Iterator[SparkSession]:
     """A session with all catalogs of the settings; its JVM is gone when the block is left, also by Ctrl-C.
+
+    Args:
+        settings: the settings.
+        record_classes_to: where the JVM writes its class archive when it ends (`frazil.spark.archive`).
 
     Raises:
         SetupError: there is no Java to run it, a jar is missing, or the JVM did not start (with its last words).
@@ -89,8 +95,11 @@ def spark_session(settings: Settings) -> Iterator[SparkSession]:
     for name in settings.catalog_names():
         if (catalog := settings.catalog(name)).kind == "sql":
             prepare_embedded(catalog)
+    archive = record_classes_to or archive_file(settings.model.cache, java)
+    options = record_options(archive) if record_classes_to else use_options(archive)
     with tempfile.TemporaryDirectory(prefix="frazil-spark-", ignore_cleanup_errors=True) as scratch:
-        gateway = _launch(session_conf(settings, jars, Path(scratch)), java, settings, Path(scratch) / "jvm.log")
+        conf = session_conf(settings, jars, Path(scratch), options)
+        gateway = _launch(conf, java, settings, Path(scratch) / "jvm.log")
         try:
             with _interruptible(gateway):
                 yield SparkSession.builder.getOrCreate()
@@ -101,7 +110,7 @@ def spark_session(settings: Settings) -> Iterator[SparkSession]:
             _end(gateway)
             raise
         else:
-            _end(gateway)
+            _end(gateway, patience=_SECONDS_TO_RECORD if record_classes_to else _SECONDS_TO_STOP)
 
 
 @contextmanager
@@ -252,7 +261,7 @@ def _last_words(log: Path) -> str | None:
     return found[-1] if found else None
 
 
-def _end(gateway: Any, *, gently: bool = True) -> None:
+def _end(gateway: Any, *, gently: bool = True, patience: float = _SECONDS_TO_STOP) -> None:
     """Ends the JVM, so that nothing is left and a later session can start anew in this process."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -266,7 +275,7 @@ def _end(gateway: Any, *, gently: bool = True) -> None:
     with suppress(OSError):
         process.stdin.close()
     try:
-        process.wait(_SECONDS_TO_STOP)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
