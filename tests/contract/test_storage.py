@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,14 +54,16 @@ def bucket(services: Services) -> str:
     return services.seaweedfs.make_bucket("storage-contract")
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "seaweedfs", pytest.param("minio", marks=pytest.mark.soak)])
 def open_at(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], ObjectStore]:
     """Opens stores below a fresh root, of which nothing exists yet."""
     if request.param == "local":
         return lambda suffix: open_store(f"{tmp_path}/new{suffix}", s3=S3Settings(), network=NETWORK)
-    services: Services = request.getfixturevalue("services")
-    root = f"{request.getfixturevalue('bucket')}/{secrets.token_hex(6)}"
-    s3 = S3Settings.model_validate(services.seaweedfs.access.settings())
+    access = getattr(request.getfixturevalue("services"), request.param).access
+    with suppress(access.client().exceptions.BucketAlreadyOwnedByYou, access.client().exceptions.BucketAlreadyExists):
+        access.client().create_bucket(Bucket="storage-contract")
+    s3 = S3Settings.model_validate(access.settings())
+    root = f"s3://storage-contract/{secrets.token_hex(6)}"
     return lambda suffix: open_store(root + suffix, s3=s3, network=NETWORK)
 
 

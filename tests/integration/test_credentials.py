@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 import uuid
 
@@ -67,3 +70,27 @@ def test_an_aws_profile_signs_requests_and_reads_files(services, tmp_path, monke
 
     result = run_sql(f"SELECT id FROM {namespace}.people", settings, engine="duckdb")
     assert result.table["id"].to_pylist() == [7]
+
+
+SPARK_BY_PROFILE = """
+import sys
+from frazil.settings import load_settings
+from frazil.spark import spark_session
+
+uri, endpoint, home = sys.argv[1:]
+flags = {"catalog.uri": uri, "s3.endpoint": endpoint, "s3.profile": "work", "home": home}
+with spark_session(load_settings(flags=flags, environ={})) as session:
+    session.sql("CREATE NAMESPACE IF NOT EXISTS by_profile")
+    session.sql("CREATE OR REPLACE TABLE by_profile.t USING iceberg AS SELECT 7 AS id")
+    print(session.table("by_profile.t").collect()[0].id)
+"""
+
+
+def test_spark_takes_its_keys_from_an_aws_profile(services, tmp_path):
+    server = services.rest_on_s3
+    keys = f"aws_access_key_id = {server.access.access_key}\naws_secret_access_key = {server.access.secret_key}\n"
+    (tmp_path / "credentials").write_text(f"[work]\n{keys}")
+    env = {**os.environ, "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")}
+    command = [sys.executable, "-c", SPARK_BY_PROFILE, server.url, server.access.endpoint, str(tmp_path / "home")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout == "7\n", done.stderr[-2000:]

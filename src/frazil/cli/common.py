@@ -75,9 +75,11 @@ CatalogOption = Annotated[
 ]
 
 
-def new_app(about: str) -> typer.Typer:
+def new_app(about: str, example: str | None = None) -> typer.Typer:
+    """A command, or with an example of its own a group of them."""
     return typer.Typer(
         help=about,
+        epilog=f"Example: {example}" if example else None,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

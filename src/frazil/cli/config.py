@@ -8,7 +8,7 @@ import typer
 
 from frazil.cli.common import Run, command, new_app
 
-app = new_app("Show and check the settings.")
+app = new_app("Show and check the settings.", example="frazil config show")
 
 
 @command(app, example="frazil config show catalog")

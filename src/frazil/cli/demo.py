@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ _NEXT = """\
 Everything lies in {folder}, and nothing is left running. Try next:
 
   cd {folder}
-  frazil table list
-  frazil table snapshots demo.photos
-  frazil sql "SELECT camera, count(*) FROM demo.photos GROUP BY camera"
-  frazil sql "SELECT * FROM demo.photos.history"
-  frazil doctor"""
+  {frazil} table list
+  {frazil} table snapshots demo.photos
+  {frazil} sql "SELECT camera, count(*) FROM demo.photos GROUP BY camera"
+  {frazil} sql "SELECT * FROM demo.photos.history"
+  {frazil} doctor"""
 
 
 class TextScreen:
@@ -73,4 +74,9 @@ def demo(
             }
         )
         return
-    print(f"Done in {time.perf_counter() - began:.0f} s. " + _NEXT.format(folder=directory), file=sys.stdout)
+    print(f"Done in {time.perf_counter() - began:.0f} s. " + _NEXT.format(folder=directory, frazil=_own_name()))
+
+
+def _own_name() -> str:
+    """How the user can call us: by name where the shell finds it, else by path (as after `make demo`)."""
+    return "frazil" if shutil.which("frazil") else str(Path(sys.argv[0]).absolute())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = new_app("List tables and look into them. No JVM is started.")
+app = new_app("List tables and look into them. No JVM is started.", example="frazil table list")
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="namespace.table")]
 
