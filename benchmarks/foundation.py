@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.measure import Result, in_turns, seconds, shown
+from benchmarks.measure import Result, in_turns, shown
 from frazil.catalogs import open_catalog
 from frazil.query import run_sql
 from frazil.settings import Settings, load_settings
@@ -26,8 +26,11 @@ def run() -> list[Result]:
         return [*command_start(), *engines(settings), *embedded_commits(Path(folder))]
 
 
+def run_it(*command: str | Path) -> Callable[[], object]:
+    return lambda: subprocess.run(command, check=True, capture_output=True)
+
+
 def command_start() -> list[Result]:
-    run_it = lambda *command: lambda: subprocess.run(command, check=True, capture_output=True)  # noqa: E731
     bare, version, helps, page = in_turns(
         15,
         run_it(sys.executable, "-c", "pass"),
@@ -43,47 +46,47 @@ def command_start() -> list[Result]:
     ]
 
 
+_FIRST = """
+import sys
+from frazil.settings import load_settings
+settings = load_settings(flags={"home": sys.argv[1]}, environ={})
+"""
+#: One process each: from the start of Python to the answer, as a script of a user has it.
+FIRST_QUERY = {
+    "PyIceberg": _FIRST
+    + "from frazil.catalogs import open_catalog\n"
+    + "open_catalog(settings.catalog()).load_table('bench.people').scan().to_arrow().group_by('name').aggregate([])",
+    "DuckDB": _FIRST + f"from frazil.query import run_sql\nrun_sql({QUESTION!r}, settings, engine='duckdb')",
+    "Spark": _FIRST
+    + f"from frazil.spark import spark_session\nwith spark_session(settings) as s: s.sql({QUESTION!r}).toArrow()",
+}
+
+
 def engines(settings: Settings) -> list[Result]:
-    """Each engine in this process: its start, its first answer, and a later one."""
-    opened = seconds(lambda: open_catalog(settings.catalog()))
+    """Each engine: the first answer of a new process, and a later one."""
     catalog = open_catalog(settings.catalog())
     catalog.create_namespace("bench")
-    table = catalog.create_table("bench.people", schema=people().schema)
-    table.append(people(*range(10_000)))
-    results = [Result("open the embedded catalog, first time (imports PyIceberg)", shown(opened))]
-    ask_duckdb = lambda: run_sql(QUESTION, settings, engine="duckdb")  # noqa: E731
-    ask_pyiceberg = lambda: catalog.load_table("bench.people").scan().to_arrow().group_by("name").aggregate([])  # noqa: E731
-    first = {"PyIceberg": seconds(ask_pyiceberg), "DuckDB": seconds(ask_duckdb)}
+    catalog.create_table("bench.people", schema=people().schema).append(people(*range(10_000)))
+    home = str(settings.model.home)
+    scripts = [[sys.executable, "-c", script, home] for script in FIRST_QUERY.values()]
+    first = dict(zip(FIRST_QUERY, in_turns(3, *(run_it(*script) for script in scripts)), strict=True))
     began = time.perf_counter()
     with spark_session(settings) as spark:
-        results.append(Result("start a Spark session", shown(time.perf_counter() - began)))
-        ask_spark = lambda: spark.sql(QUESTION).toArrow()  # noqa: E731
-        first["Spark"] = seconds(ask_spark)
-        later = dict(zip(first, in_turns(9, ask_pyiceberg, ask_duckdb, ask_spark), strict=True))
+        started = time.perf_counter() - began
+        later = in_turns(
+            9,
+            lambda: catalog.load_table("bench.people").scan().to_arrow().group_by("name").aggregate([]),
+            lambda: run_sql(QUESTION, settings, engine="duckdb"),
+            lambda: spark.sql(QUESTION).toArrow(),
+        )
         ended = time.perf_counter()
-    results.append(Result("stop it, JVM gone", shown(time.perf_counter() - ended)))
-    results += [
-        Result(
-            f"first query, {name} (10,000 rows, grouped)",
-            shown(first[name]),
-            f"later ones {shown(later[name])}",
-            f"{first[name] / later[name]:.1f}×",
-        )
-        for name in first
+    results = [
+        Result("start a Spark session", shown(started)),
+        Result("stop it, JVM gone", shown(time.perf_counter() - ended)),
     ]
-    command = lambda engine: lambda: subprocess.run(  # noqa: E731
-        [FRAZIL, "sql", QUESTION, "--engine", engine, "-o", "csv"],
-        check=True, capture_output=True, env={**os.environ, "FRAZIL_HOME": str(settings.model.home)},
-    )  # fmt: skip
-    duck, spark_command = in_turns(3, command("duckdb"), command("spark"))
-    results.append(
-        Result(
-            "`frazil sql`, whole command, DuckDB",
-            shown(duck),
-            f"Spark {shown(spark_command)}",
-            f"{duck / spark_command:.2f}×",
-        )
-    )
+    for (engine, taken), warm in zip(first.items(), later, strict=True):
+        what = f"first query of a new process, {engine} (10,000 rows, grouped)"
+        results.append(Result(what, shown(taken), f"later ones {shown(warm)}", f"{taken / warm:.0f}×"))
     return results
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from frazil.catalogs import open_catalog
 from frazil.catalogs.kinds import ABILITIES, Abilities, Flavor
 from frazil.settings import CatalogSettings, Settings, load_settings
+from tests.machine import machine_flags
 from tests.services.kit import Services
 
 FLAVORS: tuple[Flavor, ...] = tuple(ABILITIES)
@@ -45,7 +46,7 @@ def catalog_sections(services: Services, folder: Path) -> dict[str, dict[str, An
 def lane_settings(services: Services, folder: Path) -> Settings:
     file = folder / "frazil.yaml"
     file.write_text(yaml.safe_dump({"home": str(folder / "home"), "catalogs": catalog_sections(services, folder)}))
-    return load_settings(config=file, environ={})
+    return load_settings(config=file, flags=machine_flags(), environ={})
 
 
 @dataclass

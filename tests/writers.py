@@ -16,11 +16,12 @@ from frazil.errors import ConflictError
 from frazil.settings import load_settings
 from frazil.spark import spark_session
 from tests.lane import people
+from tests.machine import machine_flags
 
 
 def main() -> None:
     engine, home, table, first, count = sys.argv[1:]
-    settings = load_settings(flags={"home": home, "spark.master": "local[1]"}, environ={})
+    settings = load_settings(flags={**machine_flags(), "home": home, "spark.master": "local[1]"}, environ={})
     ids = range(int(first), int(first) + int(count))
     {"pyiceberg": with_pyiceberg, "spark": with_spark}[engine](settings, table, ids)
 

@@ -14,11 +14,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+UV = VENV / "bin" / "uv"
+FRAZIL = VENV / "bin" / "frazil"
+DEBIAN = Path("/etc/debian_version")
 OLDEST = (3, 11)
 
 
@@ -29,82 +34,112 @@ def main() -> None:
             f"this is Python {sys.version.split()[0]}; Frazil needs {OLDEST[0]}.{OLDEST[1]} or newer",
             "make PYTHON=python3.12 …",
         )
-    step("virtual environment", make_environment)
-    step("uv", install_uv)
-    step(f"locked dependencies ({profile})", lambda: install_dependencies(profile))
-    step("Java and Spark jars", lambda: run([str(VENV / "bin" / "frazil"), "setup"]))
+    step("virtual environment", has_environment, make_environment)
+    step("uv", has_uv, install_uv)
+    step(f"locked dependencies ({profile})", lambda: has_dependencies(profile), lambda: install_dependencies(profile))
+    prepare_machine()
 
 
-def step(name: str, work) -> None:  # noqa: ANN001
+def step(name: str, is_done: Callable[[], bool], work: Callable[[], None]) -> None:
+    if is_done():
+        return
+    print(f"bootstrap: {name} …", flush=True)
     began = time.monotonic()
-    done = work()
-    took = time.monotonic() - began
-    if done is not False and took > 2:
-        print(f"bootstrap: {name}: {took:.0f} s", flush=True)
+    work()
+    print(f"bootstrap: {name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
-def fail(message: str, hint: str) -> None:
+def fail(message: str, hint: str) -> NoReturn:
     sys.exit(f"error: {message}\n  Try: {hint}")
 
 
 def run(command: list[str]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"error: '{' '.join(command)}' failed\n{done.stdout[-4000:]}")
+    code, output = outcome(command)
+    if code != 0:
+        sys.exit(f"error: '{' '.join(command)}' failed\n{output[-4000:]}")
 
 
-def make_environment() -> bool:
-    if PYTHON.exists() and subprocess.run([PYTHON, "-c", ""], check=False).returncode == 0:
-        return False
+def outcome(command: list[str]) -> tuple[int, str]:
+    """The exit code of a command, and all that it printed."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    except OSError as error:
+        return 127, str(error)
+    return done.returncode, done.stdout
+
+
+def has_environment() -> bool:
+    """Whether .venv runs, on the version of Python that runs this, and still has its packages (pip is the first)."""
+    code, output = outcome([str(PYTHON), "-c", "import sys, pip; print(*sys.version_info[:2])"])
+    return code == 0 and output.split() == [str(number) for number in sys.version_info[:2]]
+
+
+def make_environment() -> None:
     shutil.rmtree(VENV, ignore_errors=True)
     command = [sys.executable, "-m", "venv", str(VENV)]
-    if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-        return True
-    # Debian splits venv off Python.
-    package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
-    if not (Path("/etc/debian_version").exists() and os.geteuid() == 0):
-        fail("Python's venv module does not work here", f"sudo apt-get install -y {package}")
+    code, output = outcome(command)
+    if code == 0:
+        return
     shutil.rmtree(VENV, ignore_errors=True)
+    if "ensurepip is not available" in output or "No module named venv" in output:
+        install_venv_module()
+    else:
+        fail(f"'{' '.join(command)}' failed\n{output.strip()[-4000:]}", f"remove {VENV}, and look at the reason above")
+    run(command)
+
+
+def install_venv_module() -> None:
+    """Debian splits it off Python."""
+    package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+    if not DEBIAN.exists():
+        fail("this Python has no working venv module", "install Python's venv module with your package manager")
+    if os.geteuid() != 0:
+        fail("this Python has no working venv module", f"sudo apt-get install -y {package}")
     run(["apt-get", "update", "-q"])
     run(["apt-get", "install", "-y", "-q", package])
-    run(command)
-    return True
 
 
-def install_uv() -> bool:
-    wanted = (ROOT / "requirements" / "uv.txt").read_text()
-    if (VENV / "bin" / "uv").exists() and stamp("uv").exists() and stamp("uv").read_text() == wanted:
-        return False
-    run(
-        [
-            str(PYTHON),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--require-hashes",
-            "-r",
-            "requirements/uv.txt",
-        ]
-    )
-    stamp("uv").write_text(wanted)
-    return True
+def has_uv() -> bool:
+    return is_stamped("uv", uv_lock()) and outcome([str(UV), "--version"])[0] == 0
 
 
-def install_dependencies(profile: str) -> bool:
-    if any(stamp(done).exists() and stamp(done).read_text() == state_of(done) for done in {profile, "dev"}):
-        return False
-    uv = [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(PYTHON)]
+def install_uv() -> None:
+    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "--require-hashes", "-r", "requirements/uv.txt"])
+    stamp("uv").write_text(uv_lock())
+
+
+def uv_lock() -> str:
+    return (ROOT / "requirements" / "uv.txt").read_text()
+
+
+def has_dependencies(profile: str) -> bool:
+    """Whether those of this profile, or of `dev`, which has all of them, were installed and answer."""
+    stamped = any(is_stamped(done, state_of(done)) for done in (profile, "dev"))
+    return stamped and outcome([str(FRAZIL), "--version"])[0] == 0
+
+
+def install_dependencies(profile: str) -> None:
+    uv = [str(UV), "pip", "install", "--quiet", "--python", str(PYTHON)]
     run([*uv, "--require-hashes", "-r", f"requirements/{profile}.txt"])
     run([*uv, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
     stamp(profile).write_text(state_of(profile))
-    return True
+
+
+def prepare_machine() -> None:
+    """Java and Spark jars. Frazil knows what is missing, and says on stderr what it does about it."""
+    done = subprocess.run([str(FRAZIL), "setup"], stdout=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
 
 
 def state_of(profile: str) -> str:
     lock = ROOT / "requirements" / f"{profile}.txt"
     return hashlib.sha256(lock.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
+
+
+def is_stamped(name: str, state: str) -> bool:
+    return stamp(name).is_file() and stamp(name).read_text() == state
 
 
 def stamp(name: str) -> Path:

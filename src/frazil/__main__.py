@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 #: Command → module of `frazil.cli`, and what it is for. The order is that of `frazil --help`.
@@ -19,21 +20,46 @@ _COMMON_WITH_VALUE = ("--config", "--set", "--output", "-o", "--catalog")
 
 def main(argv: list[str] | None = None) -> None:
     args = list(sys.argv[1:] if argv is None else argv)
+    _prepare_output()
+    try:
+        code = _run(args)
+        print(end="", flush=True)  # noqa: T201 - here, where it can still be told that it failed
+    except OSError as error:
+        from frazil.cli.run import report_os_error
+
+        code = report_os_error(error, args)
+    sys.exit(code)
+
+
+def _prepare_output() -> None:
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        return
+    if sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows what it can
+    raw: object = sys.stdout.buffer
+    if isinstance(raw, io.RawIOBase):
+        # PYTHONUNBUFFERED: Python would take a write that a full disk or a closed pipe cut short for a whole one.
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw), sys.stdout.encoding, sys.stdout.errors, line_buffering=True
+        )
+
+
+def _run(args: list[str]) -> int:
     leading, rest = _split_leading_options(args)
     if "--version" in leading or "-V" in leading:
         from frazil import __version__
 
         print(f"frazil {__version__}")  # noqa: T201
-        return
+        return 0
     if not rest or "--help" in leading or "-h" in leading:
         print(_help())  # noqa: T201
-        return
+        return 0
     name, *others = rest
     if name not in COMMANDS:
-        sys.exit(_unknown(name))
+        return _unknown(name)
     from frazil.cli.run import run_command
 
-    sys.exit(run_command(name, COMMANDS[name][0], others + leading))
+    return run_command(name, COMMANDS[name][0], others + leading)
 
 
 def _split_leading_options(args: list[str]) -> tuple[list[str], list[str]]:

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from frazil.catalogs import abilities_of, flavor_of, list_namespaces, open_catalog, translated
+from frazil.catalogs import abilities_of, flavor_of, list_namespaces, local_path, open_catalog, translated
 from frazil.catalogs.kinds import ABILITY_NAMES
 from frazil.errors import FrazilError, UnavailableError, first_line
-from frazil.settings import CatalogSettings, Settings
+from frazil.settings import CatalogSettings, Settings, ambient
 from frazil.spark import spark_session
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import find_java
@@ -114,13 +114,14 @@ def _plural(count: int, noun: str) -> str:
 
 def _warehouse_uri(chosen: CatalogSettings) -> str | None:
     """Where objects can be put freely; a table bucket takes nothing but files of tables."""
-    warehouse = chosen.warehouse
+    warehouse = chosen.warehouse or ""
     if flavor_of(chosen) == "s3tables":
         return None
-    return warehouse if warehouse and ("://" in warehouse or warehouse.startswith("/")) else None
+    return warehouse if "://" in warehouse or local_path(warehouse) is not None else None
 
 
 def _disk(home: Path) -> str:
+    ambient.require_known(str(home), "home")
     folder = next(p for p in (home, *home.parents) if p.exists())
     free = shutil.disk_usage(folder).free
     if free < _NEEDED_DISK:
@@ -134,8 +135,8 @@ def _disk(home: Path) -> str:
 def _clock(settings: Settings, chosen: CatalogSettings) -> str:
     """Compares our clock with the storage's: retention and orphan removal go by the latter."""
     root = _warehouse_uri(chosen)
-    if root is None:
-        return "no storage to compare with"
+    if root is None or local_path(root) is not None:
+        return "no other clock to compare with"
     store = open_store(root, s3=chosen.s3 or settings.model.s3, network=settings.model.network)
     key = f".frazil-doctor-{uuid.uuid4()}"
     store.put(key, b"clock")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from frazil.settings.ambient import default_cache
+from tests.machine import machine_environment
 
 FRAZIL = Path(sys.executable).with_name("frazil")
 _KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "JAVA_HOME")
@@ -29,7 +29,7 @@ class Shell:
 
     def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        own = {"HOME": str(self.home), "FRAZIL_CACHE": str(default_cache()), "COLUMNS": "200"}
+        own = {"HOME": str(self.home), **machine_environment(), "COLUMNS": "200"}
         return {**kept, **own, **self.env, **(more or {})}
 
     def run(
@@ -76,16 +76,21 @@ def demo_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     (base / "home").mkdir()
     (base / "work").mkdir()
     shell = Shell(base / "work", base / "home")
-    done = shell.run("demo", timeout=300)
-    assert done.returncode == 0, done.stderr
-    (base / "demo.out").write_text(done.stdout)
+    demo = subprocess.Popen(
+        [FRAZIL, "demo"], env=shell.environment(), cwd=shell.folder, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    out, errors = demo.communicate(timeout=300)
+    assert demo.returncode == 0, errors
+    (base / "demo.out").write_text(out)
+    (base / "demo.pid").write_text(str(demo.pid))
     return Shell(base / "work" / "frazil-demo", base / "home")
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
-    """Every file below with its content's hash: equal before and after means that nothing was changed."""
+    """Every folder and file below with its content's hash: equal before and after means that nothing was changed."""
     return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.endswith(("-shm", "-wal"))  # SQLite's own, in use by readers too
+        if not path.name.endswith(("-shm", "-wal"))  # SQLite's own, in use by readers too
     }

@@ -9,9 +9,11 @@ import time
 import pytest
 import yaml
 
-from frazil.settings.ambient import default_cache
+from frazil.cli.run import run_command
+from frazil.spark import java
 from frazil.spark.jars import read_lock
 from tests.e2e.conftest import Shell, fingerprint
+from tests.machine import machine
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -79,8 +81,9 @@ def table_on_s3(shell, services) -> str:
 def test_a_table_on_an_s3_server_that_is_away(shell, table_on_s3):
     away = ["--set", "s3.endpoint=http://127.0.0.1:9"]
     query = f"SELECT * FROM {table_on_s3}"
-    fails(shell, "sql", query, "--engine", "duckdb", *away, code=1, says=["127.0.0.1:9"], within=20)
-    fails(shell, "table", "files", table_on_s3, *away, code=1, says=["does not answer"], within=20)
+    for engine in ("duckdb", "spark"):
+        fails(shell, "sql", query, "--engine", engine, *away, code=1, says=["127.0.0.1:9"], within=10)
+    fails(shell, "table", "files", table_on_s3, *away, code=1, says=["127.0.0.1:9"], within=10)
 
 
 def make_table(shell: Shell) -> str:
@@ -99,6 +102,10 @@ def make_table(shell: Shell) -> str:
 def test_a_wrong_s3_secret(shell, table_on_s3, services):
     wrong = ["--set", f"s3.access_key={services.rest_on_s3.access.access_key}", "--set", "s3.secret_key=hush-hush"]
     said = fails(shell, "table", "files", table_on_s3, *wrong, code=12, says=["refuses our keys", "s3.secret_key"])
+    for engine in ("duckdb", "spark"):
+        said += fails(
+            shell, "sql", f"SELECT * FROM {table_on_s3}", "--engine", engine, *wrong, code=12, says=["refuses"]
+        )
     assert "hush-hush" not in said
 
 
@@ -118,8 +125,7 @@ def test_wrong_keys_for_a_signed_catalog(shell, services):
     assert "hush-hush" not in said
 
 
-def test_missing_java_says_what_to_install(shell, tmp_path):
-    """No Java anywhere: neither in the path nor where packages put it."""
+def test_a_java_home_without_java(shell, tmp_path):
     empty = tmp_path / "no-java"
     empty.mkdir()
     fails(
@@ -135,6 +141,19 @@ def test_missing_java_says_what_to_install(shell, tmp_path):
     )
 
 
+def test_missing_java_says_what_to_install(shell, monkeypatch, capsys, tmp_path):
+    """No Java in JAVA_HOME, in the path, or where packages put it. In this process: machines of tests have one."""
+    monkeypatch.setattr(java, "_WHERE_JDKS_LIE", ())
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code = run_command("sql", "sql", ["SELECT 1", "--engine", "spark", "--set", f"home={shell.folder}/lake"])
+    said = capsys.readouterr().err
+    assert code == 1
+    assert "needs Java 17 or 21" in said
+    assert f"Try: {java.install_hint()}" in said
+    assert not (shell.folder / "lake").exists()
+
+
 def test_a_warehouse_that_cannot_be_written(shell):
     (shell.folder / "file").write_text("in the way")
     where = f"{shell.folder}/file/warehouse"
@@ -145,7 +164,7 @@ def test_a_jar_with_a_wrong_checksum_is_not_run(shell, tmp_path):
     jars = tmp_path / "work" / "cache" / "jars"
     jars.mkdir(parents=True)
     for jar in read_lock():
-        shutil.copy(default_cache() / "jars" / jar.file_name, jars)
+        shutil.copy(machine().cache / "jars" / jar.file_name, jars)
     spoiled = jars / read_lock()[-1].file_name
     with spoiled.open("r+b") as file:
         file.seek(1000)
@@ -162,7 +181,9 @@ def test_a_table_that_is_not_there(demo_shell):
 
 def test_a_catalog_file_that_is_no_database(shell):
     shell.write("catalog.db", "this is no SQLite file, but long enough to look like something " * 20)
-    fails(shell, "table", "list", "--set", f"catalog.uri=sqlite:///{shell.folder}/catalog.db", code=1, says=["damaged"])
+    fails(
+        shell, "table", "list", "--set", f"catalog.uri=sqlite:///{shell.folder}/catalog.db", code=13, says=["damaged"]
+    )
 
 
 def test_sql_that_nobody_understands(demo_shell):

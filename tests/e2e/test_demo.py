@@ -18,7 +18,8 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
 
 
 def test_the_demo_leaves_nothing_running(demo_shell):
-    found = subprocess.run(["pgrep", "-f", str(demo_shell.folder)], capture_output=True, text=True, check=False)
+    group = (demo_shell.folder.parent.parent / "demo.pid").read_text()
+    found = subprocess.run(["pgrep", "-g", group, "-r", "S,R,D", "-a"], capture_output=True, text=True, check=False)
     assert found.stdout == ""
 
 

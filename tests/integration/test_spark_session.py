@@ -13,10 +13,9 @@ import pytest
 
 import frazil
 from frazil.errors import UsageError
-from frazil.settings.ambient import default_cache
 from frazil.spark import spark_session
 from frazil.spark.archive import archive_file
-from frazil.spark.java import find_java
+from tests.machine import machine, machine_java
 from tests.services.jars import spark_jars
 from tests.services.javas import find_jdk
 from tests.services.process import free_port, port_answers, start
@@ -81,9 +80,9 @@ with spark_session(load_settings(flags={"home": sys.argv[1], "cache": sys.argv[2
 def test_a_session_starts_also_without_a_class_archive_that_fits(tmp_path, archive):
     cache = tmp_path / "a cache"
     cache.mkdir()
-    (cache / "jars").symlink_to(default_cache() / "jars")
+    (cache / "jars").symlink_to(machine().cache / "jars")
     if archive == "damaged":
-        file = archive_file(cache, find_java())
+        file = archive_file(cache, machine_java())
         file.parent.mkdir()
         file.write_bytes(b"this is no archive" * 1000)
     assert run_script(WITH_A_CACHE, str(tmp_path / "home"), str(cache)) == f"3 {archive == 'damaged'}\n"
@@ -91,7 +90,7 @@ def test_a_session_starts_also_without_a_class_archive_that_fits(tmp_path, archi
 
 @pytest.mark.spark
 def test_setup_has_made_the_archive_that_sessions_use(spark, lane_settings):
-    file = archive_file(lane_settings.model.cache, find_java())
+    file = archive_file(lane_settings.model.cache, machine_java())
     assert file.stat().st_size > 50_000_000
     assert str(file) in spark.conf.get("spark.driver.extraJavaOptions")
 

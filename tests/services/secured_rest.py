@@ -43,15 +43,15 @@ class SecuredRest(Handle):
         return {**self.upstream.settings(), "catalog": {"kind": "rest", "uri": self.url, "token": self.token}}
 
 
-def start_secured_rest(folder: Path, *, upstream: Rest, token_seconds: float = 3600) -> SecuredRest:
-    """Starts the gateway; its issued tokens end after `token_seconds`, which makes clients renew them."""
+def start_secured_rest(folder: Path, *, upstream: Rest, token_uses: int = 1_000_000) -> SecuredRest:
+    """Starts the gateway; an issued token ends after `token_uses` requests, which makes clients renew it."""
     port = free_port()
     rules = {
         "client_id": SecuredRest.client_id,
         "client_secret": SecuredRest.client_secret,
         "scope": SecuredRest.scope,
         "static_token": SecuredRest.token,
-        "token_seconds": token_seconds,
+        "token_uses": token_uses,
     }
     given = {"host": "127.0.0.1", "port": port, "upstream_host": "127.0.0.1", "upstream_port": upstream.process.port}
     process = start(

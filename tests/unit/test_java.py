@@ -87,3 +87,33 @@ def test_a_broken_java_is_passed_over(machine):
     (broken / "bin" / "java").write_text("#!/bin/sh\nexit 3\n")
     fake_jdk(machine / "jvm" / "b-good", "17.0.2")
     assert java.find_java().home.name == "b-good"
+
+
+def fake_apt(machine: Path, policy: str) -> Path:
+    """Debian's tools, which know packages only after an update, and speak English only if asked."""
+    log = machine / "apt.log"
+    programs = {
+        "apt-get": f'echo "$@" >> {log}',
+        "apt-cache": f'grep -q update {log} || exit 0\n[ "$LC_ALL" = C ] && echo "{policy}" || echo "Kandidat: 17"',
+    }
+    (machine / "bin").mkdir(exist_ok=True)
+    for name, text in programs.items():
+        (machine / "bin" / name).write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{text}\n")
+        (machine / "bin" / name).chmod(0o755)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("policy", "package"),
+    [
+        ("  Candidate: 17.0.15+6-1", "openjdk-17-jdk-headless"),
+        ("  Candidate: (none)", "openjdk-21-jdk-headless"),
+        ("", "openjdk-21-jdk-headless"),
+    ],
+)
+def test_debian_is_asked_for_17_after_an_update_in_any_language(machine, monkeypatch, policy, package):
+    log = fake_apt(machine, policy)
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    fake_jdk(machine / "jvm" / "new", "17.0.15")
+    assert java.install_java().major == 17
+    assert log.read_text().splitlines() == ["update -q", f"install -y -q {package}"]

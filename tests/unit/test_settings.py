@@ -611,3 +611,33 @@ def test_a_set_given_twice_is_refused_unless_it_agrees():
     assert parse_set(["a=b=c", "a=b=c"]) == {"a": "b=c"}
     with pytest.raises(UsageError, match="--set a is given twice"):
         parse_set(["a=1", "a=2"])
+
+
+KUBERNETES = {
+    "FRAZIL_SERVICE_HOST": "10.0.0.1",
+    "FRAZIL_SERVICE_PORT": "8000",
+    "FRAZIL_SERVICE_PORT_HTTP_API": "8000",
+    "FRAZIL_PORT": "tcp://10.0.0.1:8000",
+    "FRAZIL_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+    "FRAZIL_PORT_8000_TCP_PROTO": "tcp",
+    "FRAZIL_PORT_8000_TCP_PORT": "8000",
+    "FRAZIL_PORT_8000_TCP_ADDR": "10.0.0.1",
+    "FRAZIL_PORT_53_UDP_ADDR": "10.0.0.1",
+    "FRAZIL_SERVE_SERVICE_HOST": "10.0.0.2",
+    "FRAZIL_SERVE_PORT": "tcp://10.0.0.2:8000",
+    "FRAZIL_SERVE_PORT_8000_TCP_ADDR": "10.0.0.2",
+}
+
+
+@pytest.mark.parametrize("variable", KUBERNETES)
+def test_what_kubernetes_says_about_our_service_is_no_setting(place: Place, variable: str):
+    loaded = place.load(**{variable: KUBERNETES[variable]})
+    assert loaded.origins == {}
+
+
+@pytest.mark.parametrize(
+    "variable", ["FRAZIL_PORT", "FRAZIL_SERVE_PORT", "FRAZIL_SERVICE", "FRAZIL_CATALOG__SERVICE_HOST", "FRAZIL_HOST"]
+)
+def test_what_kubernetes_would_not_say_is_a_mistake(place: Place, variable: str):
+    with pytest.raises(ConfigError, match=variable):
+        place.load(**{variable: "8000"})

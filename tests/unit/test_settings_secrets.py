@@ -146,13 +146,32 @@ def test_a_foreign_variable_is_announced_without_its_password(place: Place, vari
         "adls.sas-token",
         "javax.jdo.option.ConnectionPassword",
         "gcs.oauth2.token",
+        "s3.sse.key",
+        "gcs.decryption-key",
+        "spark.ssl.key",
+        "header.X-Auth",
+        "header.X-Auth-User",
+        "sslKey",
     ],
 )
 def test_a_key_of_a_map_that_sounds_secret_is_masked(key: str):
     assert masked(("catalog", "properties", key), "x") == MASK
 
 
-@pytest.mark.parametrize("key", ["spark.sql.shuffle.partitions", "warehouse", "conf", "properties"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.sql.shuffle.partitions",
+        "warehouse",
+        "conf",
+        "properties",
+        "s3.access-key-id",
+        "ssh.public-key",
+        "s3.sse.kmsKeyId",
+        "rest.auth.type",
+        "header.X-Team",
+    ],
+)
 def test_a_key_of_a_map_that_sounds_harmless_is_shown(key: str):
     assert masked(("spark", "conf", key), "x") == "x"
 

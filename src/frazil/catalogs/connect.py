@@ -7,14 +7,15 @@ import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from frazil.catalogs.aws import with_keys
 from frazil.catalogs.failures import translated
+from frazil.catalogs.locations import local_path
 from frazil.catalogs.properties import BUSY_SECONDS, pyiceberg_properties, sqlite_file
-from frazil.errors import NotAllowedError, UnavailableError
-from frazil.settings import CatalogSettings, NetworkSettings
+from frazil.errors import ConfigError, NotAllowedError, UnavailableError
+from frazil.settings import CatalogSettings, NetworkSettings, ambient
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -46,9 +47,10 @@ def open_catalog(settings: CatalogSettings, network: NetworkSettings | None = No
     """The catalog as PyIceberg sees it. The embedded one is made on first use.
 
     Raises:
-        UnavailableError: its server does not answer.
+        UnavailableError: its server, or that of its files, does not answer.
         CredentialsError: it refuses our credentials.
         NotAllowedError: the embedded one's folder cannot be written.
+        ConfigError: the embedded one has no home folder to lie in, or one with a name that cannot be used.
     """
     network = network or NetworkSettings()
     if settings.s3 is not None and settings.s3.profile:
@@ -61,8 +63,16 @@ def open_catalog(settings: CatalogSettings, network: NetworkSettings | None = No
         probe(settings.uri or "", network.connect_timeout)
     elif settings.endpoint:
         probe(settings.endpoint, network.connect_timeout)
+    if settings.s3 is not None and settings.s3.endpoint and _may_lie_on_s3(settings):
+        probe(settings.s3.endpoint, network.connect_timeout, what="s3.endpoint")
     with translated(settings):
         return _open(settings, properties, network)
+
+
+def _may_lie_on_s3(settings: CatalogSettings) -> bool:
+    warehouse = settings.warehouse or ""
+    decides_itself = settings.resolved_kind in ("rest", "glue") and local_path(warehouse) is None
+    return decides_itself or warehouse.startswith(("s3://", "s3a://"))
 
 
 def _open(settings: CatalogSettings, properties: dict[str, str], network: NetworkSettings) -> Catalog:
@@ -74,31 +84,17 @@ def _open(settings: CatalogSettings, properties: dict[str, str], network: Networ
     if kind == "glue":
         from pyiceberg.catalog.glue import GlueCatalog
 
-        return GlueCatalog(settings.name, client=_glue_client(settings, network), **properties)
+        from frazil.catalogs.glue import glue_client
+
+        return GlueCatalog(settings.name, client=glue_client(settings, network), **properties)
     # The classes themselves: PyIceberg's load_catalog would mix its own configuration in once more.
     if kind == "hive":
-        from pyiceberg.catalog.hive import HiveCatalog
+        from frazil.catalogs.hive import TimedHiveCatalog
 
-        return HiveCatalog(settings.name, **properties)
+        return TimedHiveCatalog(settings.name, network, **properties)
     from pyiceberg.catalog.sql import SqlCatalog
 
     return SqlCatalog(settings.name, **properties)
-
-
-def _glue_client(settings: CatalogSettings, network: NetworkSettings) -> Any:
-    import boto3
-    from botocore.config import Config
-
-    s3 = settings.s3
-    assert s3 is not None  # Settings.catalog() completes it
-    session = boto3.Session(
-        region_name=s3.region,
-        aws_access_key_id=s3.access_key,
-        aws_secret_access_key=s3.secret_key.get_secret_value() if s3.secret_key else None,
-        aws_session_token=s3.session_token.get_secret_value() if s3.session_token else None,
-    )
-    config = Config(connect_timeout=network.connect_timeout, retries={"max_attempts": 2, "mode": "standard"})
-    return session.client("glue", endpoint_url=settings.endpoint, config=config)
 
 
 def probe(uri: str, timeout: float, *, what: str = "catalog") -> None:
@@ -123,32 +119,53 @@ def probe(uri: str, timeout: float, *, what: str = "catalog") -> None:
 
 def prepare_embedded(settings: CatalogSettings) -> None:
     """Makes the embedded catalog's file and warehouse, ready for two engines at once."""
-    file = sqlite_file(settings)
+    file, warehouse = sqlite_file(settings), settings.warehouse or ""
+    ambient.require_known(str(file), "home")
+    ambient.require_known(warehouse, "home")
     folders = [file.parent]
-    if settings.warehouse is not None and _is_local(settings.warehouse):
-        folders.append(Path(settings.warehouse.removeprefix("file://")))
-    for folder in folders:
-        _writable_folder(folder)
+    if (local := local_path(warehouse)) is not None:
+        _require_usable(local)
+        folders.append(Path(local))
+    for folder in folders:  # all are looked at before any is made
+        _require_writable(folder)
+    if not file.exists():
+        _make(file.parent)
     with translated(settings), closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection:
         # Readers do not block writers, nor the other way round. It is kept in the file, so both engines have it.
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode=WAL")
         # Both engines would make these, each with a look before the leap, which two at once do not survive.
         connection.executescript(_SCHEMA)
+    for folder in folders:
+        _make(folder)
 
 
-def _is_local(location: str) -> bool:
-    return location.startswith(("/", "file:"))
+def _require_usable(warehouse: str) -> None:
+    if "?" in warehouse or "#" in warehouse:
+        raise ConfigError(
+            f"a warehouse cannot lie in {warehouse}",
+            cause="PyIceberg cuts a path off at '?' and '#', and would write elsewhere than Spark",
+            hint="choose another folder: --set home=DIR, or --set catalog.warehouse=DIR",
+        )
 
 
-def _writable_folder(folder: Path) -> None:
+def _require_writable(folder: Path) -> None:
+    """The folder, or the nearest one above it that exists and in which it would be made."""
+    above = next(part for part in (folder, *folder.parents) if part.exists())
+    if not above.is_dir():
+        raise NotAllowedError(
+            f"{folder} cannot be made", cause=f"{above} is a file", hint="choose another folder: --set home=DIR"
+        )
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise NotAllowedError(
+            f"{above} is not writable", hint=f"chmod u+w {above}, or choose another folder: --set home=DIR"
+        )
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NotAllowedError(
             f"{folder} cannot be made", cause=error.strerror, hint="choose another folder: --set home=DIR"
         ) from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise NotAllowedError(
-            f"{folder} is not writable", hint=f"chmod u+w {folder}, or choose another folder: --set home=DIR"
-        )

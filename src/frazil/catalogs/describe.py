@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
     from pyiceberg.typedef import Record
+    from pyiceberg.types import IcebergType
 
 
 def describe(table: Table) -> dict[str, Any]:
@@ -118,9 +119,18 @@ def _partition(table: Table, spec: PartitionSpec, values: Record) -> dict[str, s
     """As people read it: a month is 2025-03, not 662."""
     found = {}
     for position, part in enumerate(spec.fields):
-        source = table.schema().find_type(part.source_id)
-        found[part.name] = part.transform.to_human_string(source, values[position])
+        source, value = _type_of(table, part.source_id), values[position]
+        found[part.name] = str(value) if source is None else part.transform.to_human_string(source, value)
     return found
+
+
+def _type_of(table: Table, column: int) -> IcebergType | None:
+    """The type of a column, of one that was dropped too: the files of its time are still partitioned by it."""
+    earlier = sorted(table.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
+    for schema in (table.schema(), *earlier):
+        if schema.find_column_name(column) is not None:
+            return schema.find_type(column)
+    return None
 
 
 def _summary(snapshot: Any) -> dict[str, str]:

@@ -10,6 +10,8 @@ from frazil.errors import (
     ConflictError,
     CredentialsError,
     FrazilError,
+    IntegrityError,
+    LockedError,
     NotAllowedError,
     NotFoundError,
     UnavailableError,
@@ -57,6 +59,12 @@ def _from_pyiceberg(error: Exception, settings: CatalogSettings) -> FrazilError 
     signature = isinstance(error, theirs.ForbiddenError) and "signature" in text.lower()
     if isinstance(error, unauthorized) or signature or "invalid_client" in text:
         return _refused(settings)
+    if isinstance(error, theirs.CommitStateUnknownException):
+        return FrazilError(
+            f"catalog '{settings.name}': the commit may or may not have happened",
+            cause=text,
+            hint="look at frazil table snapshots TABLE before trying again",
+        )
     for kinds, ours, hint in (
         (
             (theirs.NoSuchTableError, theirs.NoSuchViewError, theirs.NoSuchNamespaceError),
@@ -112,19 +120,19 @@ def _from_network(error: Exception, settings: CatalogSettings) -> FrazilError | 
 
 
 def _from_sqlite(error: Exception, settings: CatalogSettings) -> FrazilError:
-    text = str(error).lower()
-    where = f"the embedded catalog {settings.uri}"
-    if "locked" in text or "busy" in text:
-        return ConflictError(f"{where} is held by another process", hint="wait for it, then try again")
-    if "readonly" in text or "unable to open" in text:
-        return NotAllowedError(f"{where} cannot be written", cause=first_line(error), hint="look at the file's rights")
-    if "not a database" in text or "malformed" in text:
-        return FrazilError(
-            f"{where} is damaged, or no SQLite file", cause=first_line(error), hint="restore it from a backup"
-        )
-    if "full" in text:
-        return UnavailableError(f"{where}: the disk is full", hint="free some room, then try again")
-    return FrazilError(f"{where} failed", cause=first_line(error), hint="frazil doctor")
+    """By SQLite's own code: SQLAlchemy's text repeats the statement's values, and a table may be named 'locked'."""
+    where, cause = f"the embedded catalog {settings.uri}", first_line(error)
+    # The low byte says what it is; the rest, which of its kinds.
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LockedError(f"{where} is held by another process", cause=cause, hint="wait for it, then try again")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return NotAllowedError(f"{where} cannot be written", cause=cause, hint="look at the file's rights")
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return IntegrityError(f"{where} is damaged, or no SQLite file", cause=cause, hint="restore it from a backup")
+    if code == sqlite3.SQLITE_FULL:
+        return UnavailableError(f"{where}: the disk is full", cause=cause, hint="free some room, then try again")
+    return FrazilError(f"{where} failed", cause=cause, hint="frazil doctor")
 
 
 def _from_files(error: Exception, settings: CatalogSettings) -> FrazilError | None:

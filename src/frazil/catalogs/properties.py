@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 from pydantic import SecretStr
 
+from frazil.catalogs.locations import local_path
 from frazil.settings import CatalogSettings, NetworkSettings, S3Settings
 
 #: Seconds that a writer waits for another one's commit in the embedded database.
 BUSY_SECONDS = 60
+#: A server's first answer (its configuration, a token, its status) is small: one that needs longer is not well.
+HELLO_SECONDS = 5.0
 
 _CATALOG_TYPE = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
 
@@ -19,7 +23,7 @@ def pyiceberg_properties(catalog: CatalogSettings, network: NetworkSettings | No
     kind = catalog.resolved_kind
     found: dict[str, str | None] = {"type": kind, "warehouse": _warehouse(catalog)}
     if kind == "sql":
-        found["uri"] = f"sqlite:///{sqlite_file(catalog)}?timeout={BUSY_SECONDS}"
+        found["uri"] = _sqlalchemy_url(sqlite_file(catalog))
     else:
         found["uri"] = catalog.uri
     if kind == "rest":
@@ -45,7 +49,7 @@ def spark_conf(catalog: CatalogSettings) -> dict[str, str]:
     }
     if kind == "sql":
         found |= {
-            "uri": f"jdbc:sqlite:{sqlite_file(catalog)}",
+            "uri": _jdbc_url(sqlite_file(catalog)),
             "jdbc.schema-version": "V1",
             "jdbc.busy_timeout": str(BUSY_SECONDS * 1000),
         }
@@ -63,16 +67,24 @@ def spark_conf(catalog: CatalogSettings) -> dict[str, str]:
 
 
 def sqlite_file(catalog: CatalogSettings) -> Path:
-    uri = (catalog.uri or "").split("?", 1)[0]
-    return Path(uri.removeprefix("sqlite:///"))
+    return Path((catalog.uri or "").removeprefix("sqlite:///"))
+
+
+def _sqlalchemy_url(file: Path) -> str:
+    from sqlalchemy import URL
+
+    return URL.create("sqlite", database=str(file), query={"timeout": str(BUSY_SECONDS)}).render_as_string()
+
+
+def _jdbc_url(file: Path) -> str:
+    """JDBC takes what follows a '?' for options, so that a path with one needs SQLite's own URI form."""
+    return f"jdbc:sqlite:file:{quote(str(file))}" if "?" in str(file) else f"jdbc:sqlite:{file}"
 
 
 def _warehouse(catalog: CatalogSettings) -> str | None:
     """Local folders as file:// URIs, so that both engines write the same spelling into metadata."""
-    warehouse = catalog.warehouse
-    if warehouse is not None and warehouse.startswith("/"):
-        return f"file://{warehouse}"
-    return warehouse
+    local = local_path(catalog.warehouse or "")
+    return catalog.warehouse if local is None else f"file://{local}"
 
 
 def _rest(catalog: CatalogSettings) -> dict[str, str | None]:

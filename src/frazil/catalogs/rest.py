@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.rest import RestCatalog
 
+from frazil.catalogs.properties import HELLO_SECONDS
 from frazil.settings import NetworkSettings
 
 if TYPE_CHECKING:
     from requests import Session
-
-#: The first questions (configuration, token) are small: a server that needs longer for them is not well.
-_HELLO_SECONDS = 5.0
 
 
 class TimedRestCatalog(RestCatalog):
@@ -27,7 +25,7 @@ class TimedRestCatalog(RestCatalog):
 
         def send_in_time(request: Any, **kwargs: Any) -> Any:
             hello = request.path_url.split("?")[0].endswith(("/config", "/tokens", "/token"))
-            read = min(network.read_timeout, _HELLO_SECONDS) if hello else network.read_timeout
+            read = min(network.read_timeout, HELLO_SECONDS) if hello else network.read_timeout
             return send(request, **kwargs | {"timeout": (network.connect_timeout, read)})
 
         session.send = send_in_time  # type: ignore[method-assign]

@@ -66,7 +66,7 @@ def list_namespaces(catalog: Catalog, parent: Identifier = ()) -> Iterator[Ident
 
 def _nests(catalog: Catalog) -> bool:
     # Glue and Hive have one level; asking them for more is an error.
-    return type(catalog).__name__ not in ("GlueCatalog", "HiveCatalog")
+    return not {"GlueCatalog", "HiveCatalog"} & {kind.__name__ for kind in type(catalog).__mro__}
 
 
 def list_tables(catalog: Catalog, settings: CatalogSettings, namespace: str | None = None) -> list[Identifier]:

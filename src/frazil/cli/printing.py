@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import datetime
-import decimal
 import json
+import math
 import sys
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,16 +16,26 @@ if TYPE_CHECKING:
 
 
 def to_json(value: Any) -> Any:
-    """A value that json.dumps does not know, as JSON."""
-    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+    """A value in what JSON has; text where it has nothing like it, null for numbers that are none."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if type(value) in (list, tuple):  # Arrow's intervals are tuples too, but of another type
+        return [to_json(item) for item in value]
+    if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, (decimal.Decimal, uuid.UUID, Path)):
-        return str(value)
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    return str(value)
+
+
+def json_text(value: Any, *, ascii_only: bool = False, indent: int | None = None) -> str:
+    return json.dumps(to_json(value), allow_nan=False, ensure_ascii=ascii_only, indent=indent)
 
 
 def to_text(value: Any) -> str:
@@ -36,7 +44,7 @@ def to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (dict, list)):
-        return json.dumps(value, default=to_json, ensure_ascii=False)
+        return json_text(value)
     if isinstance(value, bytes):
         return value.hex()
     return str(value)
@@ -46,9 +54,7 @@ def to_text(value: Any) -> str:
 class Printer:
     json_output: bool
 
-    def rows(
-        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, none: str = "nothing"
-    ) -> None:
+    def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, none: str = "nothing") -> None:
         """A table as text, or a list of objects as JSON."""
         listed = [list(row) for row in rows]
         if self.json_output:
@@ -56,7 +62,7 @@ class Printer:
         elif not listed:
             print(f"({none})")
         else:
-            print_table(columns, listed, title=title)
+            print_table(columns, listed)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """One thing with its fields."""
@@ -68,19 +74,21 @@ class Printer:
             print(f"{key:<{width}}  {to_text(value)}")
 
     def json(self, value: Any) -> None:
-        print(json.dumps(value, default=to_json, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+        # Where the terminal cannot show a character, JSON still can.
+        ascii_only = sys.stdout.encoding.lower() != "utf-8"
+        print(json_text(value, ascii_only=ascii_only, indent=2 if sys.stdout.isatty() else None))
 
     @staticmethod
     def note(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """On a terminal with rules and fitted to its width; into a pipe plain, and never cut."""
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(rich_table(columns, rows, title=title))
+        Console().print(rich_table(columns, rows))
     else:
         print(plain_table(columns, rows))
 
@@ -91,12 +99,12 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
-def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
+def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*(Text(to_text(value)) for value in row))
     return table

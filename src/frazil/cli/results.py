@@ -3,83 +3,167 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
-import json
 import os
+import secrets
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from frazil.cli.printing import plain_table, print_table, rich_table, to_json, to_text
-from frazil.errors import NotAllowedError, UsageError
+from frazil.cli.printing import json_text, plain_table, print_table, rich_table, to_text
+from frazil.errors import NotAllowedError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def check_output(output: str, out: Path | None) -> None:
+    """Raises where rows could not be written: before a statement changes something, not after."""
+    if out is None:
+        if output == "parquet" and sys.stdout.isatty():
+            raise UsageError("Parquet is binary and would spoil the terminal", hint="--out rows.parquet")
+        return
+    with _told(out):
+        mode = _mode(out)
+        if _own_descriptor(out) is not None:
+            return
+        if mode is None or stat.S_ISREG(mode):
+            tempfile.TemporaryFile(dir=out.resolve().parent).close()
+        if mode is not None and stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if mode is not None and not os.access(out, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def write_result(table: pa.Table, output: str, out: Path | None) -> None:
     """Writes the rows; a file appears whole or not at all."""
-    if output == "parquet":
-        _write_parquet(table, out)
-    elif output == "text" and out is None:
+    if output == "text" and out is None:
         _page(table)
     else:
-        text = {"json": _as_json, "csv": _as_csv, "text": _as_text}[output](table)
+        content = {"json": _as_json, "csv": _as_csv, "text": _as_text, "parquet": _as_parquet}[output](table)
         if out is None:
-            sys.stdout.write(text)
+            # The same bytes as in a file, whatever the terminal's encoding: programs read them.
+            sys.stdout.buffer.write(content)
         else:
-            with _whole_file(out) as file:
-                file.write(text.encode())
-
-
-def _write_parquet(table: pa.Table, out: Path | None) -> None:
-    import pyarrow.parquet as pq
-
-    if out is not None:
-        with _whole_file(out) as file:
-            pq.write_table(table, file)
-    elif sys.stdout.isatty():
-        raise UsageError("Parquet is binary and would spoil the terminal", hint="--out rows.parquet")
-    else:
-        pq.write_table(table, sys.stdout.buffer)
+            with _told(out), _opened(out) as file:
+                file.write(content)
+    sys.stdout.flush()
 
 
 @contextmanager
-def _whole_file(out: Path) -> Iterator[IO[bytes]]:
+def _told(out: Path) -> Iterator[None]:
+    """Within this block the operating system's errors come out in our words."""
     try:
-        with tempfile.NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", delete=False) as file:
-            try:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(out)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        yield
+    except BrokenPipeError:
+        pass  # the reader of a named pipe had enough, as in `| head`
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UnavailableError(
+                f"the disk is full: {out} was not written", cause=error.strerror, hint="free space, then repeat"
+            ) from error
         raise NotAllowedError(
             f"{out} cannot be written", cause=error.strerror, hint="--out names a file in a folder you may write"
         ) from error
 
 
-def _as_json(table: pa.Table) -> str:
-    return json.dumps(table.to_pylist(), default=to_json, ensure_ascii=False) + "\n"
+def _opened(out: Path) -> AbstractContextManager[IO[bytes]]:
+    mode = _mode(out)
+    if (number := _own_descriptor(out)) is not None:
+        return os.fdopen(os.dup(number), "wb")
+    if mode is not None and not stat.S_ISREG(mode):  # a named pipe or a device
+        return out.open("wb")
+    return _replaced(out.resolve(), mode)
 
 
-def _as_csv(table: pa.Table) -> str:
+def _mode(out: Path) -> int | None:
+    """Mode of the file that the name leads to; None where there is none yet."""
+    try:
+        return out.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _own_descriptor(out: Path) -> int | None:
+    """The number of a file that this process has open, where the name leads to one: /dev/stdout, /dev/fd/63.
+
+    Opened by its name it would be cut to nothing, also what `>> file` had in it.
+    """
+    while out.is_symlink():
+        if out.parent.resolve() == Path(f"/proc/{os.getpid()}/fd"):
+            return int(out.name)
+        out = out.parent / out.readlink()
+    return None
+
+
+@contextmanager
+def _replaced(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
+    """A file beside the target that takes its place, and its mode, when all is written."""
+    beside = target.with_name(f".frazil-{secrets.token_hex(8)}")
+    with beside.open("xb") as file:
+        try:
+            yield file
+            if mode is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            file.flush()
+            os.fsync(file.fileno())
+            beside.replace(target)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _as_parquet(table: pa.Table) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pa.BufferOutputStream() as sink:
+        pq.write_table(table, sink)
+        return bytes(sink.getvalue())
+
+
+def _as_json(table: pa.Table) -> bytes:
+    names = table.column_names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(
+            f"two columns have the same name, which a JSON object cannot hold: {', '.join(twice)}",
+            hint="give the columns different names with AS",
+        )
+    return f"{json_text([dict(zip(names, row, strict=True)) for row in _rows(table)])}\n".encode()
+
+
+def _as_csv(table: pa.Table) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.column_names)
-    writer.writerows(["" if v is None else to_text(v) for v in row.values()] for row in table.to_pylist())
-    return text.getvalue()
+    if table.column_names:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table.column_names)
+        writer.writerows([_cell(value) for value in row] for row in _rows(table))
+    return text.getvalue().encode()
 
 
-def _as_text(table: pa.Table) -> str:
-    return plain_table(table.column_names, _rows(table)) + "\n"
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else to_text(value)
+
+
+def _as_text(table: pa.Table) -> bytes:
+    return f"{plain_table(table.column_names, _rows(table))}\n".encode() if table.column_names else b""
 
 
 def _page(table: pa.Table) -> None:
@@ -97,5 +181,6 @@ def _page(table: pa.Table) -> None:
         print_table(table.column_names, rows)
 
 
-def _rows(table: pa.Table) -> list[list[Any]]:
-    return [list(row.values()) for row in table.to_pylist()]
+def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Column by column: names may occur twice."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -19,7 +19,7 @@ def setup(
     ] = True,
 ) -> None:
     """Find a JDK (or install one), and bring the Spark jars into the cache, each checked against its checksum."""
-    from frazil.errors import SetupError
+    from frazil.errors import FrazilError, SetupError
     from frazil.spark import java
     from frazil.spark.archive import archive_file, make_archive
     from frazil.spark.jars import fetch_jars
@@ -36,5 +36,8 @@ def setup(
     jars = fetch_jars(settings.model.cache, found, ivy_settings=spark.ivy_settings, progress=run.printer.note)
     if not archive_file(settings.model.cache, found).is_file():
         run.printer.note("recording an archive of Spark's classes, so that sessions start in half the time")
-    make_archive(settings, found)
+    try:
+        make_archive(settings, found)
+    except FrazilError as error:  # it only makes sessions quicker
+        run.printer.note(f"no archive: {error.message}")
     run.printer.record({"java": f"{found.version} in {found.home}", "jars": len(jars), "cache": settings.model.cache})

@@ -36,16 +36,17 @@ def sql(
         EngineChoice, typer.Option(help="auto: DuckDB for a SELECT it can read, else Spark")
     ] = EngineChoice.auto,
     output: Annotated[SqlOutput, typer.Option("--output", "-o", help="how rows are printed")] = SqlOutput.text,
-    out: Annotated[Path | None, typer.Option(help="write to this file, not to standard output")] = None,
+    out: Annotated[Path | None, typer.Option(readable=False, help="write to this file, not to standard output")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="at most this many rows [default: 1000 as text, else all]")
     ] = None,
     catalog: CatalogOption = None,
 ) -> None:
     """Run a statement. Rows go to standard output; the engine and the time it took to standard error."""
-    from frazil.cli.results import write_result
+    from frazil.cli.results import check_output, write_result
     from frazil.query import run_sql
 
+    check_output(output.value, out)
     settings = run.settings(*CATALOG_SECTIONS)
     text = sys.stdin.read() if statement == "-" else statement
     shown = limit if limit is not None else (1000 if output is SqlOutput.text else None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from frazil.demo import tables
 from frazil.demo.stage import Stage
-from frazil.errors import UsageError
+from frazil.errors import NotAllowedError, UsageError
 from frazil.settings import CatalogSettings, S3Settings, Settings
 
 #: Each chapter is a function of the stage and the settings; later capabilities add theirs here.
@@ -22,7 +22,12 @@ def run_demo(folder: Path, stage: Stage, settings: Settings) -> None:
     Of the user's settings only what concerns the machine is used (Java, jars, patience); catalog and storage are the
     demo's own.
     """
-    _fresh(folder)
+    try:
+        _fresh(folder)
+    except OSError as error:
+        raise NotAllowedError(
+            f"{folder} cannot be made anew", cause=error.strerror, hint="--dir names another folder"
+        ) from error
     own = {"home": folder / "lake", "catalog": CatalogSettings(), "catalogs": {}, "s3": S3Settings()}
     embedded = Settings(settings.model.model_copy(update=own))
     for chapter in CHAPTERS:
@@ -32,6 +37,8 @@ def run_demo(folder: Path, stage: Stage, settings: Settings) -> None:
 def _fresh(folder: Path) -> None:
     """Replaces an earlier demo's folder, and nothing else."""
     file = folder / "frazil.yaml"
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file, and the demo needs a folder", hint="--dir names another folder")
     if folder.exists() and any(folder.iterdir()):
         if not (file.is_file() and file.read_text().startswith(_MARK)):
             raise UsageError(f"{folder} is there and was not made by the demo", hint="--dir names another folder")

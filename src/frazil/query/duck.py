@@ -6,10 +6,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.catalogs import open_catalog, parse_name, translated
+from frazil.catalogs import local_path, open_catalog, parse_name, translated
 from frazil.catalogs.aws import with_keys
 from frazil.catalogs.tables import Identifier, load_table
-from frazil.errors import FrazilError, NotFoundError, UnsupportedError, UsageError, first_line
+from frazil.errors import (
+    CredentialsError,
+    FrazilError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    first_line,
+)
 from frazil.settings import CatalogSettings, NetworkSettings, S3Settings
 
 if TYPE_CHECKING:
@@ -71,6 +79,7 @@ class DuckQuery:
 
         with duckdb.connect() as connection:
             try:
+                connection.execute("SET TimeZone = 'UTC'")  # as Spark's: an answer must not depend on machine or engine
                 self._attach(connection)
                 relation = connection.sql(self.statement)
                 return (relation.limit(limit) if limit is not None else relation).to_arrow_table()
@@ -81,7 +90,7 @@ class DuckQuery:
                     first_line(error), cause="", hint="frazil table show TABLE lists the columns"
                 ) from error
             except duckdb.Error as error:
-                raise FrazilError(f"DuckDB failed: {first_line(error)}", cause="", hint="--engine spark") from error
+                raise _failure(error) from error
 
     def _attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         if not self.tables:
@@ -93,6 +102,19 @@ class DuckQuery:
             connection.execute(s3_secret(self.settings.s3 or S3Settings()))
         for table in found:
             _create_view(connection, self.settings.name, table)
+
+
+def _failure(error: duckdb.Error) -> FrazilError:
+    text = str(error)
+    if "HTTP 403" in text or "HTTP 401" in text or "Forbidden" in text:
+        return CredentialsError(
+            "the storage refuses our keys", cause=first_line(error), hint="look at s3.access_key and s3.secret_key"
+        )
+    if ("Could not" in text and "onnect" in text) or "Connection" in text:
+        return UnavailableError(
+            "the storage does not answer", cause=first_line(error), hint="look at s3.endpoint; frazil doctor"
+        )
+    return FrazilError(f"DuckDB failed: {first_line(error)}", cause="", hint="--engine spark")
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
@@ -145,9 +167,7 @@ def _identifier(name: str) -> str:
 
 def _local_path(location: str) -> str:
     """DuckDB knows /x and file:///x, but not the file:/x that Spark writes."""
-    if location.startswith("file:"):
-        return "/" + location.removeprefix("file:").lstrip("/")
-    return location.replace("s3a://", "s3://", 1)
+    return local_path(location) or location.replace("s3a://", "s3://", 1)
 
 
 def _quoted(text: str) -> str:

@@ -7,14 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError, NotFoundError, UnsupportedError, UsageError, first_line
+from frazil.errors import (
+    CredentialsError,
+    FrazilError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    first_line,
+)
 from frazil.settings import Settings
 from frazil.spark import spark_session
-from frazil.spark.session import was_interrupted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+
+_REFUSED = ("NotAuthorizedException", "ForbiddenException", "Status Code: 403", "Status Code: 401")
+_AWAY = ("ConnectException", "UnknownHostException", "Unable to execute HTTP request")
 
 
 def run_on_spark(statement: str, settings: Settings, catalog: str, limit: int | None) -> tuple[pa.Table, float, bool]:
@@ -54,11 +65,25 @@ def spark_errors() -> Iterator[None]:
             raise UnsupportedError(_message(error), cause="", hint="see docs/catalogs.md") from error
         raise UsageError(_message(error), cause="", hint="frazil table show TABLE lists the columns") from error
     except (PySparkException, Py4JError) as error:
-        if was_interrupted(error):
-            raise KeyboardInterrupt from error
-        raise FrazilError(
-            f"Spark failed: {_message(error)}", cause="", hint="the same with -v shows Spark's stack"
-        ) from error
+        raise _failure(error) from error
+
+
+def _failure(error: Exception) -> FrazilError:
+    """What went wrong on the way to catalog or storage is told apart by the names of Java's errors."""
+    text = str(error)
+    if any(name in text for name in _REFUSED):
+        return CredentialsError(
+            "the catalog or the storage refuses our credentials",
+            cause=_message(error),
+            hint="look at catalog.token, catalog.credential and the s3 keys: frazil config show",
+        )
+    if any(name in text for name in _AWAY):
+        return UnavailableError(
+            "the catalog or the storage does not answer",
+            cause=_message(error),
+            hint="look at s3.endpoint",
+        )
+    return FrazilError(f"Spark failed: {_message(error)}", cause="", hint="the same with -v shows Spark's stack")
 
 
 def _message(error: Exception) -> str:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from frazil.errors import ConfigError
+
 
 def java_home() -> Path | None:
     value = os.environ.get("JAVA_HOME")
@@ -29,9 +31,32 @@ def user_file(environ: Mapping[str, str]) -> Path | None:
         file = Path(home) / ".config" / "frazil" / "config.yaml"
     else:
         return None
-    return file if file.is_file() else None
+    return file if sees(file) else None
+
+
+def sees(file: Path) -> bool:
+    """Whether this file is there. One in a folder that we may not enter, such as another user's home, is not."""
+    try:
+        return file.is_file()
+    except PermissionError:
+        return False
+
+
+def require_known(path: str, setting: str) -> None:
+    """Fails for a default below a home folder that there is none of.
+
+    Raises:
+        ConfigError: the path still begins with '~'.
+    """
+    if path.startswith("~"):
+        raise ConfigError(
+            f"{setting} is not set, and its default {path} is below a home folder that this user does not have",
+            hint=f"--set {setting}=DIR, or FRAZIL_{setting.upper()}, or HOME",
+        )
 
 
 def _default_folder(name: str, fallback: str) -> Path:
-    value = os.environ.get(name)
-    return (Path(value) if value else Path.home() / fallback) / "frazil"
+    """Where there is no home folder it begins with '~'; see `require_known`."""
+    # os.path, because Path.home() fails where there is none
+    base = os.environ.get(name) or os.path.expanduser(f"~/{fallback}")  # noqa: PTH111
+    return Path(base) / "frazil"

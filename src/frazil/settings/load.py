@@ -118,7 +118,7 @@ def _project_file(config: FilePath | None, environ: Mapping[str, str], folder: F
     if named is None:
         return find_project_file(folder.absolute()) if folder else None
     named = (folder or FilePath.cwd()) / named
-    if not named.is_file():
+    if not ambient.sees(named):
         raise UsageError(f"there is no settings file {named}", hint=f"look at --config and {CONFIG_VARIABLE}")
     return named
 

@@ -12,6 +12,8 @@ from frazil.settings import keys
 
 __all__ = ["MASK", "is_secret", "mask_urls", "masked"]
 
+#: Names of keys, which are no keys.
+_PUBLIC_ENDS = ("keyid", "publickey")
 #: A key of `spark.conf` or `catalog.properties` that holds one of these, without its dots and dashes, names a secret.
 _SECRET_WORDS = (
     "secret",
@@ -44,4 +46,7 @@ def is_secret(path: keys.Path) -> bool:
     if field is not None:
         return "SecretStr" in str(field.annotation)
     key = re.sub(r"[^a-z0-9]", "", path[-1].lower())
-    return any(word in key for word in _SECRET_WORDS)
+    if key.endswith(_PUBLIC_ENDS):
+        return False
+    header = key.startswith("header") and "auth" in key
+    return header or key.endswith("key") or any(word in key for word in _SECRET_WORDS)

@@ -40,8 +40,13 @@ def _anchored(assignment: Assignment, folder: Path, values: Mapping[keys.Path, s
     if path == ("backup", "bucket") and text.startswith(_LOOKS_LIKE_A_FOLDER):
         return _absolute(text, folder, assignment)
     if path[-1] in ("uri", "url") and text.lower().startswith(_SQLITE):
-        return _SQLITE + _absolute(text[len(_SQLITE) :], folder, assignment)
+        return _SQLITE + _absolute(_database_file(path, text[len(_SQLITE) :]), folder, assignment)
     return text
+
+
+def _database_file(path: keys.Path, text: str) -> str:
+    """Of a catalog's uri without the options of other libraries: from here on it is a path, whatever is in it."""
+    return text.split("?", 1)[0] if path[-1] == "uri" else text
 
 
 def _is_path(path: keys.Path) -> bool:

@@ -9,6 +9,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
+from frazil.settings import ambient
 from frazil.settings.model import CatalogKind, CatalogSettings
 from frazil.settings.names import PYICEBERG_NAMES
 from frazil.settings.places import shown
@@ -41,7 +42,8 @@ class PyIcebergCatalogs:
 def from_pyiceberg(environ: Mapping[str, str], folder: FilePath | None) -> PyIcebergCatalogs:
     """Reads `.pyiceberg.yaml` (the first found, in PyIceberg's order) and PYICEBERG_CATALOG__NAME__KEY."""
     homes = [environ.get("PYICEBERG_HOME"), environ.get("HOME"), folder]
-    file = next((FilePath(home) / FILE for home in homes if home and (FilePath(home) / FILE).is_file()), None)
+    candidates = (FilePath(home) / FILE for home in homes if home)
+    file = next((file for file in candidates if ambient.sees(file)), None)
     names: dict[str, str] = {}
     found: dict[str, list[Assignment]] = {}
     default = "default"

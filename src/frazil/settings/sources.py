@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path as FilePath
 
 from frazil.errors import ConfigError, UsageError
-from frazil.settings import keys
+from frazil.settings import ambient, keys
 from frazil.settings.names import ENVIRONMENT_NAMES, FILE_NAMES, FIXED_KEYS
 from frazil.settings.yaml_file import parse_yaml, read_yaml
 
@@ -17,6 +17,12 @@ PROJECT_FILE = "frazil.yaml"
 #: Environment name of ours that is no setting: it says where settings are.
 CONFIG_VARIABLE = "FRAZIL_CONFIG"
 _PREFIX = "FRAZIL_"
+#: What Kubernetes tells every container about a Service `frazil` or `frazil-…`; a setting in a section has two `_`.
+_OF_KUBERNETES = re.compile(
+    r"(?!.*__)FRAZIL_(?:[A-Z0-9_]+_)?"
+    r"(?:SERVICE_HOST=.*|SERVICE_PORT(?:_[A-Z0-9_]+)?=\d+|PORT(?:_\d+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://.*"
+    r"|PORT_\d+_(?:TCP|UDP|SCTP)_(?:PROTO|PORT|ADDR)=.*)"
+)
 
 
 class Layer(IntEnum):
@@ -104,7 +110,7 @@ def parse_set(items: list[str]) -> dict[str, str]:
 def from_environment(environ: Mapping[str, str]) -> Iterator[Assignment]:
     """FRAZIL_SECTION__KEY, and the names of other systems. An empty variable counts as not set."""
     for variable, text in environ.items():
-        if variable.startswith(_PREFIX) and variable != CONFIG_VARIABLE and text:
+        if text and _is_ours(variable, text):
             origin = Origin(Layer.ENVIRONMENT, variable)
             written = variable.removeprefix(_PREFIX).lower().replace("__", ".")
             path = keys.resolve(written, where=str(origin), spell=variable_of)
@@ -119,6 +125,12 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Assignment]:
         if value := environ.get(variable):
             origin = Origin(Layer.ENVIRONMENT, variable, announce=name.announce)
             yield Assignment(name.path, name.convert(value), origin, rank, family=variable.split("_")[0])
+
+
+def _is_ours(variable: str, text: str) -> bool:
+    if not variable.startswith(_PREFIX) or variable == CONFIG_VARIABLE:
+        return False
+    return _OF_KUBERNETES.fullmatch(f"{variable}={text}") is None
 
 
 def variable_of(key: str) -> str:
@@ -165,6 +177,5 @@ def _assigned(assignment: Assignment) -> Iterator[Assignment]:
 
 def find_project_file(start: FilePath) -> FilePath | None:
     """`frazil.yaml` here or in a folder above, as git finds its own."""
-    return next(
-        (folder / PROJECT_FILE for folder in (start, *start.parents) if (folder / PROJECT_FILE).is_file()), None
-    )
+    candidates = (folder / PROJECT_FILE for folder in (start, *start.parents))
+    return next((file for file in candidates if ambient.sees(file)), None)

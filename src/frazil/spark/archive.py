@@ -14,9 +14,14 @@ from frazil.settings import CatalogSettings, Settings
 from frazil.spark.jars import read_lock, spark_home
 from frazil.spark.java import Java
 
+_KEPT = 3
+
 
 def archive_file(cache: Path, java: Java) -> Path:
-    parts = [java.version, str(java.home), str(spark_home()), str(cache), *(jar.sha256 for jar in read_lock())]
+    """Where the archive for this JVM, this PySpark and these jars lies. The JVM compares the jars' times, so do we."""
+    jars = [*(cache / "jars" / jar.file_name for jar in read_lock()), *(spark_home() / "jars").glob("spark-core_*.jar")]
+    times = [str(jar.stat().st_mtime_ns) for jar in jars if jar.is_file()]
+    parts = [java.version, str(java.home), str(spark_home()), str(cache), *times]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return cache / "archives" / f"spark-{key}.jsa"
 
@@ -31,9 +36,10 @@ def record_options(archive: Path) -> str:
 
 
 def make_archive(settings: Settings, java: Java) -> Path:
-    """Runs a session that does a bit of everything, and keeps the classes it loaded. Takes half a minute, once."""
-    from frazil.spark.session import spark_session
+    """Runs a session that does a bit of everything, and keeps the classes it loaded. Takes half a minute, once.
 
+    Archives that no longer fit anything are removed, but for the newest few: other environments may use them.
+    """
     archive = archive_file(settings.model.cache, java)
     if archive.is_file():
         return archive
@@ -43,6 +49,8 @@ def make_archive(settings: Settings, java: Java) -> Path:
         spark = settings.model.spark.model_copy(update={"master": "local[2]"})
         rehearsal = Settings(settings.model.model_copy(update={**own, "spark": spark}))
         recorded = Path(scratch) / "spark.jsa"
+        from frazil.spark.session import spark_session  # which itself asks this module for an archive
+
         with spark_session(rehearsal, record_classes_to=recorded) as session:
             session.sql("CREATE NAMESPACE ns")
             session.range(10).selectExpr("id", "cast(id % 3 AS string) AS name").writeTo("ns.t").create()
@@ -52,4 +60,6 @@ def make_archive(settings: Settings, java: Java) -> Path:
             session.sql("SELECT * FROM ns.t.snapshots").collect()
         if recorded.is_file():
             recorded.replace(archive)
+    for old in sorted(archive.parent.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+        old.unlink()
     return archive

@@ -13,12 +13,13 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from frazil.errors import IntegrityError, SetupError
+from frazil.errors import IntegrityError, NotAllowedError, SetupError
+from frazil.settings import ambient
 from frazil.spark.java import Java
 
 LOCK_FILE = Path(__file__).with_name("jars.lock.json")
@@ -58,7 +59,7 @@ def cached_jars(cache: Path, lock: Path = LOCK_FILE) -> list[Path]:
     paths = []
     for jar in read_lock(lock):
         path = _folder(cache) / jar.file_name
-        if not path.is_file():
+        if not ambient.sees(path):
             raise SetupError(f"{jar.coordinate} is not in the cache at {path.parent}", hint="frazil setup")
         _check(path, jar)
         paths.append(path)
@@ -76,11 +77,15 @@ def fetch_jars(
     """Brings every locked jar into the cache; those that are there and right are left alone.
 
     Safe to call from several processes at once, and after a crash: a jar appears under its name only when it is
-    whole and its checksum fits.
+    whole and its checksum fits. A cache in which all is right is not written to.
+
+    Raises:
+        NotAllowedError: something is to be fetched, and the cache cannot be written.
     """
+    with suppress(SetupError, IntegrityError):
+        return cached_jars(cache, lock)
     folder = _folder(cache)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _only_one(folder / ".lock"):
+    with _only_one(_lock_file(folder)):
         missing = [jar for jar in read_lock(lock) if not _is_right(folder / jar.file_name, jar)]
         if missing:
             progress(f"fetching {len(missing)} jars, {sum(j.size for j in missing) / 1e6:.0f} MB")
@@ -94,7 +99,22 @@ def sha256_of(path: Path) -> str:
 
 
 def _folder(cache: Path) -> Path:
+    ambient.require_known(str(cache), "cache")
     return cache / "jars"
+
+
+def _lock_file(folder: Path) -> Path:
+    file = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except OSError as error:
+        raise NotAllowedError(
+            f"{folder} cannot be made or written",
+            cause=error.strerror,
+            hint="choose another folder: --set cache=DIR, or FRAZIL_CACHE",
+        ) from error
+    return file
 
 
 def _is_right(path: Path, jar: Jar) -> bool:

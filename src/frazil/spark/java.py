@@ -133,20 +133,24 @@ def can_install_java() -> bool:
 
 def install_java() -> Java:
     """Installs a JDK from Debian's packages and returns it."""
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", _newest_debian_jdk()]):
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SetupError(
-                f"'{' '.join(command)}' failed", cause=(done.stderr or done.stdout).strip()[-300:], hint=install_hint()
-            )
+    _apt_get("update", "-q")
+    _apt_get("install", "-y", "-q", _package_of_17_or_else_21())
     return find_java()
 
 
-def _newest_debian_jdk() -> str:
-    # Debian 12 and Ubuntu carry 17, Debian 13 carries 21 only.
-    known = subprocess.run(
-        ["apt-cache", "policy", "openjdk-17-jdk-headless"], capture_output=True, text=True, check=False
-    )
+def _apt_get(*arguments: str) -> None:
+    command, env = ["apt-get", *arguments], {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SetupError(
+            f"'{' '.join(command)}' failed", cause=(done.stderr or done.stdout).strip()[-300:], hint=install_hint()
+        )
+
+
+def _package_of_17_or_else_21() -> str:
+    """Debian 12 and Ubuntu carry 17, Debian 13 carries 21 only. What they carry is known after an update."""
+    command = ["apt-cache", "policy", "openjdk-17-jdk-headless"]
+    env = {**os.environ, "LC_ALL": "C"}  # else "Candidate" is in the user's language
+    known = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     has_17 = "Candidate:" in known.stdout and "Candidate: (none)" not in known.stdout
     return "openjdk-17-jdk-headless" if has_17 else "openjdk-21-jdk-headless"

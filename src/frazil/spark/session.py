@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from frazil.catalogs import prepare_embedded, probe, spark_conf
 from frazil.errors import SetupError, UsageError, first_line
@@ -20,15 +18,17 @@ from frazil.settings import Settings
 from frazil.spark.archive import archive_file, record_options, use_options
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import Java, find_java
+from frazil.spark.jvm import SECONDS_TO_STOP, ending, last_words, start_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_SECONDS_TO_STOP = 10.0
 _SECONDS_TO_RECORD = 300.0
 #: What a JVM must know before it runs.
 _AT_LAUNCH = ("spark.master", "spark.driver.", "spark.jars", "spark.submit.")
+#: What the user adds to ours and does not replace, and what stands between the two.
+_JOINED = {"spark.driver.extraJavaOptions": " ", "spark.driver.extraClassPath": os.pathsep, "spark.jars": ","}
 
 
 def session_conf(settings: Settings, jars: list[Path], scratch: Path, jvm_options: str = "") -> dict[str, str]:
@@ -61,7 +61,9 @@ def session_conf(settings: Settings, jars: list[Path], scratch: Path, jvm_option
         conf |= {"spark.jars": ",".join(listed)}
     for name in settings.catalog_names():
         conf |= spark_conf(settings.catalog(name))
-    return conf | spark.conf
+    both = [key for key in _JOINED if key in conf and key in spark.conf]
+    joined = {key: _JOINED[key].join((conf[key], spark.conf[key])) for key in both}
+    return conf | spark.conf | joined
 
 
 def check_ready(settings: Settings) -> tuple[Java, list[Path]]:
@@ -87,7 +89,6 @@ def spark_session(settings: Settings, *, record_classes_to: Path | None = None) 
         IntegrityError: a jar is not what the lock says.
     """
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
         raise UsageError("this process has a Spark session already", hint="hand that one on: Spark has one at a time")
@@ -99,104 +100,28 @@ def spark_session(settings: Settings, *, record_classes_to: Path | None = None) 
     options = record_options(archive) if record_classes_to else use_options(archive)
     with tempfile.TemporaryDirectory(prefix="frazil-spark-", ignore_cleanup_errors=True) as scratch:
         conf = session_conf(settings, jars, Path(scratch), options)
-        gateway = _launch(conf, java, settings, Path(scratch) / "jvm.log")
-        try:
-            with _interruptible(gateway):
-                yield SparkSession.builder.getOrCreate()
-        except KeyboardInterrupt:
-            _end(gateway, gently=False)
-            raise
-        except BaseException:
-            _end(gateway)
-            raise
-        else:
-            _end(gateway, patience=_SECONDS_TO_RECORD if record_classes_to else _SECONDS_TO_STOP)
+        log = Path(scratch) / "jvm.log"
+        # The rest, which may hold secrets, goes through the gateway: a command line can be read by everybody (`ps`).
+        gateway = start_jvm({k: v for k, v in conf.items() if k.startswith(_AT_LAUNCH)}, java, settings, log)
+        with ending(gateway, _SECONDS_TO_RECORD if record_classes_to else SECONDS_TO_STOP):
+            yield _start_session(conf, gateway, log)
 
 
-@contextmanager
-def _interruptible(gateway: Any) -> Iterator[None]:
-    """Ctrl-C ends the JVM at once. PySpark's own handler would wait for running jobs in some calls, for hours."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end_now(_signal: int, _frame: object) -> None:
-        logging.disable(logging.CRITICAL)  # py4j logs the interrupted call as an error of its own
-        gateway.proc.terminate()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, end_now)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _launch(conf: dict[str, str], java: Java, settings: Settings, log: Path) -> Any:
-    from pyspark import SparkConf
-
-    # The rest, which may hold secrets, goes through the gateway: a command line can be read by everybody (`ps`).
-    at_launch = SparkConf(loadDefaults=False).setAll([(k, v) for k, v in conf.items() if k.startswith(_AT_LAUNCH)])
-    complete = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    with log.open("wb") as output, _environment(_jvm_environment(java, settings)):
-        gateway = _start_jvm(at_launch, output, log)
-        try:
-            with _interruptible(gateway):
-                _start_context(complete, gateway)
-        except BaseException as error:
-            cause = _last_words(log) or _text(error)
-            _end(gateway, gently=False)
-            if was_interrupted(error):
-                raise KeyboardInterrupt from error
-            raise SetupError("Spark did not start", cause=cause, hint="frazil doctor") from error
-    return gateway
-
-
-def _start_jvm(conf: Any, output: IO[bytes], log: Path) -> Any:
-    from pyspark import java_gateway
-    from pyspark.errors import PySparkRuntimeError
-
-    started: list[subprocess.Popen[bytes]] = []
-
-    def recording(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(*args, **kwargs))
-        return started[-1]
-
-    original, java_gateway.Popen = java_gateway.Popen, recording
-    try:
-        return java_gateway.launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
-    except BaseException as error:
-        for process in started:  # one that was interrupted while it started would stay for ever
-            process.kill()
-            process.wait()
-        if isinstance(error, PySparkRuntimeError):
-            raise SetupError("the JVM did not start", cause=_last_words(log), hint="frazil doctor") from error
-        raise
-    finally:
-        java_gateway.Popen = original
-
-
-def _start_context(conf: Any, gateway: Any) -> None:
-    from pyspark import SparkContext
+def _start_session(conf: dict[str, str], gateway: Any, log: Path) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     # PySpark logs each failed statement with its whole stack, and py4j each lost connection; the errors say it better.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     ours = signal.getsignal(signal.SIGINT)
-    SparkContext(conf=conf, gateway=gateway)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, ours)  # the context has put its own in place
-    SparkSession.builder.getOrCreate()
-
-
-def was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: cleanups of PySpark and py4j raise errors of their own in its place."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__context__
-    return False
+    try:
+        SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=gateway)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, ours)  # the context has put its own in place
+        return SparkSession.builder.getOrCreate()
+    except Exception as error:
+        raise SetupError("Spark did not start", cause=last_words(log) or _text(error), hint="frazil doctor") from error
 
 
 def _text(error: BaseException) -> str:
@@ -204,82 +129,3 @@ def _text(error: BaseException) -> str:
         return first_line(error)
     except Exception:  # noqa: BLE001 - an error of the JVM asks the JVM for its text, which may be gone
         return type(error).__name__
-
-
-def _jvm_environment(java: Java, settings: Settings) -> dict[str, str | None]:
-    local = settings.model.spark.master.startswith("local")
-    return {
-        "JAVA_HOME": str(java.home),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Another Spark on the machine would be started in place of the one these jars fit.
-        "SPARK_HOME": None,
-        "SPARK_CONF_DIR": None,
-        "PYSPARK_SUBMIT_ARGS": None,
-        "SPARK_LOCAL_IP": "127.0.0.1" if local else None,
-    } | _aws_environment(settings)
-
-
-def _aws_environment(settings: Settings) -> dict[str, str | None]:
-    """Keys and profile for what takes them from nowhere else: Iceberg's Glue client, and S3 by profile."""
-    for name in settings.catalog_names():
-        catalog = settings.catalog(name)
-        s3 = catalog.s3
-        if s3 is None:
-            continue
-        if s3.profile:
-            return {"AWS_PROFILE": s3.profile}
-        if catalog.kind == "glue" and s3.access_key and s3.secret_key:
-            token = s3.session_token.get_secret_value() if s3.session_token else None
-            secret = s3.secret_key.get_secret_value()
-            return {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token}
-    return {}
-
-
-@contextmanager
-def _environment(changes: dict[str, str | None]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in changes}
-    _set_environment(changes)
-    try:
-        yield
-    finally:
-        _set_environment({name: before[name] for name in before if not name.startswith("PYSPARK_PYTHON")})
-
-
-def _set_environment(changes: dict[str, str | None]) -> None:
-    for name, value in changes.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
-def _last_words(log: Path) -> str | None:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if "Exception" in line or "Error" in line]
-    found = telling or lines
-    return found[-1] if found else None
-
-
-def _end(gateway: Any, *, gently: bool = True, patience: float = _SECONDS_TO_STOP) -> None:
-    """Ends the JVM, so that nothing is left and a later session can start anew in this process."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    process = gateway.proc
-    if gently and process.poll() is None:
-        with suppress(Exception):  # a JVM that is ending has nothing left to stop
-            SparkContext._active_spark_context.stop()
-        with suppress(Exception):
-            gateway.shutdown()
-    with suppress(OSError):
-        process.stdin.close()
-    try:
-        process.wait(patience)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    SparkContext._active_spark_context = None
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    SparkSession._instantiatedSession = None

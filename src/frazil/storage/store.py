@@ -29,7 +29,8 @@ class ObjectInfo:
     key: str
     size: int
     etag: str
-    """Changes with each write. Empty in a listing of a server that does not tell it there; `head` always has it."""
+    """Changes with the content; some servers give equal content the same etag. Empty in the listing of a server that
+    does not tell it there; `head` always has it."""
     last_modified: datetime
 
 
