@@ -81,7 +81,8 @@ def make_environment() -> None:
     if code == 0:
         return
     shutil.rmtree(VENV, ignore_errors=True)
-    if "ensurepip is not available" in output or "No module named venv" in output:
+    said = " ".join(output.split())  # Debian breaks its line in the middle of these words
+    if "ensurepip is not available" in said or "No module named venv" in said:
         install_venv_module()
     else:
         fail(f"'{' '.join(command)}' failed\n{output.strip()[-4000:]}", f"remove {VENV}, and look at the reason above")

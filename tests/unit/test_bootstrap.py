@@ -87,7 +87,7 @@ def test_the_real_reason_why_there_is_no_environment_is_told(bootstrap, monkeypa
 
 @pytest.mark.parametrize("debian", [True, False])
 def test_apt_is_suggested_only_on_debian(bootstrap, monkeypatch, debian):
-    with_python(bootstrap, monkeypatch, "echo 'ensurepip is not available.'; exit 1")
+    with_python(bootstrap, monkeypatch, "printf 'not created because ensurepip is not\navailable.'; exit 1")
     monkeypatch.setattr(bootstrap, "DEBIAN", bootstrap.ROOT if debian else bootstrap.ROOT / "none")
     monkeypatch.setattr(bootstrap.os, "geteuid", lambda: 1000)
     with pytest.raises(SystemExit) as error:
