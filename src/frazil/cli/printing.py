@@ -104,7 +104,9 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")  # a long value goes on in the next line and is never cut
     for row in rows:
         table.add_row(*(Text(to_text(value)) for value in row))
     return table

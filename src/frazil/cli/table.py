@@ -16,6 +16,16 @@ T = TypeVar("T")
 
 app = new_app("List tables and look into them. No JVM is started.", example="frazil table list")
 
+_SNAPSHOT_COLUMNS = {
+    "snapshot_id": "snapshot_id",
+    "committed_at": "committed_at",
+    "operation": "operation",
+    "added": "added_rows",
+    "removed": "removed_rows",
+    "total": "total_rows",
+    "refs": "refs",
+}
+
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="namespace.table")]
 
 
@@ -69,7 +79,10 @@ def snapshots(run: Run, table: TableName, catalog: CatalogOption = None) -> None
     """List a table's snapshots, oldest first, with what each added and removed."""
     from frazil.catalogs.describe import snapshot_rows
 
-    _print(run, _look(run, table, catalog, snapshot_rows), none="no snapshots: nothing was written yet")
+    rows = _look(run, table, catalog, snapshot_rows)
+    if not run.printer.json_output:  # what fits a screen; JSON has the rest
+        rows = [{name: row[key] for name, key in _SNAPSHOT_COLUMNS.items()} for row in rows]
+    _print(run, rows, none="no snapshots: nothing was written yet")
 
 
 @command(app, example="frazil table history demo.photos")
