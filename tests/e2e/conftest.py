@@ -16,6 +16,7 @@ import pytest
 from tests.machine import machine_environment
 
 FRAZIL = Path(sys.executable).with_name("frazil")
+OFFLINE = Path(__file__).resolve().parents[1] / "offline.py"
 _KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "JAVA_HOME")
 
 
@@ -71,15 +72,20 @@ def shell(tmp_path: Path) -> Shell:
 
 @pytest.fixture(scope="session")
 def demo_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A shell in whose folder the demo has run; tests only read there."""
+    """A shell in whose folder the demo has run, with the network cut; tests only read there."""
     base = tmp_path_factory.mktemp("demo")
     (base / "home").mkdir()
     (base / "work").mkdir()
     shell = Shell(base / "work", base / "home")
     demo = subprocess.Popen(
-        [FRAZIL, "demo"], env=shell.environment(), cwd=shell.folder, start_new_session=True, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, OFFLINE, FRAZIL, "demo"],
+        env=shell.environment(),
+        cwd=shell.folder,
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     out, errors = demo.communicate(timeout=300)
     assert demo.returncode == 0, errors
     (base / "demo.out").write_text(out)

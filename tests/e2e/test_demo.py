@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pyarrow.parquet as pq
 import pytest
+
+from tests.e2e.conftest import OFFLINE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -15,6 +18,15 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
     for words in ("Chapter 1", "start Spark", "the schema evolves", "time travel", "PyIceberg", "DuckDB", "Try next"):
         assert words in shown
     assert "ms" in shown and " s)" in shown
+
+
+def test_offline_means_offline():
+    """The fixture has run the demo with the network cut; here is the proof that it was."""
+    reach = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=5)"
+    done = subprocess.run(
+        [sys.executable, OFFLINE, sys.executable, "-c", reach], capture_output=True, text=True, check=False
+    )
+    assert "Network is unreachable" in done.stderr
 
 
 def test_the_demo_leaves_nothing_running(demo_shell):
