@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from frazil import errors
-from frazil.cli.common import Run, command, new_app
+from frazil.cli.invocation import Run, command, new_app
 from frazil.cli.run import run_command
 from frazil.errors import FrazilError, first_line
 

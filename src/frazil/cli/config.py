@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from frazil.cli.common import Run, command, new_app
+from frazil.cli.invocation import Run, command, new_app
 
 app = new_app("Show and check the settings.", example="frazil config show")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from frazil.cli.common import Run, command, new_app
+from frazil.cli.invocation import Run, command, new_app
 from frazil.cli.printing import print_table
 
 app = new_app("Show what Frazil does.")

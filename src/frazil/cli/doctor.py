@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli.common import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
+from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
 
 if TYPE_CHECKING:
     from frazil.doctor import Check

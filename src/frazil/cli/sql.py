@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from frazil.cli.common import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
+from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
 
 app = new_app("Query and change tables with SQL.")
 
