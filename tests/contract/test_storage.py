@@ -468,8 +468,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_an_object_is_opened_by_its_uri(open_at: Callable[[str], ObjectStore], seaweed: S3Settings) -> None:
-    root = open_at("").root
-    store, key = open_object(f"{root}/some folder/object%20", s3=seaweed, network=NETWORK)
+def test_an_object_is_opened_by_its_uri(
+    open_at: Callable[[str], ObjectStore], request: pytest.FixtureRequest, services: Services
+) -> None:
+    server = request.node.callspec.params["open_at"]
+    s3 = S3Settings() if server == "local" else S3Settings.model_validate(getattr(services, server).access.settings())
+    store, key = open_object(f"{open_at('').root}/some folder/object%20", s3=s3, network=NETWORK)
     store.put(key, b"x")
     assert keys(open_at("")) == ["some folder/object%20"]
