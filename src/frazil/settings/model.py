@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 CatalogKind = Literal["sql", "rest", "glue", "hive"]
 
+_MIB = 1024 * 1024
+_GIB = 1024 * _MIB
+
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -145,15 +148,82 @@ class LogSettings(Section):
     """The durable topic log."""
 
     directory: Path | None = Field(None, description="folder of the log; by default `log` under home")
+    broker: str | None = Field(
+        None, description="running broker, grpc://host:port; by default the one that holds the log's folder, if any"
+    )
     max_file_size: Annotated[int, Field(ge=4096)] = Field(
         64 * 1024 * 1024, description="bytes at which a segment rotates"
     )
     sync_mode: Literal["always", "periodic", "none"] = Field("always", description="when appended bytes reach the disk")
     sync_interval_ms: Annotated[int, Field(ge=1)] = Field(1000, description="interval of sync_mode periodic")
+    max_message_size: Annotated[int, Field(ge=1, le=256 * _MIB)] = Field(
+        8 * _MIB, description="bytes of the largest message that is taken"
+    )
+    max_buffer: Annotated[int, Field(ge=1024)] = Field(
+        64 * _MIB, description="bytes that may wait for the disk; then publishers wait"
+    )
+    size_limit: Annotated[int, Field(ge=4096)] = Field(
+        64 * _GIB, description="bytes of one topic's log at which producers are refused"
+    )
+    min_free: Annotated[int, Field(ge=0)] = Field(
+        256 * _MIB, description="bytes left free on the disk; below, producers are refused"
+    )
+    retention_age_s: Annotated[float, Field(ge=0)] | None = Field(
+        86400.0, description="seconds that messages stay in the log after every sink has committed them"
+    )
+    retention_bytes: Annotated[int, Field(ge=0)] | None = Field(
+        _GIB, description="bytes of committed messages that stay in a topic's log at most"
+    )
+
+    @field_validator("broker")
+    @classmethod
+    def _is_flight(cls, value: str | None) -> str | None:
+        if value and not re.fullmatch(r"grpc(\+tls)?://[^/:]+:\d+/?", value):
+            raise ValueError("it must look like grpc://host:port")
+        return value.rstrip("/") if value else None
+
+
+class ServeSettings(Section):
+    """The broker, `frazil serve`."""
+
+    host: str = Field("127.0.0.1", description="address to bind; another than loopback is open to the network")
+    flight_port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        8815, description="port of Arrow Flight; 0: any free one"
+    )
+    http_port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="port of HTTP; 0: any free one")
 
 
 class TopicsSettings(Section):
     namespace: str = Field("topics", description="namespace of the topics' tables")
+    storage: Literal["iceberg", "log"] = Field(
+        "iceberg", description="where new topics keep their messages: iceberg (log, then table) or log alone"
+    )
+    partition: list[str] = Field(
+        default_factory=lambda: ["day(publish_time)"], description="partitioning of new tables, as in SQL"
+    )
+    sort: list[str] = Field(default_factory=lambda: ["offset"], description="order of rows inside the files")
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"] = Field(
+        "zstd", description="compression of the Parquet files"
+    )
+    keep_snapshots: Annotated[int, Field(ge=1)] = Field(
+        50, description="own snapshots that a table keeps; each commit removes the older ones"
+    )
+    retention_age_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds after which messages leave the table; empty: never"
+    )
+    retention_bytes: Annotated[int, Field(gt=0)] | None = Field(
+        None, description="bytes of a topic's table at which the oldest files leave it; empty: never"
+    )
+
+
+class PipelineSettings(Section):
+    """How the sinks take messages from the log: a batch is ready at `target_bytes`, or after `max_lag_ms`."""
+
+    target_bytes: Annotated[int, Field(ge=1)] = Field(128 * _MIB, description="bytes of one batch")
+    max_lag_ms: Annotated[int, Field(ge=0)] = Field(1000, description="milliseconds that a message waits for its batch")
+    tasks: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Spark tasks per batch; by default Spark's parallelism"
+    )
 
 
 class NetworkSettings(Section):
@@ -191,7 +261,9 @@ class SettingsModel(Section):
     database: DatabaseSettings = Field(default_factory=DatabaseSettings, description="documents")
     backup: BackupSettings = Field(default_factory=BackupSettings, description="backups")
     log: LogSettings = Field(default_factory=LogSettings, description="the durable topic log")
+    serve: ServeSettings = Field(default_factory=ServeSettings, description="the broker")
     topics: TopicsSettings = Field(default_factory=TopicsSettings, description="topic tables")
+    pipeline: PipelineSettings = Field(default_factory=PipelineSettings, description="the sinks")
     spark: SparkSettings = Field(default_factory=SparkSettings, description="Spark")
     network: NetworkSettings = Field(default_factory=NetworkSettings, description="patience with servers")
     logging: LoggingSettings = Field(default_factory=LoggingSettings, description="log output")

@@ -1,0 +1,154 @@
+"""A producer's batch: the body of one frame, before the log gives it an offset.
+
+Two kinds. *Packed* holds plain messages: lengths, request ids, then the payloads end to end. *Arrow* holds a record
+batch as the producer sent it, which may have headers and columns of its own. Neither is touched again before the disk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import IntegrityError, UsageError
+from frazil.log.columns import extra_columns, normalised
+from frazil.log.frame import ALIGNMENT, Bytes, Kind
+
+#: Flag of a packed body: request ids follow the lengths.
+HAS_REQUEST_IDS = 1
+#: Flag of an Arrow body that carries its own publish_time and producer columns (migrated from a table).
+IMPORTED = 2
+#: Stands for "no request id" where others of the batch have one.
+NO_REQUEST_ID = -(2**63)
+MAX_COUNT = 10_000_000
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch, ready for a frame.
+
+    A producer that wants its retries recognised gives its id, its epoch, and a sequence that grows by one per batch.
+    """
+
+    kind: Kind
+    count: int
+    body: Bytes
+    crc: int
+    flags: int = 0
+    producer_id: int = 0
+    producer_epoch: int = 0
+    sequence: int = -1
+
+    @classmethod
+    def of_messages(
+        cls, payloads: Sequence[bytes], request_ids: Sequence[int | None] | None = None, **producer: int
+    ) -> Batch:
+        """Plain messages, without headers."""
+        flags, body = pack(payloads, request_ids)
+        return cls(Kind.packed, len(payloads), body, zlib.crc32(body), flags, **producer)
+
+    @classmethod
+    def of_arrow(cls, batch: pa.RecordBatch, *, flags: int = 0, **producer: int) -> Batch:
+        """A record batch with a column `payload`, and as it likes `request_id`, `headers` and columns of its own.
+
+        Raises:
+            UsageError: a column is missing, has a name that is Frazil's own, or a type that tables cannot hold.
+        """
+        batch = normalised(batch, imported=bool(flags & IMPORTED))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        body = memoryview(sink.getvalue())
+        return cls(Kind.arrow, batch.num_rows, body, zlib.crc32(body), flags, **producer)
+
+    @cached_property
+    def arrow(self) -> pa.RecordBatch:
+        """The record batch of an Arrow body."""
+        return read_arrow(self.body)
+
+    @cached_property
+    def extra(self) -> pa.Schema:
+        """The columns that are the producer's own."""
+        return extra_columns(self.arrow.schema) if self.kind == Kind.arrow else pa.schema([])
+
+    def check(self, max_message_size: int) -> None:
+        """Everything that can be wrong with a batch is found here, before it is acknowledged.
+
+        Raises:
+            IntegrityError: the bytes are not those that the producer sent, or are no batch.
+            UsageError: a message is over the limit, or the batch is empty.
+        """
+        if zlib.crc32(self.body) != self.crc:
+            raise IntegrityError(
+                f"a batch of {self.count} messages was damaged on its way: its CRC does not fit", hint="send it again"
+            )
+        if not 0 < self.count <= MAX_COUNT:
+            raise UsageError(f"a batch has 1 to {MAX_COUNT:,} messages, not {self.count:,}")
+        longest = self._longest_packed() if self.kind == Kind.packed else self._longest_arrow()
+        if longest > max_message_size:
+            raise UsageError(
+                f"a message of {longest:,} bytes is over the limit of {max_message_size:,}",
+                hint="a smaller message, or a higher log.max_message_size",
+            )
+
+    def _longest_packed(self) -> int:
+        lengths_end, start = _packed_layout(self.count, self.flags)
+        lengths = np.frombuffer(self.body, "<u4", self.count) if len(self.body) >= lengths_end else None
+        if lengths is None or start + int(lengths.sum(dtype=np.int64)) != len(self.body):
+            raise IntegrityError("a packed batch does not have the length that it says", hint="send it again")
+        return int(lengths.max())
+
+    def _longest_arrow(self) -> int:
+        try:
+            batch = self.arrow
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise IntegrityError("a batch is no Arrow stream of one record batch", hint="send it again") from error
+        if batch.num_rows != self.count:
+            raise IntegrityError(f"a batch says {self.count} messages and has {batch.num_rows}", hint="send it again")
+        if normalised(batch, imported=bool(self.flags & IMPORTED)).schema != batch.schema:
+            raise UsageError("the columns of a batch are not in Frazil's types", hint="Batch.of_arrow converts them")
+        return int(pc.max(pc.binary_length(batch.column("payload"))).as_py() or 0)
+
+
+def pack(payloads: Sequence[bytes], request_ids: Sequence[int | None] | None = None) -> tuple[int, bytes]:
+    """Flags and body of a packed batch."""
+    lengths = array("I", map(len, payloads)).tobytes()
+    parts = [lengths, bytes(-len(lengths) % ALIGNMENT)]
+    flags = 0
+    if request_ids is not None and any(r is not None for r in request_ids):
+        flags = HAS_REQUEST_IDS
+        parts.append(array("q", [NO_REQUEST_ID if r is None else r for r in request_ids]).tobytes())
+    parts.extend(payloads)
+    return flags, b"".join(parts)
+
+
+def _packed_layout(count: int, flags: int) -> tuple[int, int]:
+    """Where the lengths end, and where the payloads begin."""
+    lengths_end = 4 * count
+    ids = lengths_end + -lengths_end % ALIGNMENT
+    return lengths_end, ids + (8 * count if flags & HAS_REQUEST_IDS else 0)
+
+
+def unpack(data: Bytes, at: int, count: int, flags: int) -> tuple[Any, Any | None, int]:
+    """Lengths, request ids and the payloads' position of the packed body that stands at a position."""
+    _, start = _packed_layout(count, flags)
+    lengths = np.frombuffer(data, "<u4", count, at)
+    ids = np.frombuffer(data, "<i8", count, at + start - 8 * count) if flags & HAS_REQUEST_IDS else None
+    return lengths, ids, at + start
+
+
+def read_arrow(body: Bytes | pa.Buffer) -> pa.RecordBatch:
+    """The one record batch of an Arrow body. Its buffers lie in the body: nothing is copied."""
+    with pa.ipc.open_stream(body) as reader:
+        batch = reader.read_next_batch()
+        for _ in reader:
+            raise pa.ArrowInvalid("more than one record batch")
+    return batch

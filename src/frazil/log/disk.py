@@ -1,0 +1,60 @@
+"""Everything that the log does to files, in one place. Tests put their faults here: a full disk, a failing fsync."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Disk:
+    """The real disk."""
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o644)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def write(self, fd: int, data: bytes | memoryview, at: int) -> None:
+        """Writes all of it at a position."""
+        written = os.pwrite(fd, data, at)
+        while written < len(data):  # a signal, or a nearly full disk
+            written += os.pwrite(fd, memoryview(data)[written:], at + written)
+
+    def sync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Makes names in a folder durable: files that were created, renamed or removed."""
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Puts a small file in place: after a crash it has the old content or the new one."""
+        partial = path.with_name(f".{path.name}.part")
+        partial.unlink(missing_ok=True)
+        fd = self.open(partial, create=True)
+        try:
+            self.write(fd, content, 0)
+            self.sync(fd)
+        finally:
+            self.close(fd)
+        self.rename(partial, path)
+        self.sync_folder(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.rename(new)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def free(self, folder: Path) -> int:
+        """Bytes that can still be written by us."""
+        stat = os.statvfs(folder)
+        return stat.f_bavail * stat.f_frsize

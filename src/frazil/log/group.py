@@ -1,0 +1,120 @@
+"""A group of entries that wait for one commit, made into frames."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from frazil.log.access import Ack, Level
+from frazil.log.batch import Batch, pack
+from frazil.log.frame import Bytes, Header, Kind, pack_header, padding
+from frazil.log.waiting import Waiter
+
+#: A packed frame of single messages ends at this size, so that a damaged one costs little.
+MAX_RUN_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What somebody wants in the log: a message, a batch, a change of state, or nothing but a sync."""
+
+    level: Level
+    size: int = 0
+    payload: bytes | None = None
+    request_id: int | None = None
+    batch: Batch | None = None
+    change: Callable[[], bytes] | None = None
+    """Makes the body of a state frame, when it is this entry's turn."""
+    waiter: Waiter | None = None
+    offset: int = -1
+    time_us: int = 0
+    duplicate: bool = False
+    error: BaseException | None = None
+
+    @property
+    def messages(self) -> int:
+        return self.batch.count if self.batch is not None else int(self.payload is not None)
+
+    def outcome(self, topic: str) -> Ack | BaseException:
+        return self.error or Ack(topic, self.offset, self.messages, self.level, self.time_us, self.duplicate)
+
+
+def pieces(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Neighbouring single messages together, up to a size; everything else alone."""
+    run: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if entry.payload is None:
+            if run:
+                yield run
+                run, size = [], 0
+            yield [entry]
+            continue
+        if run and size + entry.size > MAX_RUN_BYTES:
+            yield run
+            run, size = [], 0
+        run.append(entry)
+        size += entry.size
+    if run:
+        yield run
+
+
+@dataclass(slots=True)
+class Group:
+    """Frames that will be written in one go. Offsets are given out here."""
+
+    log_id: int
+    epoch: int
+    synced: int
+    time_us: int
+    next_offset: int
+    buffers: list[Bytes] = field(default_factory=list)
+    size: int = 0
+    headers: list[Header] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    """What to do, last first, if these frames do not reach the file."""
+
+    messages: int = 0
+
+    def renew(self, synced: int, time_us: int) -> None:
+        """For a commit that begins now; nothing is drafted yet."""
+        self.synced, self.time_us = synced, time_us
+
+    def add_messages(self, run: list[Entry]) -> None:
+        """Single messages, together in one packed frame."""
+        ids = [e.request_id for e in run]
+        flags, body = pack([e.payload or b"" for e in run], ids if any(i is not None for i in ids) else None)
+        offset, time_us = self.next_offset, self.time_us
+        for entry in run:
+            entry.offset = offset
+            entry.time_us = time_us
+            offset += 1
+        self.entries += run
+        self._frame(Kind.packed, flags, len(run), body, zlib.crc32(body), 0, 0, -1)
+
+    def add_batch(self, entry: Entry, batch: Batch) -> None:
+        entry.offset, entry.time_us = self.next_offset, self.time_us
+        self.entries.append(entry)
+        self._frame(
+            batch.kind, batch.flags, batch.count, batch.body, batch.crc, batch.producer_id, batch.producer_epoch,
+            batch.sequence,
+        )  # fmt: skip
+
+    def add_state(self, body: bytes) -> None:
+        self._frame(Kind.state, 0, 0, body, zlib.crc32(body), 0, 0, -1)
+
+    def _frame(
+        self, kind: int, flags: int, count: int, body: Bytes, crc: int, producer: int, producer_epoch: int,
+        sequence: int,
+    ) -> None:  # fmt: skip
+        header = Header(
+            kind, flags, self.log_id, self.epoch, count, self.next_offset, self.synced, self.time_us, producer,
+            sequence, producer_epoch, len(body), crc,
+        )  # fmt: skip
+        self.buffers += [pack_header(header), body, padding(len(body))]
+        self.headers.append(header)
+        self.size += header.frame_size
+        self.next_offset += count
+        self.messages += count

@@ -1,0 +1,327 @@
+"""The embedded log: a folder of topics, open in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import secrets
+import shutil
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+from frazil.errors import ConflictError, FrazilError, NotFoundError, UsageError
+from frazil.log import reading, retention
+from frazil.log.access import Ack, Chunk, Level, Registration, Retained, Span, Storage, TopicInfo
+from frazil.log.batch import Batch
+from frazil.log.disk import Disk
+from frazil.log.names import check_name, check_topic_name
+from frazil.log.owner import Owner
+from frazil.log.singles import with_headers
+from frazil.log.topic import TopicLog
+from frazil.log.topic_file import TopicFile
+from frazil.settings.model import LogSettings
+
+#: Asks the tables of a topic (name, log id) up to which offset they have messages; None: there are none.
+FloorOf = Callable[[str, str], int | None]
+
+log = structlog.get_logger(__name__)
+
+
+class Log:
+    """A log in this process. Open it with `Log.open`; it implements `LogAccess`.
+
+    One process has it at a time. Threads and coroutines share it.
+    """
+
+    def __init__(self, directory: Path, settings: LogSettings, *, floor: FloorOf | None, disk: Disk) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.broker_addr = "embedded"
+        self._floor, self._disk = floor, disk
+        self._lock = threading.RLock()
+        self._open: dict[str, TopicLog] = {}
+        self._files: dict[str, TopicFile] = {}
+        self._reported: dict[str, dict[str, int]] = {}
+        self._stop = threading.Event()
+        self._owner = Owner.take(directory)
+        self._keeper = threading.Thread(target=self._keep, name="frazil-log-keeper", daemon=True)
+        self._keeper.start()
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        settings: LogSettings | None = None,
+        *,
+        floor: FloorOf | None = None,
+        disk: Disk | None = None,
+    ) -> Self:
+        """Opens a log, and makes the folder where there is none.
+
+        Args:
+            directory: the log's folder.
+            settings: sizes, limits and sync mode.
+            floor: asks the tables of a topic how far they have come. Needed to append to topics with storage `iceberg`.
+            disk: the disk; tests bring their own.
+
+        Raises:
+            LockedError: another process has it; says which.
+        """
+        (directory / "topics").mkdir(parents=True, exist_ok=True)
+        return cls(directory, settings or LogSettings(), floor=floor, disk=disk or Disk())
+
+    @property
+    def where(self) -> str:
+        return f"log at {self.directory}"
+
+    def announce(self, **addresses: str) -> None:
+        """Tells other processes, by the lock file, where this log is served: `flight=…`, `http=…`."""
+        self.broker_addr = addresses.get("flight", self.broker_addr)
+        self._owner.announce(addresses)
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, *, storage: Storage = "log", exist_ok: bool = False) -> TopicInfo:
+        check_topic_name(name)
+        with self._lock:
+            if name in self._names():
+                if not exist_ok:
+                    raise ConflictError(f"there is a topic '{name}' already", hint=f"frazil topic show {name}")
+                return self.info(name)
+            TopicFile.create(self._folder(name), name, storage, self._disk)
+        return self.info(name)
+
+    def topics(self) -> list[TopicInfo]:
+        """Every topic; one that cannot be opened is listed with its problem."""
+        return [self._info_or_problem(name) for name in self._names()]
+
+    def info(self, topic: str) -> TopicInfo:
+        opened = self._topic(topic)
+        kept = self._files[topic]
+        segments, _ = opened.visible()
+        times = [s for s in segments if s.last_time_us is not None]
+        return TopicInfo(
+            name=topic,
+            log_id=kept.log_id,
+            epoch=opened.epoch,
+            storage=kept.storage,
+            created_at=kept.created_at,
+            broker_addr=self.broker_addr,
+            sync_mode=self.settings.sync_mode,
+            start=opened.start,
+            end=opened.end,
+            written=max(opened.files.written, opened.end),
+            size=opened.files.size,
+            segments=len(segments),
+            first_time_us=times[0].first_time_us if times else None,
+            last_time_us=times[-1].last_time_us if times else None,
+            extra=opened.state.extra,
+            sinks={sink: self._reported.get(topic, {}).get(sink) for sink in kept.sinks},
+            subscriptions=dict(opened.state.subscriptions),
+            retention_age_s=kept.retention_age_s,
+            retention_bytes=kept.retention_bytes,
+        )
+
+    def _info_or_problem(self, name: str) -> TopicInfo:
+        try:
+            return self.info(name)
+        except FrazilError as error:
+            return TopicFile.broken(name, self._folder(name), f"{error.message} ({error.cause})", self.broker_addr)
+
+    def delete_topic(self, topic: str) -> None:
+        """Removes a topic's log. Its table, if it has one, stays."""
+        with self._lock:
+            if topic not in self._names():
+                raise self._not_found(topic)
+            opened = self._open.pop(topic, None)
+            if opened is not None:
+                opened.close()
+            self._files.pop(topic, None)
+            self._reported.pop(topic, None)
+            gone = self.directory / "topics" / f".deleted-{topic}-{secrets.token_hex(4)}"
+            self._disk.rename(self._folder(topic), gone)
+            self._disk.sync_folder(gone.parent)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def configure(self, topic: str, changes: dict[str, Any]) -> TopicInfo:
+        """Changes `storage`, `sinks`, `retention_age_s`, `retention_bytes`."""
+        self._topic(topic)
+        with self._lock:
+            self._files[topic] = self._files[topic].changed(changes, self._folder(topic), self._disk)
+        return self.info(topic)
+
+    def _folder(self, topic: str) -> Path:
+        return self.directory / "topics" / topic
+
+    def _names(self) -> list[str]:
+        found = (p for p in (self.directory / "topics").iterdir() if not p.name.startswith("."))
+        return sorted(p.name for p in found if (p / "topic.json").exists())
+
+    def _not_found(self, topic: str) -> NotFoundError:
+        close = difflib.get_close_matches(topic, self._names(), n=1)
+        return NotFoundError(
+            f"there is no topic '{topic}' in the {self.where}",
+            hint=f"'{close[0]}'" if close else f"frazil topic create {topic}",
+        )
+
+    def _topic(self, name: str) -> TopicLog:
+        opened = self._open.get(name)
+        if opened is not None:
+            return opened
+        check_topic_name(name)
+        with self._lock:
+            if self._stop.is_set():
+                raise UsageError(f"the {self.where} is closed")
+            if name not in self._open:
+                if name not in self._names():
+                    raise self._not_found(name)
+                self._open[name] = self._open_topic(name)
+            return self._open[name]
+
+    def _open_topic(self, name: str) -> TopicLog:
+        kept = TopicFile.read(self._folder(name))
+        self._files[name] = kept
+
+        def floor() -> int | None:
+            if self._files[name].storage != "iceberg":
+                return None
+            if self._floor is None:
+                raise UsageError(
+                    f"topic '{name}' has a table, and this log was opened without a way to ask it",
+                    cause="offsets that the table knows must not be given out again",
+                    hint="frazil.topics.open_log(settings), or the broker: frazil serve",
+                )
+            return self._floor(name, kept.log_id)
+
+        opened = TopicLog(name, self._folder(name), kept.log_id, self.settings, disk=self._disk, floor=floor)
+        for note in opened.files.notes:
+            log.warning("recovered", topic=name, note=note)
+        return opened
+
+    # -- publish ---------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        request_id: int | None = None,
+        headers: dict[str, str] | None = None,
+        level: Level | str | None = None,
+    ) -> Ack:
+        """Publishes one message from this thread, and returns when it is as safe as the level says."""
+        asked = None if level is None else Level(level)
+        opened = self._open.get(topic) or self._topic(topic)
+        if headers:
+            return opened.append(with_headers(payload, request_id, headers), asked)
+        return opened.publish(payload, request_id, asked)
+
+    def publish_async(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        request_id: int | None = None,
+        headers: dict[str, str] | None = None,
+        level: Level | str | None = None,
+    ) -> Awaitable[Ack]:
+        """Publishes one message from a coroutine: `await log.publish_async(…)`."""
+        asked = None if level is None else Level(level)
+        opened = self._open.get(topic) or self._topic(topic)
+        if headers:
+            return opened.append_async(with_headers(payload, request_id, headers), asked)
+        return opened.publish_async(payload, request_id, asked)
+
+    def append(self, topic: str, batch: Batch, level: Level | str | None = None) -> Ack:
+        return self._topic(topic).append(batch, None if level is None else Level(level))
+
+    def append_async(self, topic: str, batch: Batch, level: Level | str | None = None) -> Awaitable[Ack]:
+        return self._topic(topic).append_async(batch, None if level is None else Level(level))
+
+    def register(self, topic: str, name: str | None = None) -> Registration:
+        return self._topic(topic).register(name)
+
+    def sync(self, topic: str) -> int:
+        return self._topic(topic).sync()
+
+    def prepare(self, topic: str) -> None:
+        """Asks the topic's tables how far they are, before the first message does."""
+        self._topic(topic).prepare()
+
+    # -- read ------------------------------------------------------------------------------------------------------
+
+    def wait(self, topic: str, offset: int, timeout: float) -> int:
+        return self._topic(topic).wait(offset, timeout)
+
+    def chunks(self, topic: str, start: int, end: int | None = None) -> Iterator[Chunk]:
+        return reading.chunks(self._topic(topic), start, end)
+
+    def spans(self, topic: str, start: int, max_bytes: int, pieces: int) -> list[Span]:
+        return reading.spans(self._topic(topic), start, max_bytes, pieces)
+
+    def offset_at(self, topic: str, time_us: int) -> int:
+        return reading.offset_at(self._topic(topic), time_us)
+
+    def commit(self, topic: str, subscription: str, offset: int) -> None:
+        self._topic(topic).commit(subscription, offset)
+
+    # -- retention -------------------------------------------------------------------------------------------------
+
+    def report(self, topic: str, sink: str, offset: int) -> None:
+        self._topic(topic)
+        check_name(sink, "sink")
+        self._reported.setdefault(topic, {})[sink] = offset
+
+    def retain(
+        self, topic: str, *, age_s: float | None = None, size: int | None = None, dry_run: bool = False
+    ) -> Retained:
+        opened, kept = self._topic(topic), self._files[topic]
+        policy = retention.policy_of(kept, self.settings)
+        if age_s is not None or size is not None:
+            policy = retention.Policy(age_s, size)
+        committed = retention.committed_by_all(kept, self._reported.get(topic, {}))
+        return retention.retain(opened, policy, committed, dry_run=dry_run)
+
+    # -- background ------------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Writes what waits in memory, syncs by interval, applies retention."""
+        interval = self.settings.sync_interval_ms / 1000
+        rounds = 0
+        while not self._stop.wait(interval):
+            rounds += 1
+            for name, topic in list(self._open.items()):
+                with contextlib.suppress(Exception):  # who waits has been told, and the metrics count it
+                    topic.flush()
+                    topic.show_metrics()
+                    if self.settings.sync_mode == "periodic" and topic.files.written > topic.end:
+                        topic.sync()
+                    topic.files.sync_mark()
+                    if rounds % max(1, int(10 / interval)) == 0:
+                        self.retain(name)
+
+    def close(self) -> None:
+        """Writes and syncs what waits, and lets go of the folder."""
+        self._stop.set()
+        if self._keeper is not threading.current_thread():
+            self._keeper.join()
+        with self._lock:
+            opened, self._open = list(self._open.values()), {}
+        try:
+            for topic in opened:
+                topic.close()
+        finally:
+            self._owner.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,113 @@
+"""Who has the log: one process, told by a locked file with its name and addresses in it."""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from frazil.errors import LockedError, NotAllowedError
+
+LOCK = "LOCK"
+
+
+@dataclass(frozen=True)
+class OwnerInfo:
+    """The process that has a log, as its lock file says."""
+
+    pid: int
+    host: str
+    started: str
+    addresses: dict[str, str] = field(default_factory=dict)
+
+
+class Owner:
+    """Holds a log's folder. The operating system lets go of it when the process ends, however it ends."""
+
+    def __init__(self, file: int, info: dict[str, Any]) -> None:
+        self._file, self._info = file, info
+
+    @classmethod
+    def take(cls, directory: Path) -> Self:
+        try:
+            file = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except PermissionError as error:
+            raise NotAllowedError(
+                f"the log at {directory} cannot be written", hint="the rights of that folder"
+            ) from error
+        if not _lock(file):
+            os.close(file)
+            raise _locked(directory)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        owner = cls(file, {"pid": os.getpid(), "host": socket.gethostname(), "started": now})
+        owner._write()
+        return owner
+
+    def announce(self, addresses: dict[str, str]) -> None:
+        self._info["addresses"] = addresses
+        self._write()
+
+    def _write(self) -> None:
+        content = json.dumps(self._info).encode()
+        os.pwrite(self._file, content, 0)
+        os.ftruncate(self._file, len(content))
+
+    def release(self) -> None:
+        if self._file >= 0:
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = -1
+
+
+def _lock(file: int) -> bool:
+    """A few tries: somebody may be looking who has it, which takes the lock for a moment."""
+    for pause in (0.01, 0.05, 0.1, None):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if pause is not None:
+                time.sleep(pause)
+            continue
+        return True
+    return False
+
+
+def read_owner(directory: Path) -> OwnerInfo | None:
+    """The process that has a log now, or None where nobody has it."""
+    try:
+        file = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _parse(os.pread(file, 65536, 0))
+        return None
+    finally:
+        os.close(file)
+
+
+def _parse(content: bytes) -> OwnerInfo:
+    try:
+        return OwnerInfo(**json.loads(content))
+    except (ValueError, TypeError):  # it is being written this moment
+        return OwnerInfo(0, "unknown", "unknown")
+
+
+def _locked(directory: Path) -> LockedError:
+    owner = read_owner(directory)
+    if owner is None:
+        return LockedError(f"the log at {directory} was open in another process until now", hint="try again")
+    served = owner.addresses.get("flight")
+    return LockedError(
+        f"the log at {directory} is open in process {owner.pid} on {owner.host}, since {owner.started}",
+        cause="one process has a log at a time",
+        hint=f"go through its broker: --set log.broker={served}" if served else f"stop process {owner.pid}, or wait",
+    )

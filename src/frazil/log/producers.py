@@ -1,0 +1,170 @@
+"""Producers that want their retries recognised: id, epoch, and a sequence that grows by one per batch."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from frazil.errors import ConflictError
+from frazil.log.batch import Batch
+
+#: Batches remembered per producer, so that a retry gets the acknowledgement of the first try.
+REMEMBERED = 64
+#: Producers remembered per topic; beyond, the one silent for longest is forgotten.
+MAX_PRODUCERS = 4096
+
+
+class FencedError(ConflictError):
+    """A newer producer of the same name has registered."""
+
+    retryable = False
+
+
+class UnknownProducerError(ConflictError):
+    """The log does not know this producer, or has forgotten it."""
+
+    retryable = False
+
+
+class OutOfSequenceError(ConflictError):
+    """A batch before this one is missing. `expected` is the sequence that the log would take."""
+
+    retryable = False
+
+    def __init__(self, message: str, *, expected: int = 0, cause: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, cause=cause, hint=hint)
+        self.expected = expected
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _out_of_sequence, (self.message, self.expected, self.cause, self.hint)
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"expected": self.expected}
+
+
+def _out_of_sequence(message: str, expected: int, cause: str | None, hint: str | None) -> OutOfSequenceError:
+    return OutOfSequenceError(message, expected=expected, cause=cause, hint=hint)
+
+
+class Taken(NamedTuple):
+    """A batch that the log has taken."""
+
+    sequence: int
+    offset: int
+    messages: int
+    time_us: int
+
+
+@dataclass(slots=True)
+class Producer:
+    id: int
+    name: str | None
+    epoch: int
+    time_us: int
+    last: int = -1
+    recent: list[Taken] = field(default_factory=list)
+
+    def to_json(self) -> list[Any]:
+        return [self.id, self.name, self.epoch, self.time_us, self.last, [list(t) for t in self.recent]]
+
+    @classmethod
+    def from_json(cls, row: list[Any]) -> Producer:
+        producer_id, name, epoch, time_us, last, recent = row
+        return cls(producer_id, name, epoch, time_us, last, [Taken(*t) for t in recent])
+
+    def copy(self) -> Producer:
+        return Producer(self.id, self.name, self.epoch, self.time_us, self.last, list(self.recent))
+
+
+class Producers:
+    """The producers of one topic."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Producer] = {}
+        self._by_name: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._by_id.get(producer_id)
+
+    def put(self, producer: Producer) -> None:
+        """Adds or replaces a producer; the one silent for longest makes room."""
+        self._by_id.pop(producer.id, None)
+        self._by_id[producer.id] = producer
+        if producer.name is not None:
+            self._by_name[producer.name] = producer.id
+        while len(self._by_id) > MAX_PRODUCERS:
+            silent = min(self._by_id.values(), key=lambda p: p.time_us)
+            self.drop(silent.id)
+
+    def drop(self, producer_id: int) -> None:
+        gone = self._by_id.pop(producer_id, None)
+        if gone is not None and gone.name is not None and self._by_name.get(gone.name) == producer_id:
+            del self._by_name[gone.name]
+
+    def next_for(self, name: str | None, time_us: int) -> Producer:
+        """The producer that a registration makes; it counts when it is put."""
+        known = self._by_id.get(self._by_name[name]) if name is not None and name in self._by_name else None
+        if known is not None:
+            return Producer(known.id, name, known.epoch + 1, time_us)
+        return Producer(secrets.randbits(62) + 1, name, 0, time_us)
+
+    def judge(self, batch: Batch, topic: str) -> Taken | None:
+        """What was taken before under this sequence, or None if the batch is new.
+
+        Raises:
+            FencedError, UnknownProducerError, OutOfSequenceError: it must not be taken.
+        """
+        producer = self._by_id.get(batch.producer_id)
+        if producer is None:
+            raise UnknownProducerError(
+                f"topic '{topic}' does not know producer {batch.producer_id}", hint="register it, then publish"
+            )
+        if batch.producer_epoch != producer.epoch:
+            raise FencedError(
+                f"producer '{producer.name or producer.id}' of topic '{topic}' has epoch {producer.epoch},"
+                f" and a batch came with epoch {batch.producer_epoch}",
+                cause="a newer producer has registered under the same name",
+                hint="one running producer per name",
+            )
+        if batch.sequence <= producer.last:
+            first = producer.recent[0].sequence if producer.recent else producer.last + 1
+            if batch.sequence >= first:
+                return producer.recent[batch.sequence - first]
+            return Taken(batch.sequence, -1, batch.count, producer.time_us)
+        if batch.sequence != producer.last + 1:
+            raise OutOfSequenceError(
+                f"producer '{producer.name or producer.id}' of topic '{topic}' sent batch {batch.sequence}"
+                f" where {producer.last + 1} is next",
+                expected=producer.last + 1,
+                hint="send the missing batches first",
+            )
+        return None
+
+    def take(self, producer_id: int, taken: Taken) -> None:
+        """Remembers a batch that is in the log."""
+        producer = self._by_id[producer_id]
+        producer.last, producer.time_us = taken.sequence, taken.time_us
+        producer.recent.append(taken)
+        if len(producer.recent) > REMEMBERED:
+            del producer.recent[0]
+
+    def recall(self, producer_id: int, epoch: int, taken: Taken) -> None:
+        """Takes up a batch found in a frame at recovery."""
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            producer = Producer(producer_id, None, epoch, taken.time_us, taken.sequence - 1)
+            self.put(producer)
+        if taken.sequence == producer.last + 1:
+            self.take(producer_id, taken)
+
+    def names(self, ids: Iterable[int]) -> dict[int, str]:
+        found = {i: p.name for i in ids if (p := self._by_id.get(i)) is not None}
+        return {i: name for i, name in found.items() if name is not None}
+
+    def to_json(self) -> list[list[Any]]:
+        return [p.to_json() for p in self._by_id.values()]

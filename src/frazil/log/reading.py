@@ -1,0 +1,152 @@
+"""Reads what is visible of a topic's log: chunks of whole frames, ranges to take next, offsets by time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from frazil.log.access import Chunk, OffsetGoneError, Span
+from frazil.log.frame import HEADER_SIZE, Header, unpack_trusted
+from frazil.log.mark import Mark
+from frazil.log.segment import INDEX_STEP, Segment
+from frazil.log.topic import TopicLog
+
+CHUNK_BYTES = 4 * 1024 * 1024
+#: A range is not cut smaller: a task costs more than that.
+MIN_PIECE = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A piece of a segment file, between two frames."""
+
+    segment: Segment
+    begin: int
+    limit: int
+    end_offset: int
+
+
+def _parts(topic: TopicLog, start: int, end: int | None = None) -> Iterator[_Part]:
+    """The pieces of segments that hold a range."""
+    segments, synced = topic.visible()
+    _check_start(topic, segments, start)
+    for segment in segments:
+        active = segment.id == synced.segment_id
+        if segment.id > synced.segment_id or (end is not None and segment.id >= end):
+            break
+        limit, end_offset = (synced.position, synced.offset) if active else (segment.size, segment.end_offset)
+        if end_offset <= start:
+            continue
+        begin = segment.position_before(start)
+        if end is not None and end < end_offset:
+            limit = segment.position_after(end, limit)
+            end_offset = min(end_offset, end)
+        yield _Part(segment, begin, limit, end_offset)
+
+
+def _check_start(topic: TopicLog, segments: list[Segment], start: int) -> None:
+    first = segments[0].id if segments else topic.start
+    if start < first:
+        raise OffsetGoneError(
+            f"offset {start} of topic '{topic.name}' is no longer in the log: it begins at {first}",
+            start=first,
+            cause="retention has removed it",
+            hint=f"read from {first} on, or from the topic's table: frazil topic replay {topic.name} --from {start}",
+        )
+
+
+def chunks(topic: TopicLog, start: int, end: int | None = None) -> Iterator[Chunk]:
+    """The visible frames of a range, in order; the first and the last chunk may reach beyond it."""
+    for part in _parts(topic, start, end):
+        names = {i: topic.state.names[i] for i in list(part.segment.producers) if i in topic.state.names}
+        with _opened(topic, part.segment) as fd:
+            at = part.begin
+            while at < part.limit:
+                until = part.segment.cut(at, CHUNK_BYTES, part.limit)
+                yield Chunk(part.segment.id, pa.py_buffer(os.pread(fd, until - at, at)), names)
+                at = until
+
+
+class _opened:  # noqa: N801 - a context manager
+    """The file of a segment; one that retention has just removed is told as such."""
+
+    def __init__(self, topic: TopicLog, segment: Segment) -> None:
+        self._topic, self._segment = topic, segment
+
+    def __enter__(self) -> int:
+        try:
+            self._fd = os.open(self._segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            segments, _ = self._topic.visible()
+            _check_start(self._topic, segments, self._segment.id)
+            raise
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def spans(topic: TopicLog, start: int, max_bytes: int, pieces: int) -> list[Span]:
+    """What to take next: about `max_bytes` from an offset on, in up to `pieces` spans of like size."""
+    parts = list(_parts(topic, start))
+    total = min(max_bytes, sum(p.limit - p.begin for p in parts))
+    piece = max(MIN_PIECE, -(-total // max(pieces, 1)))
+    found: list[Span] = []
+    first, size = start, 0
+    for part in parts:
+        at = part.begin
+        while at < part.limit and total > 0:
+            until = part.segment.cut(at, min(piece - size, total), part.limit)
+            size, total, at = size + until - at, total - (until - at), until
+            if size >= piece or total <= 0:
+                first = _close(found, first, part.segment.offset_at(at, part.limit, part.end_offset), size)
+                size = 0
+    if size and parts:
+        _close(found, first, parts[-1].end_offset, size)
+    if found:
+        found[0] = Span(found[0].start, found[0].end, found[0].size, _time_of(topic, found[0].start))
+    return found
+
+
+def _close(found: list[Span], first: int, end: int, size: int) -> int:
+    if end > first:
+        found.append(Span(first, end, size))
+    return max(first, end)
+
+
+def offset_at(topic: TopicLog, time_us: int) -> int:
+    """The first visible offset that was published at or after a time; the visible end if there is none."""
+    segments, synced = topic.visible()
+    for segment in segments:
+        if segment.last_time_us is None or segment.last_time_us < time_us:
+            continue
+        for header in _headers(topic, segment, segment.position_before_time(time_us), synced):
+            if header.count and header.time_us >= time_us:
+                return header.base_offset
+    return topic.end
+
+
+def _time_of(topic: TopicLog, offset: int) -> int:
+    segments, synced = topic.visible()
+    for segment in reversed(segments):
+        if segment.id <= offset:
+            for header in _headers(topic, segment, segment.position_before(offset), synced):
+                if header.count and header.end_offset > offset:
+                    return header.time_us
+    return 0
+
+
+def _headers(topic: TopicLog, segment: Segment, begin: int, synced: Mark) -> Iterator[Header]:
+    limit = synced.position if segment.id == synced.segment_id else segment.size
+    at = begin
+    window, window_at = b"", begin
+    with _opened(topic, segment) as fd:
+        while at < limit:
+            if at + HEADER_SIZE > window_at + len(window):
+                window, window_at = os.pread(fd, INDEX_STEP, at), at
+            header = unpack_trusted(window, at - window_at)
+            yield header
+            at += header.frame_size

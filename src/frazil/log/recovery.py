@@ -1,0 +1,286 @@
+"""What a crash left behind: found, decided, and brought in order. See docs/log-format.md, "Recovery".
+
+A bad frame is *torn* if nothing says that it was ever synced: neither the mark nor any valid frame after it. What is
+torn is cut off, and kept in quarantine. Everything else is *damage*: the topic stops with the exact range.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from frazil.errors import IntegrityError, UnsupportedError
+from frazil.log import metrics
+from frazil.log.disk import Disk
+from frazil.log.frame import (
+    ALIGNMENT,
+    HEADER_SIZE,
+    MAGIC,
+    BadFrameError,
+    Bytes,
+    Header,
+    Kind,
+    NewerVersionError,
+    check_body,
+    unpack_header,
+)
+from frazil.log.mark import Mark
+from frazil.log.segment import Segment, segment_ids
+from frazil.log.state import State, read_state
+
+log = structlog.get_logger(__name__)
+
+
+class DamagedError(IntegrityError):
+    """Bytes that were on disk are not what they were."""
+
+
+@dataclass
+class Found:
+    """The frames of one segment file, up to the first bad one."""
+
+    segment: Segment
+    file_size: int
+    problem: str | None = None
+    previous: int | None = None
+    """End of the segment before, as this one's head says."""
+
+
+@dataclass
+class Recovered:
+    """A topic's segments as they can be used, oldest first. The last one is written to."""
+
+    segments: list[Segment]
+    state: State
+    quarantined: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def recover(folder: Path, topic: str, log_id: int, mark: Mark | None, disk: Disk) -> Recovered:
+    """Brings a topic's folder in order.
+
+    Raises:
+        DamagedError: bytes below the synced mark are damaged or missing.
+        UnsupportedError: a newer version has written here.
+    """
+    _remove_leftovers(folder, disk)
+    ids = segment_ids(folder)
+    _check_nothing_is_missing(folder, topic, ids, mark)
+    state = State()
+    found: Found | None = None
+    while ids:
+        last = ids.pop()
+        state = State()
+        found = scan(folder, last, log_id, state, topic)
+        if found.problem is not None:
+            _decide(found, topic, log_id, mark)
+        if found.segment.size:
+            break
+        # The crash came while this segment was begun: the one before is the last again.
+        _quarantine(found, disk, drop=True)
+        found = None
+    sealed = [_sealed(folder, segment_id, log_id, topic) for segment_id in ids]
+    if found is None:
+        return Recovered([], state)
+    cut = _quarantine(found, disk) if found.problem is not None else 0
+    _check_chain(folder, topic, log_id, sealed, found)
+    found.segment.index_path.unlink(missing_ok=True)
+    notes = [f"cut {cut} torn bytes off {found.segment.path.name}: {found.problem}"] if cut else []
+    return Recovered([*sealed, found.segment], state, cut, notes)
+
+
+def scan(folder: Path, segment_id: int, log_id: int, state: State, topic: str) -> Found:
+    """Reads a segment from its start, checks every CRC, and stops at the first frame that is not right."""
+    found = Found(Segment(folder, segment_id), (folder / f"{segment_id:020d}.seg").stat().st_size)
+    with _mapped(found.segment.path) as data:
+        while found.segment.size < len(data):
+            header, problem = _next(data, found, log_id, topic)
+            if header is None:
+                found.problem = problem
+                break
+            at = found.segment.size
+            if at == 0 and header.kind == Kind.state:
+                content = read_state(memoryview(data)[HEADER_SIZE : HEADER_SIZE + header.body_size])
+                found.previous = content.get("previous")
+            body = bytes(data[at + HEADER_SIZE : at + HEADER_SIZE + header.body_size]) if not header.count else None
+            state.recall(header, body)
+            found.segment.note(header)
+    return found
+
+
+def _next(data: Bytes, found: Found, log_id: int, topic: str) -> tuple[Header | None, str]:
+    segment = found.segment
+    try:
+        header = unpack_header(data, segment.size)
+        check_body(data, segment.size, header)
+    except NewerVersionError as error:
+        raise UnsupportedError(
+            f"topic '{topic}': {segment.path.name} was written by a newer Frazil",
+            cause=str(error),
+            hint="a newer Frazil on this machine",
+        ) from error
+    except BadFrameError as error:
+        return None, str(error)
+    if header.log_id != log_id:
+        return None, "the frame belongs to another log"
+    skips = header.epoch > segment.epoch and header.base_offset > segment.end_offset
+    if header.base_offset != segment.end_offset and not skips:
+        return None, f"the frame has offset {header.base_offset} where {segment.end_offset} is next"
+    return header, ""
+
+
+def _decide(found: Found, topic: str, log_id: int, mark: Mark | None) -> None:
+    """Raises if the bad frame was synced once; returns if it is torn."""
+    segment, at = found.segment, found.segment.size
+    if mark is not None and (mark.segment_id > segment.id or (mark.segment_id == segment.id and at < mark.position)):
+        below = mark.position if mark.segment_id == segment.id else found.file_size
+        _damaged(topic, segment, at, below, f"{found.problem}; it was on disk: the synced mark is at byte {below:,}")
+    with _mapped(segment.path) as data:
+        for position, header in valid_frames_after(data, at + 1, log_id):
+            if header.synced > segment.end_offset:
+                _damaged(topic, segment, at, position, f"{found.problem}; a valid frame after it says it was on disk")
+
+
+def _damaged(topic: str, segment: Segment, start: int, end: int, cause: str) -> None:
+    raise DamagedError(
+        f"topic '{topic}' is damaged: {segment.path.name}, bytes {start:,} to {end:,},"
+        f" offsets from {segment.end_offset} on",
+        cause=cause,
+        hint=f"frazil topic verify {topic}, then restore the folder, or go on without these with --repair",
+    )
+
+
+def valid_frames_after(data: bytes | mmap.mmap, start: int, log_id: int) -> Iterator[tuple[int, Header]]:
+    """Every whole frame of this log from a position on; they begin at multiples of 8."""
+    view = memoryview(data)
+    at = start + -start % ALIGNMENT
+    while (at := _find_magic(data, at)) >= 0:
+        try:
+            header = unpack_header(view, at)
+            check_body(view, at, header)
+        except BadFrameError:
+            at += ALIGNMENT
+            continue
+        if header.log_id == log_id:
+            yield at, header
+            at += header.frame_size
+        else:
+            at += ALIGNMENT
+    view.release()
+
+
+def _find_magic(data: bytes | mmap.mmap, start: int) -> int:
+    at = data.find(MAGIC, start)
+    while at >= 0 and at % ALIGNMENT:
+        at = data.find(MAGIC, at + 1)
+    return at
+
+
+def _quarantine(found: Found, disk: Disk, *, drop: bool = False) -> int:
+    """Moves what is torn off into the topic's quarantine folder; what is only zeros is just cut."""
+    segment = found.segment
+    at = 0 if drop else segment.size
+    with segment.path.open("rb") as file:
+        file.seek(at)
+        torn = file.read()
+    if torn.strip(b"\0"):
+        keep = segment.path.parent / "quarantine"
+        keep.mkdir(exist_ok=True)
+        disk.replace(keep / f"{segment.path.stem}-{at}-{time.time_ns()}.torn", torn)
+        disk.sync_folder(segment.path.parent)
+        metrics.QUARANTINED.inc(len(torn))
+        log.warning("torn bytes kept in quarantine", segment=segment.path.name, position=at, bytes=len(torn))
+    if drop:
+        disk.remove(segment.path)
+        disk.sync_folder(segment.path.parent)
+        return len(torn)
+    fd = disk.open(segment.path)
+    try:
+        disk.truncate(fd, at)
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
+    return len(torn)
+
+
+def _sealed(folder: Path, segment_id: int, log_id: int, topic: str) -> Segment:
+    """A segment that is no longer written to: by its index, or read through where that is missing."""
+    segment = Segment.from_index(folder, segment_id)
+    if segment is not None:
+        return segment
+    found = scan(folder, segment_id, log_id, State(), topic)
+    if found.problem is not None:
+        _damaged(topic, found.segment, found.segment.size, found.file_size, f"{found.problem}; the segment is sealed")
+    return found.segment
+
+
+def _check_nothing_is_missing(folder: Path, topic: str, ids: list[int], mark: Mark | None) -> None:
+    if mark is not None and mark.segment_id not in ids:
+        raise DamagedError(
+            f"topic '{topic}' has lost its segment {mark.segment_id:020d}.seg",
+            cause=f"the synced mark says that it was on disk up to offset {mark.offset}",
+            hint=f"restore the file, or go on without it: frazil topic verify {topic} --repair",
+        )
+    if mark is not None and (folder / f"{mark.segment_id:020d}.seg").stat().st_size < mark.position:
+        size = (folder / f"{mark.segment_id:020d}.seg").stat().st_size
+        raise DamagedError(
+            f"topic '{topic}' is damaged: {mark.segment_id:020d}.seg has {size:,} bytes,"
+            f" and {mark.position:,} were on disk",
+            cause=f"what is missing reaches up to offset {mark.offset}",
+            hint=f"restore the file, or go on without it: frazil topic verify {topic} --repair",
+        )
+
+
+def _check_chain(folder: Path, topic: str, log_id: int, sealed: list[Segment], last: Found) -> None:
+    """Each segment says where the one before ended; so a lost file in the middle is seen."""
+    segments = [*sealed, last.segment]
+    for before, after in itertools.pairwise(segments):
+        previous = last.previous if after is last.segment else head_of(folder, after.id, log_id)
+        if previous is not None and previous != before.end_offset:
+            raise DamagedError(
+                f"topic '{topic}' has lost offsets {before.end_offset} to {previous}: a segment before"
+                f" {after.path.name} is missing",
+                hint=f"restore the file, or go on without it: frazil topic verify {topic} --repair",
+            )
+
+
+def head_of(folder: Path, segment_id: int, log_id: int) -> int | None:
+    """Where the segment before ended, by the head of this one; None where the head does not say."""
+    with (folder / f"{segment_id:020d}.seg").open("rb") as file:
+        first = file.read(HEADER_SIZE)
+        try:
+            header = unpack_header(first)
+        except BadFrameError:
+            return None
+        if header.kind != Kind.state or header.log_id != log_id:
+            return None
+        previous = read_state(file.read(header.body_size)).get("previous")
+        return int(previous) if previous is not None else None
+
+
+def _remove_leftovers(folder: Path, disk: Disk) -> None:
+    """Half-written small files, and indexes whose segment is gone."""
+    for path in folder.glob(".*.part"):
+        disk.remove(path)
+    kept = {f"{segment_id:020d}" for segment_id in segment_ids(folder)}
+    for path in folder.glob("*.idx"):
+        if path.stem not in kept:
+            disk.remove(path)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
+    """A file's bytes without reading them all into memory."""
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            yield data

@@ -1,0 +1,109 @@
+"""`topic.json`: what a topic is, apart from its messages."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, get_args
+
+import pyarrow as pa
+
+from frazil.errors import IntegrityError, UnsupportedError, UsageError
+from frazil.log.access import Storage, TopicInfo
+from frazil.log.disk import Disk
+from frazil.log.names import check_name
+
+FORMAT = 1
+NAME = "topic.json"
+#: The sink that every topic with a table has.
+ARCHIVE = "archive"
+
+
+@dataclass(frozen=True)
+class TopicFile:
+    log_id: str
+    storage: Storage
+    created_at: str
+    sinks: list[str] = field(default_factory=list)
+    retention_age_s: float | None = None
+    retention_bytes: int | None = None
+    format: int = FORMAT
+
+    @classmethod
+    def create(cls, folder: Path, name: str, storage: Storage, disk: Disk) -> Self:
+        """Makes a topic: it is there when its file is."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        made = cls(secrets.token_hex(16), _checked_storage(storage), now, _sinks_for(storage, []))
+        folder.mkdir(exist_ok=True)
+        for left in folder.iterdir():  # of a topic that was never finished
+            if left.is_file():
+                disk.remove(left)
+        disk.replace(folder / NAME, made._encoded())
+        disk.sync_folder(folder.parent)
+        return made
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        path = folder / NAME
+        try:
+            content = json.loads(path.read_bytes())
+            found = content["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(f"{path} is damaged", hint="restore it from a backup of the folder") from error
+        if found > FORMAT:
+            raise UnsupportedError(
+                f"the log of topic '{folder.name}' has format {found}, and this Frazil knows up to {FORMAT}",
+                cause="a newer Frazil has written it",
+                hint="a newer Frazil on this machine",
+            )
+        try:
+            return cls(**{k: v for k, v in content.items() if k in cls.__dataclass_fields__})
+        except TypeError as error:
+            raise IntegrityError(f"{path} is damaged", hint="restore it from a backup of the folder") from error
+
+    def changed(self, changes: dict[str, Any], folder: Path, disk: Disk) -> Self:
+        """A copy with some values changed, written to disk."""
+        allowed = ("storage", "sinks", "retention_age_s", "retention_bytes")
+        if unknown := [k for k in changes if k not in allowed]:
+            raise UsageError(f"a topic has no setting '{unknown[0]}'", hint=f"one of {', '.join(allowed)}")
+        values = dict(changes)
+        storage = _checked_storage(values.get("storage", self.storage))
+        sinks = values.get("sinks", self.sinks)
+        for sink in sinks:
+            check_name(sink, "sink")
+        for key in ("retention_age_s", "retention_bytes"):
+            if values.get(key) is not None and not (isinstance(values[key], int | float) and values[key] >= 0):
+                raise UsageError(f"{key} is a number of 0 or more, or nothing; not {values[key]!r}")
+        made = replace(self, **{**values, "storage": storage, "sinks": _sinks_for(storage, sinks)})
+        disk.replace(folder / NAME, made._encoded())
+        return made
+
+    def _encoded(self) -> bytes:
+        return json.dumps(asdict(self), indent=2).encode()
+
+    @classmethod
+    def broken(cls, name: str, folder: Path, problem: str, broker_addr: str) -> TopicInfo:
+        """What can be said of a topic that cannot be opened."""
+        try:
+            kept = cls.read(folder)
+        except (IntegrityError, UnsupportedError):
+            kept = cls("", "log", "")
+        return TopicInfo(
+            name=name, log_id=kept.log_id, epoch=0, storage=kept.storage, created_at=kept.created_at,
+            broker_addr=broker_addr, sync_mode="", start=0, end=0, written=0, size=0, segments=0, first_time_us=None,
+            last_time_us=None, extra=pa.schema([]), sinks=dict.fromkeys(kept.sinks), problem=problem,
+        )  # fmt: skip
+
+
+def _checked_storage(storage: str) -> Storage:
+    if storage not in get_args(Storage):
+        raise UsageError(f"there is no storage '{storage}'", hint=f"one of {', '.join(get_args(Storage))}")
+    return storage  # type: ignore[return-value]  # just checked
+
+
+def _sinks_for(storage: str, sinks: list[str]) -> list[str]:
+    others = [s for s in sinks if s != ARCHIVE]
+    return [ARCHIVE, *others] if storage == "iceberg" else others
