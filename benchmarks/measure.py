@@ -14,12 +14,11 @@ class Result:
     measured: str
     against: str = ""
     ratio: str = ""
+    target: str = ""
 
     def __post_init__(self) -> None:
-        print(
-            f"  {self.what}: {self.measured} {('against ' + self.against) if self.against else ''} {self.ratio}",
-            flush=True,
-        )
+        parts = [self.measured, self.against and f"against {self.against}", self.ratio, self.target]
+        print(f"  {self.what}: {'; '.join(part for part in parts if part)}", flush=True)
 
 
 def seconds(action: Callable[[], object]) -> float:

@@ -167,7 +167,15 @@ def _tree(words: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _tree(f"{words} {name}", child)
 
 
+def load_all() -> None:
+    """Every module: an error, or a metric, is declared where it is used."""
+    for module in pkgutil.walk_packages(frazil.__path__, "frazil."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
 def error_tree() -> str:
+    load_all()
     meanings = dict(re.findall(r"(\w+)\s+\d+\s+\d{3}\s{2,}(\S.*)", errors.__doc__ or ""))
     rows = [
         [
@@ -175,7 +183,7 @@ def error_tree() -> str:
             str(kind.exit_code),
             str(kind.http_status),
             "yes" if kind.retryable else "no",
-            meanings.get(kind.__name__, ""),
+            meanings.get(kind.__name__) or _first_line(kind),
         ]
         for depth, kind in _kinds(errors.FrazilError, 0)
     ]
@@ -184,13 +192,17 @@ def error_tree() -> str:
 
 def _kinds(kind: type[errors.FrazilError], depth: int) -> Iterator[tuple[int, type[errors.FrazilError]]]:
     yield depth, kind
-    for below in kind.__subclasses__():
-        yield from _kinds(below, depth + 1)
+    own = {below.__name__: below for below in kind.__subclasses__() if below.__module__.startswith("frazil.")}
+    for name in sorted(own):
+        yield from _kinds(own[name], depth + 1)
+
+
+def _first_line(kind: type[errors.FrazilError]) -> str:
+    return (kind.__doc__ or "").strip().partition("\n")[0].rstrip(".") if "__doc__" in vars(kind) else ""
 
 
 def metric_list() -> str:
-    for module in pkgutil.walk_packages(frazil.__path__, "frazil."):  # a metric is declared where it is used
-        importlib.import_module(module.name)
+    load_all()
     rows = [[f"`{m.name}`", m.kind, ", ".join(f"`{n}`" for n in m.labels), m.help] for m in metrics.describe()]
     return table(("metric", "kind", "labels", "meaning"), rows)
 

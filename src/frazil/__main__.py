@@ -13,6 +13,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("config", "Show and check the settings, and where each comes from"),
     "sql": ("sql", "Query and change tables with SQL, on Spark or DuckDB"),
     "table": ("table", "List tables and look into them"),
+    "topic": ("topic", "Publish to topics, read them, and take care of them"),
+    "serve": ("serve", "Own the log, and serve it by Arrow Flight and HTTP"),
+    "pipeline": ("pipeline", "Take messages from the log into tables, on Spark"),
+    "up": ("up", "Run serve and pipeline together"),
 }
 
 _COMMON_WITH_VALUE = ("--config", "--set", "--output", "-o", "--catalog")

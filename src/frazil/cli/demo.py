@@ -24,6 +24,8 @@ Everything lies in {folder}, and nothing is left running. Try next:
   {frazil} table snapshots demo.photos
   {frazil} sql "SELECT camera, count(*) FROM demo.photos GROUP BY camera"
   {frazil} sql "SELECT * FROM demo.photos.history"
+  {frazil} topic show camera_events
+  {frazil} topic replay camera_events --from 20995
   {frazil} doctor"""
 
 

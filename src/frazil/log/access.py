@@ -102,6 +102,15 @@ class Retained:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """Segments that were put in place before the log's start."""
+
+    segments: int
+    start: int
+    """The first offset that the log has now."""
+
+
+@dataclass(frozen=True)
 class TopicInfo:
     """A topic as its log knows it."""
 
@@ -168,8 +177,10 @@ def decode_schema(text: str) -> pa.Schema:
 class LogAccess(Protocol):
     """A log that one can publish to and read from. Methods raise `NotFoundError` for a topic that is not there."""
 
-    where: str
-    """For people: `log at …` or `broker at grpc://…`."""
+    @property
+    def where(self) -> str:
+        """For people: `log at …` or `broker at grpc://…`."""
+        ...
 
     def create_topic(self, name: str, *, storage: Storage = "log", exist_ok: bool = False) -> TopicInfo: ...
     def topics(self) -> list[TopicInfo]: ...
@@ -222,6 +233,10 @@ class LogAccess(Protocol):
 
     def commit(self, topic: str, subscription: str, offset: int) -> None:
         """Stores the position of a subscription: the next offset that it wants."""
+        ...
+
+    def import_segments(self, topic: str) -> Imported:
+        """Puts segments in place that a migration has made, in the topic's folder, for the time before the start."""
         ...
 
     def close(self) -> None: ...

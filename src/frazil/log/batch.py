@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,8 @@ IMPORTED = 2
 #: Stands for "no request id" where others of the batch have one.
 NO_REQUEST_ID = -(2**63)
 MAX_COUNT = 10_000_000
+#: Payloads of one frame are read as one Arrow array, whose offsets are 32 bits wide.
+MAX_BODY = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Batch:
     producer_id: int = 0
     producer_epoch: int = 0
     sequence: int = -1
+    made_here: bool = field(default=False, init=False, compare=False, repr=False)
+    """Its CRC was computed in this process, a moment ago: no need to compute it again."""
 
     @classmethod
     def of_messages(
@@ -52,7 +56,9 @@ class Batch:
     ) -> Batch:
         """Plain messages, without headers."""
         flags, body = pack(payloads, request_ids)
-        return cls(Kind.packed, len(payloads), body, zlib.crc32(body), flags, **producer)
+        made = cls(Kind.packed, len(payloads), body, zlib.crc32(body), flags, **producer)
+        object.__setattr__(made, "made_here", True)
+        return made
 
     @classmethod
     def of_arrow(cls, batch: pa.RecordBatch, *, flags: int = 0, **producer: int) -> Batch:
@@ -66,7 +72,9 @@ class Batch:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         body = memoryview(sink.getvalue())
-        return cls(Kind.arrow, batch.num_rows, body, zlib.crc32(body), flags, **producer)
+        made = cls(Kind.arrow, batch.num_rows, body, zlib.crc32(body), flags, **producer)
+        object.__setattr__(made, "made_here", True)
+        return made
 
     @cached_property
     def arrow(self) -> pa.RecordBatch:
@@ -85,18 +93,30 @@ class Batch:
             IntegrityError: the bytes are not those that the producer sent, or are no batch.
             UsageError: a message is over the limit, or the batch is empty.
         """
-        if zlib.crc32(self.body) != self.crc:
+        if not self.made_here and zlib.crc32(self.body) != self.crc:
             raise IntegrityError(
                 f"a batch of {self.count} messages was damaged on its way: its CRC does not fit", hint="send it again"
             )
         if not 0 < self.count <= MAX_COUNT:
             raise UsageError(f"a batch has 1 to {MAX_COUNT:,} messages, not {self.count:,}")
+        self._check_header()
         longest = self._longest_packed() if self.kind == Kind.packed else self._longest_arrow()
         if longest > max_message_size:
             raise UsageError(
                 f"a message of {longest:,} bytes is over the limit of {max_message_size:,}",
                 hint="a smaller message, or a higher log.max_message_size",
             )
+
+    def _check_header(self) -> None:
+        """What does not fit into a frame's header must not come as far as the leader of a commit."""
+        if self.kind not in (Kind.packed, Kind.arrow):
+            raise UsageError(f"a batch is packed or Arrow, not of kind {int(self.kind)}")
+        if len(self.body) > MAX_BODY:
+            raise UsageError(f"a batch has at most {MAX_BODY:,} bytes, not {len(self.body):,}", hint="smaller batches")
+        known = HAS_REQUEST_IDS if self.kind == Kind.packed else IMPORTED
+        fits = 0 <= self.producer_id < 2**63 and 0 <= self.producer_epoch < 2**32 and -1 <= self.sequence < 2**63
+        if self.flags & ~known or not fits:
+            raise UsageError("a batch has flags, or the numbers of a producer, that there cannot be")
 
     def _longest_packed(self) -> int:
         lengths_end, start = _packed_layout(self.count, self.flags)
@@ -109,7 +129,7 @@ class Batch:
         try:
             batch = self.arrow
             batch.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as error:
             raise IntegrityError("a batch is no Arrow stream of one record batch", hint="send it again") from error
         if batch.num_rows != self.count:
             raise IntegrityError(f"a batch says {self.count} messages and has {batch.num_rows}", hint="send it again")
@@ -119,7 +139,20 @@ class Batch:
 
 
 def pack(payloads: Sequence[bytes], request_ids: Sequence[int | None] | None = None) -> tuple[int, bytes]:
-    """Flags and body of a packed batch."""
+    """Flags and body of a packed batch.
+
+    Raises:
+        UsageError: a payload is no bytes, or the request ids are no numbers of 64 bits, one per payload.
+    """
+    if request_ids is not None and len(request_ids) != len(payloads):
+        raise UsageError(f"there are {len(payloads)} messages and {len(request_ids)} request ids")
+    try:
+        return _pack(payloads, request_ids)
+    except (TypeError, OverflowError) as error:
+        raise UsageError("a payload is bytes, and a request id a number of 64 bits or nothing") from error
+
+
+def _pack(payloads: Sequence[bytes], request_ids: Sequence[int | None] | None) -> tuple[int, bytes]:
     lengths = array("I", map(len, payloads)).tobytes()
     parts = [lengths, bytes(-len(lengths) % ALIGNMENT)]
     flags = 0

@@ -56,6 +56,8 @@ def normalised(batch: pa.RecordBatch, *, imported: bool = False) -> pa.RecordBat
         columns.append(column if column.type == kind else _cast(name, column, kind))
     if columns[0].null_count:
         raise UsageError("a message's payload is null", hint="an empty payload is allowed: b''")
+    if imported and any(n == "publish_time" and c.null_count for n, c in zip(batch.schema.names, batch, strict=True)):
+        raise UsageError("the publish_time of an imported message is null", hint="leave the column out")
     return pa.record_batch(columns, schema=pa.schema(fields))
 
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from frazil.log.frame import Bytes
+
+#: The operating system takes 1,024 at once.
+_MAX_BUFFERS = 1000
+
 
 class Disk:
     """The real disk."""
@@ -20,6 +25,15 @@ class Disk:
         written = os.pwrite(fd, data, at)
         while written < len(data):  # a signal, or a nearly full disk
             written += os.pwrite(fd, memoryview(data)[written:], at + written)
+
+    def write_all(self, fd: int, buffers: list[Bytes], at: int) -> None:
+        """Writes buffers one after the other, without copying them together."""
+        if len(buffers) > _MAX_BUFFERS:
+            self.write(fd, b"".join(buffers), at)
+            return
+        written = os.pwritev(fd, buffers, at)
+        if written < sum(map(len, buffers)):
+            self.write(fd, b"".join(buffers)[written:], at + written)
 
     def sync(self, fd: int) -> None:
         os.fdatasync(fd)

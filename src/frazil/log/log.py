@@ -7,6 +7,7 @@ import difflib
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -14,9 +15,9 @@ from typing import Any, Self
 
 import structlog
 
-from frazil.errors import ConflictError, FrazilError, NotFoundError, UsageError
-from frazil.log import reading, retention
-from frazil.log.access import Ack, Chunk, Level, Registration, Retained, Span, Storage, TopicInfo
+from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
+from frazil.log import importing, reading, retention
+from frazil.log.access import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.disk import Disk
 from frazil.log.names import check_name, check_topic_name
@@ -28,6 +29,9 @@ from frazil.settings.model import LogSettings
 
 #: Asks the tables of a topic (name, log id) up to which offset they have messages; None: there are none.
 FloorOf = Callable[[str, str], int | None]
+
+#: How long a topic that cannot be opened counts as such, before it is looked at again.
+_BROKEN_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +51,7 @@ class Log:
         self._open: dict[str, TopicLog] = {}
         self._files: dict[str, TopicFile] = {}
         self._reported: dict[str, dict[str, int]] = {}
+        self._broken: dict[str, tuple[FrazilError, float]] = {}
         self._stop = threading.Event()
         self._owner = Owner.take(directory)
         self._keeper = threading.Thread(target=self._keep, name="frazil-log-keeper", daemon=True)
@@ -72,8 +77,13 @@ class Log:
         Raises:
             LockedError: another process has it; says which.
         """
-        (directory / "topics").mkdir(parents=True, exist_ok=True)
-        return cls(directory, settings or LogSettings(), floor=floor, disk=disk or Disk())
+        disk = disk or Disk()
+        topics = directory / "topics"
+        made = [p for p in (topics, *topics.parents) if not p.exists()]
+        topics.mkdir(parents=True, exist_ok=True)
+        for path in made:  # else a power cut may take the whole folder, with all that is synced inside
+            disk.sync_folder(path.parent)
+        return cls(directory, settings or LogSettings(), floor=floor, disk=disk)
 
     @property
     def where(self) -> str:
@@ -180,8 +190,19 @@ class Log:
             if name not in self._open:
                 if name not in self._names():
                     raise self._not_found(name)
-                self._open[name] = self._open_topic(name)
+                self._open[name] = self._opened(name)
             return self._open[name]
+
+    def _opened(self, name: str) -> TopicLog:
+        """Opens a topic. One that could not be opened is not read through again for every call."""
+        error, until = self._broken.get(name, (None, 0.0))
+        if error is not None and time.monotonic() < until:
+            raise error
+        try:
+            return self._open_topic(name)
+        except (IntegrityError, UnsupportedError) as failed:
+            self._broken[name] = (failed, time.monotonic() + _BROKEN_S)
+            raise
 
     def _open_topic(self, name: str) -> TopicLog:
         kept = TopicFile.read(self._folder(name))
@@ -243,6 +264,10 @@ class Log:
     def append_async(self, topic: str, batch: Batch, level: Level | str | None = None) -> Awaitable[Ack]:
         return self._topic(topic).append_async(batch, None if level is None else Level(level))
 
+    def append_many(self, topic: str, batches: list[tuple[Batch, Level | None]]) -> list[Ack | FrazilError]:
+        """Appends batches in one commit; each is taken or refused by itself."""
+        return self._topic(topic).append_many(batches)
+
     def register(self, topic: str, name: str | None = None) -> Registration:
         return self._topic(topic).register(name)
 
@@ -280,12 +305,19 @@ class Log:
     def retain(
         self, topic: str, *, age_s: float | None = None, size: int | None = None, dry_run: bool = False
     ) -> Retained:
-        opened, kept = self._topic(topic), self._files[topic]
-        policy = retention.policy_of(kept, self.settings)
-        if age_s is not None or size is not None:
-            policy = retention.Policy(age_s, size)
-        committed = retention.committed_by_all(kept, self._reported.get(topic, {}))
-        return retention.retain(opened, policy, committed, dry_run=dry_run)
+        opened = self._topic(topic)
+        with self._lock:
+            kept = self._files[topic]
+            policy = retention.policy_of(kept, self.settings)
+            if age_s is not None or size is not None:
+                policy = retention.Policy(age_s, size)
+            committed = retention.committed_by_all(kept, self._reported.get(topic, {}))
+            return retention.retain(opened, policy, committed, dry_run=dry_run)
+
+    def import_segments(self, topic: str) -> Imported:
+        """Puts segments in place that `importing.Stage` has made for the time before the log's start."""
+        with self._lock:
+            return importing.install(self._topic(topic), self._disk)
 
     # -- background ------------------------------------------------------------------------------------------------
 
@@ -312,11 +344,10 @@ class Log:
             self._keeper.join()
         with self._lock:
             opened, self._open = list(self._open.values()), {}
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._owner.release)
             for topic in opened:
-                topic.close()
-        finally:
-            self._owner.release()
+                stack.callback(topic.close)
 
     def __enter__(self) -> Self:
         return self

@@ -40,17 +40,22 @@ class MarkFile:
         self._dirty = False
 
     def write(self, mark: Mark) -> None:
-        self._turn += 1
-        body = _SLOT.pack(self._turn, self._log_id, mark.segment_id, mark.position, mark.offset, 0)[:-8]
+        turn = self._turn + 1
+        body = _SLOT.pack(turn, self._log_id, mark.segment_id, mark.position, mark.offset, 0)[:-8]
         slot = body + struct.pack("<I4x", zlib.crc32(body))
-        self._disk.write(self._fd, slot, _SLOT_DISTANCE * (self._turn % 2))
-        self.mark = mark
+        # One that fails is tried again in the same slot: the other one holds the last good mark.
+        self._disk.write(self._fd, slot, _SLOT_DISTANCE * (turn % 2))
+        self._turn, self.mark = turn, mark
         self._dirty = True
 
     def sync(self) -> None:
         if self._dirty:
             self._dirty = False
-            self._disk.sync(self._fd)
+            try:
+                self._disk.sync(self._fd)
+            except OSError:
+                self._dirty = True
+                raise
 
     def close(self) -> None:
         self._disk.close(self._fd)

@@ -52,19 +52,25 @@ def walk(chunk: Chunk) -> list[tuple[int, Header]]:
     found: list[tuple[int, Header]] = []
     at = 0
     while at < len(data):
+        header = None
         try:
             header = unpack_header(data, at)
             check_body(data, at, header)
         except BadFrameError as error:
-            after = found[-1][1].end_offset if found else "the chunk's first"
             raise IntegrityError(
-                f"segment {chunk.segment_id:020d} is damaged from offset {after} on",
+                f"segment {chunk.segment_id:020d} is damaged: {_range_of(header, found)}",
                 cause=str(error),
                 hint="frazil topic verify shows the exact range",
             ) from error
         found.append((at, header))
         at += header.frame_size
     return found
+
+
+def _range_of(bad: Header | None, before: list[tuple[int, Header]]) -> str:
+    if bad is not None:
+        return f"offsets {bad.base_offset} to {bad.end_offset}"
+    return f"from offset {before[-1][1].end_offset} on" if before else "from the chunk's first offset on"
 
 
 def _runs(frames: list[tuple[int, Header]]) -> list[list[tuple[int, Header]]]:

@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from frazil.log.access import Chunk, OffsetGoneError, Span
-from frazil.log.frame import HEADER_SIZE, Header, unpack_trusted
+from frazil.errors import IntegrityError, NotFoundError
+from frazil.log.access import Chunk, OffsetGoneError, Span, TopicView
+from frazil.log.batch import IMPORTED
+from frazil.log.columns import TIME
+from frazil.log.frame import HEADER_SIZE, BadFrameError, Header, unpack_header
 from frazil.log.mark import Mark
+from frazil.log.messages import decode_chunk
 from frazil.log.segment import INDEX_STEP, Segment
 from frazil.log.topic import TopicLog
 
@@ -82,7 +87,7 @@ class _opened:  # noqa: N801 - a context manager
         except FileNotFoundError:
             segments, _ = self._topic.visible()
             _check_start(self._topic, segments, self._segment.id)
-            raise
+            raise NotFoundError(f"{self._segment.path} of topic '{self._topic.name}' is gone") from None
         return self._fd
 
     def __exit__(self, *_: object) -> None:
@@ -125,8 +130,19 @@ def offset_at(topic: TopicLog, time_us: int) -> int:
             continue
         for header in _headers(topic, segment, segment.position_before_time(time_us), synced):
             if header.count and header.time_us >= time_us:
-                return header.base_offset
+                return _exact(topic, header, time_us) if header.flags & IMPORTED else header.base_offset
     return topic.end
+
+
+def _exact(topic: TopicLog, header: Header, time_us: int) -> int:
+    """The same inside a frame that a migration has made: its messages have times of their own."""
+    view = TopicView(topic.name, "", pa.schema([]))
+    for chunk in chunks(topic, header.base_offset, header.end_offset):
+        rows = decode_chunk(chunk, view, header.base_offset, header.end_offset, ("offset", "publish_time"))
+        found = rows.filter(pc.field("publish_time") >= pa.scalar(time_us, TIME))
+        if found.num_rows:
+            return int(found.column("offset")[0].as_py())
+    return header.base_offset
 
 
 def _time_of(topic: TopicLog, offset: int) -> int:
@@ -147,6 +163,13 @@ def _headers(topic: TopicLog, segment: Segment, begin: int, synced: Mark) -> Ite
         while at < limit:
             if at + HEADER_SIZE > window_at + len(window):
                 window, window_at = os.pread(fd, INDEX_STEP, at), at
-            header = unpack_trusted(window, at - window_at)
+            try:
+                header = unpack_header(window, at - window_at)
+            except BadFrameError as error:
+                raise IntegrityError(
+                    f"topic '{topic.name}' is damaged: {segment.path.name}, byte {at:,}",
+                    cause=str(error),
+                    hint=f"frazil topic verify {topic.name} shows the exact range",
+                ) from error
             yield header
             at += header.frame_size

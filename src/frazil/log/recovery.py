@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ class Found:
     segment: Segment
     file_size: int
     problem: str | None = None
+    foreign: bool = False
+    """The bad frame is a whole one, of another log."""
     previous: int | None = None
     """End of the segment before, as this one's head says."""
 
@@ -86,7 +89,7 @@ def recover(folder: Path, topic: str, log_id: int, mark: Mark | None, disk: Disk
         # The crash came while this segment was begun: the one before is the last again.
         _quarantine(found, disk, drop=True)
         found = None
-    sealed = [_sealed(folder, segment_id, log_id, topic) for segment_id in ids]
+    sealed = [_sealed(folder, segment_id, log_id, topic, disk) for segment_id in ids]
     if found is None:
         return Recovered([], state)
     cut = _quarantine(found, disk) if found.problem is not None else 0
@@ -99,6 +102,7 @@ def recover(folder: Path, topic: str, log_id: int, mark: Mark | None, disk: Disk
 def scan(folder: Path, segment_id: int, log_id: int, state: State, topic: str) -> Found:
     """Reads a segment from its start, checks every CRC, and stops at the first frame that is not right."""
     found = Found(Segment(folder, segment_id), (folder / f"{segment_id:020d}.seg").stat().st_size)
+    until = 0  # an imported segment says where it ends: its last offsets may have no message
     with _mapped(found.segment.path) as data:
         while found.segment.size < len(data):
             header, problem = _next(data, found, log_id, topic)
@@ -108,10 +112,11 @@ def scan(folder: Path, segment_id: int, log_id: int, state: State, topic: str) -
             at = found.segment.size
             if at == 0 and header.kind == Kind.state:
                 content = read_state(memoryview(data)[HEADER_SIZE : HEADER_SIZE + header.body_size])
-                found.previous = content.get("previous")
+                found.previous, until = content.get("previous"), content.get("until") or 0
             body = bytes(data[at + HEADER_SIZE : at + HEADER_SIZE + header.body_size]) if not header.count else None
             state.recall(header, body)
             found.segment.note(header)
+    found.segment.end_offset = max(found.segment.end_offset, until)
     return found
 
 
@@ -129,6 +134,7 @@ def _next(data: Bytes, found: Found, log_id: int, topic: str) -> tuple[Header | 
     except BadFrameError as error:
         return None, str(error)
     if header.log_id != log_id:
+        found.foreign = True
         return None, "the frame belongs to another log"
     skips = header.epoch > segment.epoch and header.base_offset > segment.end_offset
     if header.base_offset != segment.end_offset and not skips:
@@ -139,6 +145,8 @@ def _next(data: Bytes, found: Found, log_id: int, topic: str) -> tuple[Header | 
 def _decide(found: Found, topic: str, log_id: int, mark: Mark | None) -> None:
     """Raises if the bad frame was synced once; returns if it is torn."""
     segment, at = found.segment, found.segment.size
+    if found.foreign and at == 0:
+        _damaged(topic, segment, 0, found.file_size, f"{found.problem}: topic.json and this file do not fit together")
     if mark is not None and (mark.segment_id > segment.id or (mark.segment_id == segment.id and at < mark.position)):
         below = mark.position if mark.segment_id == segment.id else found.file_size
         _damaged(topic, segment, at, below, f"{found.problem}; it was on disk: the synced mark is at byte {below:,}")
@@ -184,13 +192,15 @@ def _find_magic(data: bytes | mmap.mmap, start: int) -> int:
 
 
 def _quarantine(found: Found, disk: Disk, *, drop: bool = False) -> int:
-    """Moves what is torn off into the topic's quarantine folder; what is only zeros is just cut."""
+    """Moves what is torn off into the topic's quarantine folder, and says how much; zeros are just cut."""
     segment = found.segment
     at = 0 if drop else segment.size
     with segment.path.open("rb") as file:
         file.seek(at)
         torn = file.read()
-    if torn.strip(b"\0"):
+    if not torn.strip(b"\0"):
+        torn = b""
+    else:
         keep = segment.path.parent / "quarantine"
         keep.mkdir(exist_ok=True)
         disk.replace(keep / f"{segment.path.stem}-{at}-{time.time_ns()}.torn", torn)
@@ -210,15 +220,24 @@ def _quarantine(found: Found, disk: Disk, *, drop: bool = False) -> int:
     return len(torn)
 
 
-def _sealed(folder: Path, segment_id: int, log_id: int, topic: str) -> Segment:
+def _sealed(folder: Path, segment_id: int, log_id: int, topic: str, disk: Disk) -> Segment:
     """A segment that is no longer written to: by its index, or read through where that is missing."""
     segment = Segment.from_index(folder, segment_id)
     if segment is not None:
         return segment
     found = scan(folder, segment_id, log_id, State(), topic)
     if found.problem is not None:
-        _damaged(topic, found.segment, found.segment.size, found.file_size, f"{found.problem}; the segment is sealed")
+        if not _ends_in_zeros(found):
+            cause = f"{found.problem}; the segment is sealed"
+            _damaged(topic, found.segment, found.segment.size, found.file_size, cause)
+        _quarantine(found, disk)  # the segment after it says where this one ends; so nothing can hide in the zeros
     return found.segment
+
+
+def _ends_in_zeros(found: Found) -> bool:
+    with found.segment.path.open("rb") as file:
+        file.seek(found.segment.size)
+        return not file.read().strip(b"\0")
 
 
 def _check_nothing_is_missing(folder: Path, topic: str, ids: list[int], mark: Mark | None) -> None:
@@ -245,7 +264,7 @@ def _check_chain(folder: Path, topic: str, log_id: int, sealed: list[Segment], l
         previous = last.previous if after is last.segment else head_of(folder, after.id, log_id)
         if previous is not None and previous != before.end_offset:
             raise DamagedError(
-                f"topic '{topic}' has lost offsets {before.end_offset} to {previous}: a segment before"
+                f"topic '{topic}' has lost offsets {before.end_offset} to {previous}: what stood before"
                 f" {after.path.name} is missing",
                 hint=f"restore the file, or go on without it: frazil topic verify {topic} --repair",
             )
@@ -261,7 +280,10 @@ def head_of(folder: Path, segment_id: int, log_id: int) -> int | None:
             return None
         if header.kind != Kind.state or header.log_id != log_id:
             return None
-        previous = read_state(file.read(header.body_size)).get("previous")
+        body = file.read(header.body_size)
+        if zlib.crc32(body) != header.body_crc:
+            return None
+        previous = read_state(body).get("previous")
         return int(previous) if previous is not None else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from frazil.errors import UnavailableError
 from frazil.log import metrics
 from frazil.log.access import Retained
 from frazil.log.segment import Segment
@@ -56,6 +57,12 @@ def retain(topic: TopicLog, policy: Policy, committed: int | None, *, dry_run: b
     size = sum(s.size for s in segments[:count])
     start = segments[count].id if segments else topic.start
     if count and not dry_run:
-        topic.files.remove_oldest(count)
+        try:
+            gone = topic.files.remove_before(start)
+        except OSError as error:
+            raise UnavailableError(
+                f"old segments of topic '{topic.name}' cannot be removed: {topic.files.folder}", hint="check that disk"
+            ) from error
+        count, size, start = len(gone), sum(s.size for s in gone), topic.files.start
         metrics.REMOVED.labels(topic.name).inc(size)
     return Retained(count, size, start)

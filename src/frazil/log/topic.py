@@ -10,15 +10,17 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from frazil.errors import FrazilError, UnavailableError, UsageError
 from frazil.log import metrics
 from frazil.log.access import LEVEL_OF_MODE, Ack, Level, Registration
-from frazil.log.batch import Batch
+from frazil.log.batch import IMPORTED, NO_REQUEST_ID, Batch
 from frazil.log.columns import merged
 from frazil.log.disk import Disk
 from frazil.log.files import Files
+from frazil.log.frame import Kind
 from frazil.log.group import Entry, Group, pieces
 from frazil.log.mark import Mark
 from frazil.log.names import check_name
@@ -88,13 +90,13 @@ class TopicLog:
 
     def publish(self, payload: bytes, request_id: int | None = None, level: Level | None = None) -> Ack:
         """Publishes one message, and returns when it is as safe as the level says."""
-        self._check_payload(payload)
+        self._check_message(payload, request_id)
         return self._submit(Entry(level or self.level, len(payload), payload, request_id))
 
     def publish_async(
         self, payload: bytes, request_id: int | None = None, level: Level | None = None
     ) -> Awaitable[Ack]:
-        self._check_payload(payload)
+        self._check_message(payload, request_id)
         return self._submit_async(Entry(level or self.level, len(payload), payload, request_id))
 
     def append(self, batch: Batch, level: Level | None = None) -> Ack:
@@ -105,6 +107,36 @@ class TopicLog:
     def append_async(self, batch: Batch, level: Level | None = None) -> Awaitable[Ack]:
         self._check_batch(batch)
         return self._submit_async(Entry(level or self.level, len(batch.body), batch=batch))
+
+    def append_many(self, batches: list[tuple[Batch, Level | None]]) -> list[Ack | FrazilError]:
+        """Appends batches in one commit; each is taken or refused by itself."""
+        entries: list[Entry] = []
+        for batch, level in batches:
+            entry = Entry(level or self.level, len(batch.body), batch=batch)
+            try:
+                self._check_batch(batch)
+            except FrazilError as error:
+                entry.error = error
+            entries.append(entry)
+        asked = [e for e in entries if e.error is None]
+        if asked:
+            self._submit_together(asked)
+        outcomes = [e.outcome(self.name) for e in entries]
+        for outcome in outcomes:
+            if not isinstance(outcome, Ack | FrazilError):
+                raise outcome
+        return [o for o in outcomes if isinstance(o, Ack | FrazilError)]
+
+    def _submit_together(self, entries: list[Entry]) -> None:
+        """Entries of one commit, with one waiter behind them all."""
+        if not self._ready:
+            self.prepare()
+        waits = Level.disk if any(e.level is Level.disk for e in entries) else Level.os
+        last = Entry(waits, waiter=ThreadWaiter())
+        with self._lock:
+            self._wait_for_room()
+            leads = [self._enqueue(entry) for entry in (*entries, last)]
+        self._wait_for(last, leads=any(leads))
 
     def sync(self) -> int:
         """Makes all that is written durable, and returns the visible end."""
@@ -180,9 +212,16 @@ class TopicLog:
             self.epoch += 1
             if floor is not None and floor > self.next_offset:
                 self.next_offset = self._skipped_to = floor
+            self._group = self._new_group()
             self._ready = True
 
-    def _check_payload(self, payload: bytes) -> None:
+    def _check_message(self, payload: bytes, request_id: int | None) -> None:
+        """A message that cannot be packed is refused here: in a commit it would stop those beside it."""
+        if not isinstance(payload, bytes) or not (request_id is None or _is_request_id(request_id)):
+            raise UsageError(
+                f"a message is bytes, not {type(payload).__name__}, and its request id a number of 64 bits",
+                cause=f"the request id is {request_id!r}",
+            )
         if len(payload) > self._settings.max_message_size:
             metrics.REFUSED.labels(self.name, "UsageError").inc()
             raise UsageError(
@@ -192,6 +231,8 @@ class TopicLog:
 
     def _check_batch(self, batch: Batch) -> None:
         try:
+            if batch.flags & IMPORTED and batch.kind == Kind.arrow:
+                raise UsageError("a batch with times of its own comes only by a migration", hint="leave out the flag")
             batch.check(self._settings.max_message_size)
         except FrazilError as error:
             metrics.REFUSED.labels(self.name, type(error).__name__).inc()
@@ -208,20 +249,33 @@ class TopicLog:
     def _submit(self, entry: Entry) -> Ack:
         if not self._ready:
             self.prepare()
-        waiter = ThreadWaiter()
         if entry.level is not Level.memory:
-            entry.waiter = waiter
+            entry.waiter = ThreadWaiter()
         with self._lock:
-            self._check_usable()
-            while self._buffered > self._settings.max_buffer:
-                metrics.WAITED.labels(self.name).inc()
-                self._room.wait(1.0)
-                self._check_usable()
+            self._wait_for_room()
             leads = self._enqueue(entry)
-        if entry.waiter is None:
-            return Ack(self.name, -1, entry.messages, Level.memory, self._now())
+        if entry.waiter is not None:
+            return self._wait_for(entry, leads=leads)
+        if leads:
+            self._lead()
+        return Ack(self.name, -1, entry.messages, Level.memory, self._now())
+
+    def _wait_for_room(self) -> None:
+        self._check_usable()
+        while self._buffered > self._settings.max_buffer:
+            metrics.WAITED.labels(self.name).inc()
+            self._room.wait(1.0)
+            self._check_usable()
+
+    def _wait_for(self, entry: Entry, *, leads: bool) -> Ack:
+        waiter = entry.waiter
+        assert isinstance(waiter, ThreadWaiter)
         if not leads:
-            waiter.wait()
+            try:
+                waiter.wait()
+            except BaseException:  # Ctrl-C: the lead must not come to one who has left
+                self._leave(entry, waiter)
+                raise
             leads = waiter.leads
         if leads:
             self._lead(waiter)
@@ -240,8 +294,9 @@ class TopicLog:
         with self._lock:
             self._check_usable()
             leads = self._enqueue(entry)
+            if leads:
+                self._leads_on = loop
         if leads:
-            self._leads_on = loop
             loop.call_soon(self._lead_on_loop, loop)
         return future
 
@@ -249,25 +304,39 @@ class TopicLog:
         if not self._ready:
             await loop.run_in_executor(None, self.prepare)
         while self._buffered > self._settings.max_buffer:
+            self._check_usable()
             metrics.WAITED.labels(self.name).inc()
             await asyncio.sleep(0.001)
         return await self._submit_async(entry)
 
+    def _leave(self, entry: Entry, waiter: ThreadWaiter) -> None:
+        with self._lock:
+            entry.waiter = None
+            leads = waiter.leads
+        if leads:
+            self._pass_on(0)
+
     def _enqueue(self, entry: Entry) -> bool:
-        """Whether the caller has to lead."""
+        """Whether the caller has to lead. A thread takes over what a loop has not begun: that may be its own loop."""
         self._pending.append(entry)
         self._buffered += entry.size
-        if self._leading or entry.waiter is None:
+        offered = self._leads_on is not None and isinstance(entry.waiter, ThreadWaiter)
+        idle = entry.waiter is None and self._buffered <= self._settings.max_buffer // 2
+        if idle or (self._leading and not offered):
             return False
-        self._leading = True
+        self._leading, self._leads_on = True, None
         return True
 
     def _lead_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._leads_on = None
+        with self._lock:
+            if self._leads_on is not loop:  # a thread was faster
+                return
+            self._leads_on = None
         if self.files.sync_seconds > _SLOW_SYNC_S:
-            loop.run_in_executor(None, self._lead)
-        else:
-            self._lead(loop=loop)
+            with suppress(RuntimeError):  # the loop's threads are gone, because it is about to end
+                loop.run_in_executor(None, self._lead)
+                return
+        self._lead(loop=loop)
 
     def _lead(self, own: ThreadWaiter | None = None, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
         with self._lock:
@@ -286,7 +355,8 @@ class TopicLog:
             for entry in waiting:
                 entry.error = error if entry.waiter is own else shut
             tell(_outcomes(waiting, self.name), own, loop)
-            if own is None and not isinstance(error, Exception):
+            told = own is not None and own.error is error
+            if not told and not isinstance(error, Exception):
                 raise
         finally:
             self._pass_on(sum(e.size for e in entries))
@@ -301,17 +371,17 @@ class TopicLog:
                     entry.waiter.leads = True
                     entry.waiter.wake()
                     return
-                if entry.waiter is not None and not (loop := entry.waiter.get_loop()).is_closed():
-                    self._leads_on = loop
-                    loop.call_soon_threadsafe(self._lead_on_loop, loop)
-                    return
+                if entry.waiter is not None and (loop := entry.waiter.get_loop()) is not None:
+                    with suppress(RuntimeError):  # it is closed
+                        loop.call_soon_threadsafe(self._lead_on_loop, loop)
+                        self._leads_on = loop
+                        return
             self._leading = False
 
     def flush(self) -> None:
-        """Writes what waits at level `memory`, and what a loop should have written that has ended meanwhile."""
+        """Writes what waits at level `memory`, and what a loop should have written that has ended or stands still."""
         with self._lock:
-            deserted = self._leads_on is not None and self._leads_on.is_closed()
-            if not self._pending or self._closed or (self._leading and not deserted):
+            if not self._pending or self._closed or (self._leading and self._leads_on is None):
                 return
             self._leading, self._leads_on = True, None
         self._lead()
@@ -327,6 +397,7 @@ class TopicLog:
                 self._add(piece)
             except FrazilError as error:
                 _refuse(piece, error)
+                metrics.REFUSED.labels(self.name, type(error).__name__).inc(len(piece))
         self._write()
         on_disk = [e for e in entries if e.level is Level.disk and e.error is None]
         if len(on_disk) < len(entries):
@@ -349,7 +420,11 @@ class TopicLog:
         elif entry.batch is not None:
             if is_idempotent(entry.batch) and self._is_duplicate(entry, entry.batch):
                 return
+            drafted = self._group
             self._make_room(size)
+            # If that wrote, and failed, then batches that counted as taken a moment ago are not.
+            if self._group is not drafted and is_idempotent(entry.batch) and self._is_duplicate(entry, entry.batch):
+                return
             self._learn_columns(entry.batch)
             self._group.add_batch(entry, entry.batch)
             if is_idempotent(entry.batch):
@@ -364,6 +439,8 @@ class TopicLog:
         if taken is None:
             return False
         entry.offset, entry.time_us, entry.duplicate = taken.offset, taken.time_us, True
+        if taken.offset >= self.next_offset:  # drafted in this very group: what happens to that happens to this
+            self._group.entries.append(entry)
         metrics.DUPLICATES.labels(self.name).inc()
         return True
 
@@ -398,6 +475,7 @@ class TopicLog:
         self.files.begin_segment(first, self.state, self.epoch, self._group.time_us)
         self.next_offset = first
         self._group = self._new_group()
+        self._tell_readers()
 
     def _check_space(self) -> None:
         limit = self._settings.size_limit
@@ -448,6 +526,9 @@ class TopicLog:
     def _sync(self) -> None:
         self.files.sync()
         self._tally.synced(self.files.sync_seconds)
+        self._tell_readers()
+
+    def _tell_readers(self) -> None:
         if self._waiting_readers:
             with self._visible:
                 self._visible.notify_all()
@@ -465,8 +546,8 @@ class TopicLog:
             if self._closed:
                 return
             self._closed = True
-            self._room.wait_for(lambda: not self._leading, _PATIENCE_S)
-            self._leading = True
+            self._room.wait_for(lambda: not self._leading or self._leads_on is not None, _PATIENCE_S)
+            self._leading, self._leads_on = True, None
             self._pending.append(Entry(Level.disk))
         self._lead()
         with self._visible:
@@ -499,6 +580,10 @@ class Tally:
         counts, self._counts = self._counts, [0, 0, 0, 0, 0]
         for metric, count in zip(self._metrics, counts, strict=True):
             metric.inc(count)
+
+
+def _is_request_id(number: int) -> bool:
+    return isinstance(number, int) and NO_REQUEST_ID < number < 2**63
 
 
 def _refuse(entries: list[Entry], error: BaseException) -> None:

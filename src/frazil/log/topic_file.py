@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import secrets
+import zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, get_args
 
 import pyarrow as pa
 
-from frazil.errors import IntegrityError, UnsupportedError, UsageError
+from frazil.errors import IntegrityError, UnavailableError, UnsupportedError, UsageError, first_line
 from frazil.log.access import Storage, TopicInfo
 from frazil.log.disk import Disk
 from frazil.log.names import check_name
@@ -37,12 +38,19 @@ class TopicFile:
         """Makes a topic: it is there when its file is."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         made = cls(secrets.token_hex(16), _checked_storage(storage), now, _sinks_for(storage, []))
-        folder.mkdir(exist_ok=True)
-        for left in folder.iterdir():  # of a topic that was never finished
-            if left.is_file():
-                disk.remove(left)
-        disk.replace(folder / NAME, made._encoded())
-        disk.sync_folder(folder.parent)
+        try:
+            folder.mkdir(exist_ok=True)
+            if any(folder.glob("*.seg")):
+                raise IntegrityError(
+                    f"{folder} has messages, and its {NAME} is missing", hint="restore it from a backup of the folder"
+                )
+            for left in folder.iterdir():  # of a topic that was never finished
+                if left.is_file():
+                    disk.remove(left)
+            made._put(folder, disk)
+            disk.sync_folder(folder.parent)
+        except OSError as error:
+            raise _unwritable(folder / NAME, error) from error
         return made
 
     @classmethod
@@ -50,9 +58,14 @@ class TopicFile:
         path = folder / NAME
         try:
             content = json.loads(path.read_bytes())
-            found = content["format"]
-        except (ValueError, KeyError, TypeError) as error:
+            found = int(content["format"])
+            crc = content.pop("crc")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise IntegrityError(f"{path} is damaged", hint="restore it from a backup of the folder") from error
+        if crc != _crc(content):
+            raise IntegrityError(
+                f"{path} is damaged", cause="its CRC does not fit", hint="restore it from a backup of the folder"
+            )
         if found > FORMAT:
             raise UnsupportedError(
                 f"the log of topic '{folder.name}' has format {found}, and this Frazil knows up to {FORMAT}",
@@ -78,11 +91,15 @@ class TopicFile:
             if values.get(key) is not None and not (isinstance(values[key], int | float) and values[key] >= 0):
                 raise UsageError(f"{key} is a number of 0 or more, or nothing; not {values[key]!r}")
         made = replace(self, **{**values, "storage": storage, "sinks": _sinks_for(storage, sinks)})
-        disk.replace(folder / NAME, made._encoded())
+        try:
+            made._put(folder, disk)
+        except OSError as error:
+            raise _unwritable(folder / NAME, error) from error
         return made
 
-    def _encoded(self) -> bytes:
-        return json.dumps(asdict(self), indent=2).encode()
+    def _put(self, folder: Path, disk: Disk) -> None:
+        content = asdict(self)
+        disk.replace(folder / NAME, json.dumps(content | {"crc": _crc(content)}, indent=2).encode())
 
     @classmethod
     def broken(cls, name: str, folder: Path, problem: str, broker_addr: str) -> TopicInfo:
@@ -96,6 +113,17 @@ class TopicFile:
             broker_addr=broker_addr, sync_mode="", start=0, end=0, written=0, size=0, segments=0, first_time_us=None,
             last_time_us=None, extra=pa.schema([]), sinks=dict.fromkeys(kept.sinks), problem=problem,
         )  # fmt: skip
+
+
+def _crc(content: dict[str, Any]) -> int:
+    """One flipped bit could change the log's id, or how long messages are kept, and nobody would see it."""
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+def _unwritable(path: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"{path} cannot be written", cause=first_line(error), hint="free some space on that disk; nothing has changed"
+    )
 
 
 def _checked_storage(storage: str) -> Storage:

@@ -215,6 +215,14 @@ class TopicsSettings(Section):
         None, description="bytes of a topic's table at which the oldest files leave it; empty: never"
     )
 
+    @field_validator("partition", "sort", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        """A text, as a flag or the environment gives it, has commas; those inside brackets are not meant."""
+        if not isinstance(value, str):
+            return value
+        return [part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip()]
+
 
 class PipelineSettings(Section):
     """How the sinks take messages from the log: a batch is ready at `target_bytes`, or after `max_lag_ms`."""
@@ -223,6 +231,9 @@ class PipelineSettings(Section):
     max_lag_ms: Annotated[int, Field(ge=0)] = Field(1000, description="milliseconds that a message waits for its batch")
     tasks: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Spark tasks per batch; by default Spark's parallelism"
+    )
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        None, description="port at which the pipeline answers Prometheus, on serve.host; empty: none"
     )
 
 

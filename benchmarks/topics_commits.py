@@ -1,0 +1,47 @@
+"""Ten thousand commits with default upkeep: are publish, tail and commit as quick at the end as at the beginning?"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from benchmarks.measure import Result, seconds, shown
+from benchmarks.payloads import messages
+from benchmarks.targets import verdict
+from frazil.log import Batch
+from tests.sink_kit import SinkKit, sink_kit
+
+COMMITS = 10_000
+EDGE = 200  # commits at either end whose median counts
+STEPS = ("publish", "commit", "tail")
+
+
+def run() -> list[Result]:
+    with tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder, sink_kit(Path(folder)) as kit:
+        kit.create("many")
+        times = _rounds(kit)
+    results = []
+    for name in STEPS:
+        first, last = (statistics.median(part) for part in (times[name][20:EDGE], times[name][-EDGE:]))
+        results.append(
+            Result(
+                f"{name}, last of {COMMITS:,} commits", f"{last * 1000:.1f} ms", f"first {first * 1000:.1f} ms",
+                f"{last / first:.2f}×", verdict(last <= 1.2 * first, "≤ 1.2×"),
+            )
+        )  # fmt: skip
+    return results
+
+
+def _rounds(kit: SinkKit) -> dict[str, list[float]]:
+    """Without Spark, whose jobs cost the same each time: what may grow is the table's metadata and the log."""
+    engine = kit.engine("many")
+    payload = messages(1024)[0]
+    times: dict[str, list[float]] = {name: [] for name in STEPS}
+    for number in range(COMMITS):
+        times["publish"].append(seconds(lambda: kit.client.append("many", Batch.of_messages([payload]))))
+        times["commit"].append(seconds(lambda: engine.turn(at_once=True)))
+        times["tail"].append(seconds(lambda at=number: list(kit.client.chunks("many", at, at + 1))))
+        if number % 1000 == 999:
+            print(f"  … {number + 1:,} commits, the last {shown(times['commit'][-1])}", flush=True)
+    return times

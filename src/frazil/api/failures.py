@@ -1,0 +1,90 @@
+"""Errors as HTTP answers: the same JSON as on the command line, with the status that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from frazil.errors import FrazilError, NotFoundError, UnavailableError, UsageError
+from frazil.log.access import OffsetGoneError
+
+#: Seconds that a client is asked to wait when the log takes no more for now.
+RETRY_AFTER = 1
+
+log = structlog.get_logger(__name__)
+
+
+class RequestError(UsageError):
+    """A request that is wrong in a way for which HTTP has a number of its own: 405, 408, 413, 415."""
+
+    def __init__(self, message: str, *, status: int = 400, cause: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, cause=cause, hint=hint)
+        self.status = status
+
+
+def status_of(error: FrazilError) -> int:
+    if isinstance(error, RequestError):
+        return error.status
+    return 410 if isinstance(error, OffsetGoneError) else error.http_status
+
+
+def answer_to(error: FrazilError) -> JSONResponse:
+    status = status_of(error)
+    headers = {"Retry-After": str(RETRY_AFTER)} if isinstance(error, UnavailableError) else None
+    return JSONResponse(error.to_dict(), status, headers)
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Whatever goes wrong in a request of this app is answered in our own form."""
+    app.add_exception_handler(FrazilError, _known)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(ClientDisconnect, _left)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _known(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, FrazilError)
+    return answer_to(error)
+
+
+async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return answer_to(invalid("the request", [{**e, "loc": e["loc"][1:]} for e in error.errors()]))  # query, path, …
+
+
+def invalid(what: str, problems: Sequence[Any]) -> UsageError:
+    """The first thing that pydantic found wrong, and where."""
+    first = problems[0]
+    place = ".".join(map(str, first["loc"]))
+    return UsageError(f"{what} is not valid{f' at {place}' if place else ''}", cause=first["msg"], hint="/openapi.json")
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    """Starlette's own: no such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return answer_to(NotFoundError(f"there is nothing at {request.url.path}", hint="/openapi.json lists all paths"))
+    refused = RequestError(
+        f"{request.method} {request.url.path}: {error.detail}", status=error.status_code, hint="/openapi.json"
+    )
+    answer = answer_to(refused)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _left(_request: Request, _error: Exception) -> Response:
+    """The client has gone in the middle of its body. Nothing was taken, and nobody reads this."""
+    return Response(status_code=499)
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    log.error("unexpected error in a request", method=request.method, path=request.url.path, exc_info=error)
+    return answer_to(FrazilError(f"unexpected {type(error).__name__}", hint="the server's log says more"))

@@ -1,0 +1,73 @@
+"""What the requests share: the log, who reads a topic, memory for bodies, and threads for what takes long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from fastapi import Request
+
+from frazil.api.bodies import Allowance
+from frazil.api.reading import ReaderOf
+from frazil.api.watching import Watch
+from frazil.errors import UnavailableError
+from frazil.log.access import Ack
+from frazil.log.log import Log
+from frazil.settings import SettingsModel
+from frazil.topics.reader import TopicReader
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: What is decoded and rendered at the same time. More would only take memory and the loop's share of the processor.
+_THREADS = 4
+_SMALLEST_BODY_LIMIT = 16 * 1024 * 1024
+
+
+class Service:
+    """Belongs to one app and one event loop."""
+
+    def __init__(self, log: Log, settings: SettingsModel, reader_of: ReaderOf | None = None) -> None:
+        self.log = log
+        self.settings = settings
+        self.reader_of: ReaderOf = reader_of or (lambda topic: TopicReader(log, topic))
+        self.body_limit = max(2 * settings.log.max_message_size, _SMALLEST_BODY_LIMIT)
+        self.bodies = Allowance(max(settings.log.max_buffer, self.body_limit))
+        self.stopping = False
+        self._watch = Watch(log)
+        self._threads = ThreadPoolExecutor(_THREADS, "frazil-http")
+        # Apart, because these may wait for the disk.
+        self._publishing = ThreadPoolExecutor(_THREADS, "frazil-publish")
+
+    async def off_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs what may block, or takes long, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(*args, **kwargs))
+
+    async def publish_off_loop(self, publish: Callable[[], Ack]) -> Ack:
+        return await asyncio.get_running_loop().run_in_executor(self._publishing, publish)
+
+    async def grown(self, topic: str, offset: int, seconds: float) -> bool:
+        """Waits until a topic has grown beyond an offset. False when the time is over, or the server stops."""
+        return not self.stopping and await self._watch.beyond(topic, offset, seconds)
+
+    def must_run(self) -> None:
+        if self.stopping:
+            raise UnavailableError("the server is stopping", hint="send it again when it is back")
+
+    def stop(self) -> None:
+        """From now on nothing new is taken; live tails end."""
+        self.stopping = True
+        self._watch.wake()
+
+    def close(self) -> None:
+        self._watch.close()
+        self._threads.shutdown()
+        self._publishing.shutdown()
+
+
+def service_of(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service

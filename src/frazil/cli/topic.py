@@ -1,0 +1,191 @@
+"""`frazil topic …`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli import dead_letters
+from frazil.cli.invocation import CatalogOption, Run, command, new_app
+from frazil.cli.topic_care import adopt, migrate, retain, verify
+from frazil.cli.topic_publish import publish
+from frazil.cli.topic_read import replay, tail
+from frazil.cli.topic_session import DryRun, Session, TopicName, Yes, confirmed, session
+
+if TYPE_CHECKING:
+    from frazil.log.access import TopicInfo
+
+app = new_app(
+    "Publish to topics, read them, and take care of them. Works with a broker, and without one.",
+    example="frazil topic publish orders 'first order'",
+)
+
+
+class StorageChoice(StrEnum):
+    iceberg = "iceberg"
+    log = "log"
+
+
+@command(app, example="frazil topic create orders --storage iceberg")
+def create(
+    run: Run,
+    topic: TopicName,
+    storage: Annotated[
+        StorageChoice | None, typer.Option(help="iceberg: log, then table; log: log alone [default: topics.storage]")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="TIME", help="messages older than this may leave the log, such as 7d")
+    ] = None,
+    keep_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="beyond this the oldest may leave the log, such as 10GB")
+    ] = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="no error if it is there already")] = False,
+) -> None:
+    """Create a topic. Publishing does not: a misspelt name would make one."""
+    from frazil.cli.amounts import seconds, size
+
+    changes: dict[str, Any] = {}
+    if keep is not None:
+        changes["retention_age_s"] = seconds(keep)
+    if keep_size is not None:
+        changes["retention_bytes"] = size(keep_size)
+    with session(run) as at:
+        chosen = storage.value if storage is not None else at.settings.model.topics.storage
+        made = at.access.create_topic(topic, storage=chosen, exist_ok=exist_ok)
+        if changes:
+            made = at.access.configure(topic, changes)
+    if run.printer.json_output:
+        run.printer.json(_shown(made))
+    else:
+        print(f"topic '{topic}' is there, storage {made.storage}")
+
+
+@command(app, "list", example="frazil topic list --output json")
+def list_(run: Run) -> None:
+    """List the topics."""
+    from frazil.cli.amounts import shown_size
+
+    with session(run) as at:
+        found = at.access.topics()
+    if run.printer.json_output:
+        run.printer.json([_shown(info) for info in found])
+        return
+    rows = [[i.name, i.storage, i.start, i.end, shown_size(i.size), _lag(i), i.problem] for i in found]
+    columns = ["topic", "storage", "start", "end", "size", "lag", "problem"]
+    if not any(info.problem for info in found):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    run.printer.rows(columns, rows, none="no topics: frazil topic create NAME")
+
+
+def _shown(info: TopicInfo) -> dict[str, Any]:
+    described = info.to_dict()
+    del described["schema"]  # for Python clients, which come by Flight
+    return described
+
+
+def _lag(info: TopicInfo) -> str:
+    return ", ".join(f"{s}: {'unknown' if o is None else info.end - o}" for s, o in info.sinks.items()) or "-"
+
+
+@command(app, example="frazil topic show orders")
+def show(run: Run, topic: TopicName, catalog: CatalogOption = None) -> None:
+    """Show a topic: its log, its table, sinks and how far they are behind, columns, and subscriptions."""
+    from frazil.cli.amounts import shown_size
+    from frazil.topics.describe import describe_topic
+
+    with session(run, catalog) as at:
+        described = describe_topic(at.access, at.settings, topic, at.store)
+    if run.printer.json_output:
+        run.printer.json(described)
+        return
+    log, table = described["log"], described["table"]
+    run.printer.record({"topic": topic, "storage": described["storage"], **log, "size": shown_size(log["size"])})
+    print()
+    if table is None:
+        print("(no table)")
+    else:
+        run.printer.record({**table, "size": shown_size(table["size"])})
+    for name, none in (("sinks", "no sinks"), ("columns", "no columns of producers"), ("subscriptions", "")):
+        rows = described[name]
+        if rows or none:
+            print()
+            run.printer.rows(list(rows[0]) if rows else [], [list(row.values()) for row in rows], none=none)
+
+
+@command(app, example="frazil topic delete orders --dry-run")
+def delete(
+    run: Run,
+    topic: TopicName,
+    table: Annotated[bool, typer.Option("--table", help="its table too, with all files")] = False,
+    force: Annotated[bool, typer.Option("--force", help="also if messages are not in the table yet")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Delete a topic's log with all its messages. Its table stays, unless --table is given."""
+    from frazil.errors import NotFoundError
+
+    with session(run, catalog) as at:
+        info = next((i for i in at.access.topics() if i.name == topic), None)
+        if info is None:
+            raise NotFoundError(**_unknown(at, topic))
+        if not force:
+            _require_deletable(at, info, table)
+        plan = {
+            "topic": topic,
+            "storage": info.storage,
+            "log": f"offsets {info.start} to {info.end}, {info.size:,} bytes: deleted",
+            "table": _fate(info, table),
+        }
+        if confirmed(run, plan, yes=yes, dry_run=dry_run, what="deleting"):
+            _delete(at, info, with_table=table)
+            run.printer.note(f"topic '{topic}' is deleted")
+
+
+def _unknown(at: Session, topic: str) -> dict[str, Any]:
+    import difflib
+
+    close = difflib.get_close_matches(topic, [i.name for i in at.access.topics()], n=1)
+    hint = f"frazil topic delete {close[0]}" if close else "frazil topic list"
+    return {"message": f"there is no topic '{topic}' in the {at.access.where}", "hint": hint}
+
+
+def _fate(info: TopicInfo, with_table: bool) -> str:
+    if info.storage == "log":
+        return "none is deleted; the topic has only its log"
+    return "deleted, with all its files" if with_table else "stays; a new topic of that name has to adopt it"
+
+
+def _require_deletable(at: Session, info: TopicInfo, with_table: bool) -> None:
+    from frazil.errors import IntegrityError
+    from frazil.topics.storage import open_storage, require_all_in_table
+
+    if info.problem is not None:
+        raise IntegrityError(
+            f"topic '{info.name}' cannot be opened, so nobody knows what is in it",
+            cause=info.problem,
+            hint=f"frazil topic verify {info.name}, or --force",
+        )
+    if info.storage == "iceberg" and not with_table:
+        require_all_in_table(open_storage(at.access, at.settings, info.name))
+
+
+def _delete(at: Session, info: TopicInfo, *, with_table: bool) -> None:
+    from frazil.topics.storage import IcebergStorage
+
+    if with_table and info.storage == "iceberg":
+        IcebergStorage(at.access, info.name, at.settings, at.store).delete()
+    else:
+        at.access.delete_topic(info.name)
+
+
+command(app, example="frazil topic publish orders 'first order' --header source=shop")(publish)
+command(app, example="frazil topic tail orders -n 5 --follow")(tail)
+command(app, example="frazil topic replay orders --from 2026-01-31T12:00:00Z --follow")(replay)
+command(app, example="frazil topic migrate orders --to iceberg")(migrate)
+command(app, example="frazil topic retain orders --older-than 7d --dry-run")(retain)
+command(app, example="frazil topic adopt orders --rewind --yes")(adopt)
+command(app, example="frazil topic verify orders --output json")(verify)
+app.add_typer(dead_letters.app, name="dead-letters")

@@ -1,0 +1,63 @@
+"""What the topic commands share: the log, wherever it is, the tables, and plans that somebody has to confirm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.invocation import CATALOG_SECTIONS, Run
+from frazil.errors import UsageError
+
+if TYPE_CHECKING:
+    from frazil.log.access import LogAccess
+    from frazil.settings import Settings
+    from frazil.topics.floor import LazyStore
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="the topic's name")]
+Yes = Annotated[bool, typer.Option("--yes", help="do it")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only show what would be done")]
+
+_SECTIONS = (*CATALOG_SECTIONS, "log", "topics")
+
+
+@dataclass(frozen=True)
+class Session:
+    settings: Settings
+    access: LogAccess
+    store: LazyStore
+
+
+@contextmanager
+def session(run: Run, catalog: str | None = None) -> Iterator[Session]:
+    """The log, at a broker or opened here, which is said aloud; and the tables, opened when they are needed."""
+    from frazil.topics.connection import connect
+    from frazil.topics.floor import LazyStore
+
+    settings = run.settings(*_SECTIONS)
+    with connect(settings, note=lambda text: run.printer.note(f"note: {text}"), catalog=catalog) as access:
+        yield Session(settings, access, LazyStore(settings, catalog))
+
+
+def settings_of(run: Run) -> Settings:
+    return run.settings(*_SECTIONS)
+
+
+def confirmed(run: Run, plan: Mapping[str, Any], *, yes: bool, dry_run: bool, what: str) -> bool:
+    """Shows a plan, and says whether it is to be done.
+
+    Raises:
+        UsageError: neither --yes nor --dry-run was given.
+    """
+    if yes and dry_run:
+        raise UsageError("--yes does it and --dry-run does not", hint="one of them")
+    if run.printer.json_output:
+        run.printer.json({**plan, "done": yes})
+    else:
+        run.printer.record(plan)
+    if not yes and not dry_run:
+        raise UsageError(f"nothing was done: {what} needs --yes", hint="the same with --yes, or --dry-run to only look")
+    return yes

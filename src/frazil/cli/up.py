@@ -1,0 +1,62 @@
+"""`frazil up`."""
+
+from __future__ import annotations
+
+import sys
+
+from frazil.cli.invocation import CATALOG_SECTIONS, Run, command, new_app
+
+app = new_app("Run serve and pipeline together.")
+
+
+@command(app, example="frazil up --set serve.http_port=8080")
+def up(run: Run) -> None:
+    """Run `serve` and `pipeline` together: restarted when they die, and stopped in order by one Ctrl-C.
+
+    What they say comes on standard error, each line behind its name.
+    """
+    import asyncio
+
+    from frazil.log.owner import read_owner
+    from frazil.supervise.supervisor import Command, Supervisor
+    from frazil.topics.connection import log_folder
+
+    settings = run.settings("log", "serve", "topics", "pipeline", "spark", *CATALOG_SECTIONS)
+    folder = log_folder(settings)
+    served: dict[str, str] = {}
+
+    def serve_is_ready() -> bool:
+        if owner := read_owner(folder):
+            served.update(owner.addresses)
+        return owner is not None
+
+    def ready() -> None:
+        if run.printer.json_output:
+            run.printer.json({"log": str(folder), **served})
+        else:
+            print(f"up: HTTP at {served['http']}, Arrow Flight at {served['flight']}; Ctrl-C stops it")
+        print(end="", flush=True)
+
+    commands = [
+        Command("serve", lambda: ["serve", *_options(run, _same_ports(served))], serve_is_ready, patience=30),
+        # The pipeline must never take the log itself while serve is on its way back.
+        Command("pipeline", lambda: ["pipeline", *_options(run, {"log.broker": served["flight"]})], patience=120),
+    ]
+
+    async def supervise() -> None:
+        await Supervisor(commands, lambda line: print(line, file=sys.stderr, flush=True)).run(ready)
+
+    asyncio.run(supervise())
+
+
+def _options(run: Run, settings: dict[str, str]) -> list[str]:
+    """The common options of this run, for a child that has some settings of its own."""
+    kept = [one for one in run.set_ if one.partition("=")[0].strip() not in settings]
+    chosen = [*kept, *(f"{key}={value}" for key, value in settings.items())]
+    config = [] if run.config is None else ["--config", str(run.config)]
+    return [*config, *(word for one in chosen for word in ("--set", one)), *(["--verbose"] if run.verbose else [])]
+
+
+def _same_ports(served: dict[str, str]) -> dict[str, str]:
+    """A server that starts again takes the ports that its clients know."""
+    return {f"serve.{kind}_port": address.rpartition(":")[2] for kind, address in served.items()}

@@ -1,0 +1,29 @@
+"""How long to wait before a dead child is started again, and when to give up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 10.0
+
+
+@dataclass
+class Restarts:
+    """Deaths of one child.
+
+    Args:
+        limit: so many deaths within the window end the patience.
+        window: seconds.
+    """
+
+    limit: int = 5
+    window: float = 60.0
+    _deaths: list[float] = field(default_factory=list)
+
+    def died(self, now: float) -> float | None:
+        """The pause in seconds before the next start; None: it has died too often."""
+        self._deaths = [at for at in self._deaths if now - at < self.window] + [now]
+        if len(self._deaths) >= self.limit:
+            return None
+        return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (len(self._deaths) - 1)))

@@ -1,0 +1,167 @@
+"""Avro files by their blocks, so that entries go from one manifest into another without being decoded.
+
+PyIceberg spends about 0.3 ms on each entry that it writes, and 2 ms on making ready to write. The first is paid once
+per entry here, the second once per schema.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.avro.file import MAGIC, SYNC_SIZE
+from pyiceberg.avro.resolver import resolve_writer
+from pyiceberg.schema import Schema
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+#: Entries of one block: enough for compression to find what they share.
+PER_BLOCK = 256
+
+_COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "null": lambda data: data,
+    # Avro's deflate is zlib without its head and checksum.
+    "deflate": lambda data: zlib.compress(data)[2:-4],
+}
+_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "null": lambda data: data,
+    "deflate": lambda data: zlib.decompress(data, -15),
+}
+#: Iceberg's names of codecs, and Avro's. Others that Iceberg allows are written as deflate, which every reader knows.
+_CODECS = {"uncompressed": "null"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some entries, encoded and compressed."""
+
+    count: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an Avro file holds: the schema and other facts of its head, and its blocks."""
+
+    meta: dict[str, bytes]
+    blocks: list[Block]
+
+    @property
+    def codec(self) -> str:
+        return self.meta.get("avro.codec", b"null").decode()
+
+
+class Format:
+    """How records of one kind are encoded. Made once, used for many files."""
+
+    def __init__(self, name: str, records: Schema, file: Schema, codec: str) -> None:
+        self.codec = _CODECS.get(codec, "deflate")
+        self._writer = resolve_writer(record_schema=records, file_schema=file)
+        self.schema = json.dumps(AvroSchemaConversion().iceberg_to_avro(file, schema_name=name))
+
+    def encode(self, record: Any) -> bytes:
+        out = BytesIO()
+        self._writer.write(BinaryEncoder(out), record)
+        return out.getvalue()
+
+    def block(self, records: Sequence[bytes]) -> Block:
+        return Block(len(records), _COMPRESS[self.codec](b"".join(records)))
+
+    def blocks(self, records: Sequence[bytes]) -> list[Block]:
+        return [self.block(records[i : i + PER_BLOCK]) for i in range(0, len(records), PER_BLOCK)]
+
+    def file(self, meta: dict[str, str], blocks: Sequence[Block]) -> bytes:
+        facts = {**meta, "avro.schema": self.schema, "avro.codec": self.codec}
+        head = b"".join(_text(key) + _text(value) for key, value in facts.items())
+        sync = os.urandom(SYNC_SIZE)
+        parts = [MAGIC, long(len(facts)), head, b"\0", sync]
+        for block in blocks:
+            parts += [long(block.count), long(len(block.data)), block.data, sync]
+        return b"".join(parts)
+
+    def takes(self, content: Content) -> bool:
+        """Whether the blocks of a file can stand in one of this format as they are."""
+        return content.codec == self.codec and content.meta.get("avro.schema", b"").decode() == self.schema
+
+
+def entries_of(content: Content) -> list[bytes] | None:
+    """The entries of a file that has one in each block, still encoded; None where it has more."""
+    if any(block.count != 1 for block in content.blocks) or content.codec not in _DECOMPRESS:
+        return None
+    return [_DECOMPRESS[content.codec](block.data) for block in content.blocks]
+
+
+def read_content(data: bytes) -> Content:
+    """Takes a file apart.
+
+    Raises:
+        ValueError: it is no whole Avro file.
+    """
+    if data[: len(MAGIC)] != MAGIC:
+        raise ValueError("it does not begin as an Avro file does")
+    meta, at = _read_map(data, len(MAGIC))
+    sync = data[at : at + SYNC_SIZE]
+    at += SYNC_SIZE
+    blocks = []
+    while at < len(data):
+        count, at = read_long(data, at)
+        size, at = read_long(data, at)
+        end = at + size
+        if data[end : end + SYNC_SIZE] != sync:
+            raise ValueError("a block does not end where it should")
+        blocks.append(Block(count, data[at:end]))
+        at = end + SYNC_SIZE
+    return Content(meta, blocks)
+
+
+def _read_map(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
+    found: dict[str, bytes] = {}
+    while True:
+        count, at = read_long(data, at)
+        if count == 0:
+            return found, at
+        if count < 0:  # then the size of the items in bytes follows
+            _, at = read_long(data, at)
+        for _ in range(abs(count)):
+            key, at = _read_bytes(data, at)
+            value, at = _read_bytes(data, at)
+            found[key.decode()] = value
+
+
+def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = read_long(data, at)
+    return data[at : at + size], at + size
+
+
+def read_long(data: bytes, at: int) -> tuple[int, int]:
+    """An Avro long (zigzag, seven bits per byte) and where the next value begins."""
+    result = shift = 0
+    while True:
+        if at >= len(data):
+            raise ValueError("it ends in the middle")
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (result >> 1) ^ -(result & 1), at
+        shift += 7
+
+
+def long(value: int) -> bytes:
+    rest = (value << 1) ^ (value >> 63)
+    found = bytearray()
+    while rest > 0x7F:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    found.append(rest)
+    return bytes(found)
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return long(len(data)) + data

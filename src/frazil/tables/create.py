@@ -1,0 +1,163 @@
+"""Tables that are there when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.sorting import SortOrder
+
+from frazil.catalogs import flavor_of, parse_name
+from frazil.errors import UnsupportedError
+from frazil.observe.faultpoints import reach
+from frazil.tables.draft import finish
+from frazil.tables.layout import partition_spec, sort_order
+from frazil.tables.manifests import ManifestShop
+from frazil.tables.store import TableStore, back_off
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+
+#: Old metadata.json files cost disk and, as entries of the newest one, time in each commit.
+DEFAULT_PROPERTIES = {
+    "format-version": "2",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+_PATIENCE = 12
+
+
+def ensure_table(
+    store: TableStore,
+    name: str | tuple[str, ...],
+    schema: Schema | pa.Schema,
+    *,
+    partition: PartitionSpec | Sequence[str] = (),
+    sort: SortOrder | Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> Table:
+    """The table of that name; made with its namespace where there is none. Any number may ask at once.
+
+    Args:
+        store: where.
+        name: `namespace.table`.
+        schema: columns of a new table. One that exists keeps its own: see `evolve`.
+        partition: of a new table, as a spec or as terms like `day(publish_time)`.
+        sort: of a new table, as an order or as terms like `offset`.
+        properties: of a new table, above our defaults.
+
+    Raises:
+        UnsupportedError: it exists in a format that cannot be written here.
+    """
+    identifier = parse_name(name if isinstance(name, str) else ".".join(name), store.settings.name)
+    table = store.call(lambda: _load(store, identifier), "load")
+    if table is None:
+        columns = with_ids(schema)
+        spec = partition if isinstance(partition, PartitionSpec) else partition_spec(columns, partition)
+        order = sort if isinstance(sort, SortOrder) else sort_order(columns, sort)
+        wanted = {**DEFAULT_PROPERTIES, **(properties or {})}
+        reach("tables.create.before")
+        table = store.call(lambda: _create(store, identifier, columns, spec, order, wanted), "create")
+        reach("tables.create.after")
+    require_writable(table)
+    return _opened(store, table) if needs_opening(store, table) else table
+
+
+def needs_opening(store: TableStore, table: Table) -> bool:
+    """Whether nothing would keep two first commits apart.
+
+    Nessie (seen in 0.10x) does not check that main is still without a snapshot, though it checks any other state of it.
+    """
+    return (
+        table.metadata.current_snapshot_id is None
+        and flavor_of(store.settings, dict(store.catalog.properties)) == "nessie"
+    )
+
+
+def _opened(store: TableStore, table: Table) -> Table:
+    """The table with an empty first snapshot. Who made it adds that; the others wait for it."""
+    for attempt in range(_PATIENCE if table.metadata_location not in store.made else 0):
+        back_off(attempt)
+        table = store.load(table.name())
+        if not needs_opening(store, table):
+            return table
+    draft = finish(table, ManifestShop(store, table), (), Operation.APPEND)
+    store.once(lambda: store.catalog.commit_table(table, draft.requirements, draft.updates))
+    return store.load(table.name())
+
+
+def require_writable(table: Table) -> None:
+    version = table.metadata.format_version
+    if version != 2:
+        raise UnsupportedError(
+            f"the table {'.'.join(table.name())} has format version {version}, and only 2 can be written here",
+            hint="upgrade it with Spark: ALTER TABLE … SET TBLPROPERTIES ('format-version'='2')"
+            if version < 2
+            else "write it with Spark",
+        )
+
+
+def with_ids(schema: Schema | pa.Schema) -> Schema:
+    """The schema with field ids 1, 2, …, as every catalog will give them out."""
+    if not isinstance(schema, Schema):
+        from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
+
+        schema = visit_pyarrow(schema, _ConvertToIcebergWithoutIDs())
+    return assign_fresh_schema_ids(schema)
+
+
+def _load(store: TableStore, identifier: tuple[str, ...]) -> Table | None:
+    try:
+        return store.catalog.load_table(identifier)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+
+
+def _create(
+    store: TableStore,
+    identifier: tuple[str, ...],
+    schema: Schema,
+    spec: PartitionSpec,
+    order: SortOrder,
+    properties: dict[str, str],
+) -> Table:
+    _ensure_namespace(store, identifier[:-1])
+    try:
+        made = store.catalog.create_table(
+            identifier, schema=schema, partition_spec=spec, sort_order=order, properties=properties
+        )
+        store.made.add(made.metadata_location)
+        # Loaded, because a server may answer two who create at once with a table each, and keep one.
+        return store.catalog.load_table(identifier)
+    except TableAlreadyExistsError:
+        return store.catalog.load_table(identifier)
+    except Exception:
+        # Two at once: catalogs say so in many ways, and a reply that was lost says nothing at all.
+        if (found := _load(store, identifier)) is not None:
+            return found
+        raise
+
+
+def _ensure_namespace(store: TableStore, namespace: tuple[str, ...]) -> None:
+    for depth in range(1, len(namespace) + 1):
+        part = namespace[:depth]
+        try:
+            if not store.catalog.namespace_exists(part):
+                store.catalog.create_namespace(part)
+        except NamespaceAlreadyExistsError:
+            continue
+        except Exception:
+            if not store.catalog.namespace_exists(part):
+                raise

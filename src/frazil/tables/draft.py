@@ -1,0 +1,193 @@
+"""A snapshot made ready on a base, with all that its commit requires and changes."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from frazil.observe.faultpoints import reach
+from frazil.tables.manifests import ManifestShop, entry_count
+from frazil.tables.measures import MERGED
+from frazil.tables.merge import choose
+from frazil.tables.position import Position
+from frazil.tables.window import NOTHING, Leaving, leaving
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.tables.store import TableStore
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One attempt to commit.
+
+    Attributes:
+        base: the table it stands on; it lands on no other state of main.
+        snapshot: the one to be.
+        manifests: its content.
+        written: metadata files made for it, of no use if it does not land.
+        requirements: what must be so at the commit.
+        updates: what the commit changes.
+        gone: old snapshots that it takes along.
+    """
+
+    base: Table
+    snapshot: Snapshot
+    manifests: tuple[ManifestFile, ...]
+    written: tuple[str, ...]
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    gone: Leaving
+
+
+def draft_append(
+    store: TableStore, base: Table, files: Sequence[DataFile], position: Position, keep_snapshots: int
+) -> Draft:
+    """New files, the position they reach, and old snapshots out of the window."""
+    shop = ManifestShop(store, base)
+    reach("tables.commit.manifests.before")
+    manifests = _appended(store, base, shop, files)
+    reach("tables.commit.manifests.after")
+    text = position.anchored(shop.snapshot_id, shop.sequence).to_json()
+    gone = leaving(base.metadata, keep_snapshots)
+    more: list[TableUpdate] = [SetPropertiesUpdate(updates={position.key: text})]
+    # One update for each: servers built on older Iceberg refuse several ids in one.
+    more += [RemoveSnapshotsUpdate(snapshot_ids=[s.snapshot_id]) for s in gone.snapshots]
+    return finish(
+        base, shop, manifests, Operation.APPEND, added=files, summary={position.key: text}, more=more, gone=gone
+    )
+
+
+def finish(
+    base: Table,
+    shop: ManifestShop,
+    manifests: Sequence[ManifestFile],
+    operation: Operation,
+    *,
+    added: Iterable[DataFile] = (),
+    removed: Iterable[DataFile] = (),
+    summary: Mapping[str, str] | None = None,
+    more: Sequence[TableUpdate] = (),
+    gone: Leaving = NOTHING,
+) -> Draft:
+    """Writes the manifest list and puts the commit together."""
+    metadata = base.metadata
+    parent = metadata.current_snapshot()
+    parent_id = parent.snapshot_id if parent else None
+    path = shop.manifest_list(manifests, parent_id)
+    reach("tables.commit.list.after")
+    snapshot = Snapshot(
+        snapshot_id=shop.snapshot_id,
+        parent_snapshot_id=parent_id,
+        manifest_list=path,
+        sequence_number=shop.sequence,
+        summary=_summary(base, parent, operation, added, removed, summary or {}),
+        schema_id=metadata.current_schema_id,
+        # Clocks of two writers differ; the history must not run backwards.
+        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+    )
+    requirements = (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=parent_id),
+        AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+        AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+    )
+    updates = (AddSnapshotUpdate(snapshot=snapshot), _set_main(base, shop.snapshot_id), *more)
+    return Draft(base, snapshot, tuple(manifests), tuple(shop.written), requirements, updates, gone)
+
+
+def _set_main(base: Table, snapshot_id: int) -> SetSnapshotRefUpdate:
+    main = base.metadata.refs.get(MAIN_BRANCH)
+    return SetSnapshotRefUpdate(
+        ref_name=MAIN_BRANCH,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        # Left out, a user's retention of the branch would be lost.
+        max_ref_age_ms=main.max_ref_age_ms if main else None,
+        max_snapshot_age_ms=main.max_snapshot_age_ms if main else None,
+        min_snapshots_to_keep=main.min_snapshots_to_keep if main else None,
+    )
+
+
+def _summary(
+    base: Table,
+    parent: Snapshot | None,
+    operation: Operation,
+    added: Iterable[DataFile],
+    removed: Iterable[DataFile],
+    more: Mapping[str, str],
+) -> Summary:
+    schema, specs = base.schema(), base.specs()
+    collector = SnapshotSummaryCollector()
+    for file in added:
+        collector.add_file(file, schema, specs[file.spec_id])
+    for file in removed:
+        collector.remove_file(file, schema, specs[file.spec_id])
+    return update_snapshot_summaries(
+        Summary(operation, **collector.build(), **more), parent.summary if parent is not None else None
+    )
+
+
+def base_manifests(store: TableStore, base: Table) -> tuple[ManifestFile, ...]:
+    """The manifests of the current snapshot that still hold files."""
+    current = base.metadata.current_snapshot()
+    if current is None:
+        return ()
+    found = store.manifests(base.io, current.manifest_list)
+    return tuple(m for m in found if m.has_added_files() or m.has_existing_files())
+
+
+def _appended(store: TableStore, base: Table, shop: ManifestShop, files: Sequence[DataFile]) -> list[ManifestFile]:
+    """The manifests of the new snapshot, the new files in front. Small ones are merged; those of deletes stay."""
+    new: dict[int, list[DataFile]] = defaultdict(list)
+    for file in files:
+        new[file.spec_id].append(file)
+    old: dict[int, list[ManifestFile]] = defaultdict(list)
+    untouched: list[ManifestFile] = []
+    for manifest in base_manifests(store, base):
+        if manifest.content == ManifestContent.DATA:
+            old[manifest.partition_spec_id].append(manifest)
+        else:
+            untouched.append(manifest)
+    found: list[ManifestFile] = []
+    for spec_id in sorted({*new, *old}, reverse=True):
+        found += _merged(shop, spec_id, new[spec_id], old[spec_id])
+    return found + untouched
+
+
+def _merged(
+    shop: ManifestShop, spec_id: int, files: Sequence[DataFile], old: Sequence[ManifestFile]
+) -> list[ManifestFile]:
+    added = [shop.added(spec_id, files)] if files else []
+    going = [old[i] for i in choose([entry_count(m) for m in old])]
+    if not going:
+        return [*added, *old]
+    MERGED.inc(len(going))
+    paths = {m.manifest_path for m in going}
+    return [*added, shop.merged(spec_id, going), *(m for m in old if m.manifest_path not in paths)]

@@ -1,0 +1,182 @@
+"""Columns that a table learns while it is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import AssertLastAssignedFieldId, AssertTableUUID
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+)
+
+from frazil.errors import FrazilError
+from frazil.observe.faultpoints import reach
+from frazil.tables.failures import SchemaMismatchError
+from frazil.tables.store import TableStore, back_off
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+
+_TRIES = 20
+#: Tries where the catalog says that it does not know what has become of the commit.
+_UNKNOWN = 3
+Path = tuple[str, ...]
+
+
+def evolve(store: TableStore, table: Table, columns: Schema | pa.Schema, *, widen: bool = False) -> Table:
+    """The table with all of these columns. Missing ones are added, optional and last; nothing is rewritten.
+
+    Args:
+        store: where.
+        table: may be out of date.
+        columns: what the rows have. Those that the table has besides are of no matter.
+        widen: let a column of the table take a wider type (int to long, float to double, more digits).
+
+    Raises:
+        SchemaMismatchError: a column has another type than the table's, or differs from one by case alone.
+    """
+    wanted = columns if isinstance(columns, Schema) else _from_arrow(columns)
+    for attempt in range(1, _TRIES + 1):
+        changes = list(_changes(table.schema().as_struct(), wanted.as_struct(), (), widen))
+        if not changes:
+            return table
+        try:
+            _commit(store, table, changes)
+        except FrazilError as error:
+            # Another writer, or a lost reply: the table itself says what is still missing.
+            unknown = type(error) is FrazilError and attempt < _UNKNOWN
+            if attempt == _TRIES or not (error.retryable or unknown):
+                raise
+            back_off(attempt)
+        table = store.load(table.name())
+    return table
+
+
+def _commit(store: TableStore, table: Table, changes: list[tuple[Path, IcebergType, bool]]) -> None:
+    from pyiceberg.table import Transaction
+
+    update = UpdateSchema(Transaction(table))
+    for path, kind, is_new in changes:
+        if is_new:
+            update.add_column(path, kind, required=False)
+        else:
+            assert isinstance(kind, PrimitiveType)
+            update.update_column(path, kind)
+    updates, requirements = update._commit()
+    requirements = (
+        AssertTableUUID(uuid=table.metadata.table_uuid),
+        AssertLastAssignedFieldId(last_assigned_field_id=table.metadata.last_column_id),
+        *requirements,
+    )
+    reach("tables.evolve.before")
+    store.once(lambda: store.catalog.commit_table(table, requirements, updates))
+    reach("tables.evolve.after")
+
+
+def _changes(have: StructType, want: StructType, path: Path, widen: bool) -> Iterator[tuple[Path, IcebergType, bool]]:
+    """What is missing in `have`, as (path, type, is it new)."""
+    by_name = {f.name: f for f in have.fields}
+    lowered = {f.name.lower(): f.name for f in have.fields}
+    for column in want.fields:
+        here = (*path, column.name)
+        found = by_name.get(column.name)
+        if found is not None:
+            yield from _type_changes(found, column, here, widen)
+        elif (near := lowered.get(column.name.lower())) is not None:
+            raise SchemaMismatchError(
+                f"the column '{'.'.join(here)}' differs from the table's '{near}' by case alone",
+                hint=f"call it '{near}', or choose another name",
+            )
+        else:
+            lowered[column.name.lower()] = column.name
+            yield here, column.field_type, True
+
+
+def _type_changes(
+    found: NestedField, column: NestedField, path: Path, widen: bool
+) -> Iterator[tuple[Path, IcebergType, bool]]:
+    have, want = found.field_type, column.field_type
+    if isinstance(have, StructType) and isinstance(want, StructType):
+        yield from _changes(have, want, path, widen)
+    elif _same(have, want) or _becomes(want, have):
+        return
+    elif widen and _becomes(have, want):
+        yield path, want, False
+    else:
+        wider = " (a wider type: evolve may widen the column when asked)" if _becomes(have, want) else ""
+        raise SchemaMismatchError(
+            f"the column '{'.'.join(path)}' is {_shown(want)}, but {_shown(have)} in the table{wider}",
+            hint=f"send {_shown(have)}, or give the column another name",
+        )
+
+
+def _becomes(narrow: IcebergType, wide: IcebergType) -> bool:
+    """Whether each value of one type is one of the other, by Iceberg's rules of promotion."""
+    if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
+        return narrow.scale == wide.scale and narrow.precision < wide.precision
+    return (type(narrow), type(wide)) in ((IntegerType, LongType), (FloatType, DoubleType))
+
+
+def _same(a: IcebergType, b: IcebergType) -> bool:
+    """Equal but for field ids and for which of them may be null."""
+    if isinstance(a, ListType) and isinstance(b, ListType):
+        return _same(a.element_type, b.element_type)
+    if isinstance(a, MapType) and isinstance(b, MapType):
+        return _same(a.key_type, b.key_type) and _same(a.value_type, b.value_type)
+    if isinstance(a, StructType) and isinstance(b, StructType):
+        names = [f.name for f in a.fields] == [f.name for f in b.fields]
+        return names and all(_same(x.field_type, y.field_type) for x, y in zip(a.fields, b.fields, strict=True))
+    return bool(a == b)
+
+
+def _shown(kind: IcebergType) -> str:
+    if isinstance(kind, ListType):
+        return f"list<{_shown(kind.element_type)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_shown(kind.key_type)}, {_shown(kind.value_type)}>"
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{f.name}: {_shown(f.field_type)}' for f in kind.fields)}>"
+    return str(kind)
+
+
+def _from_arrow(schema: pa.Schema) -> Schema:
+    import pyarrow
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _ConvertToIcebergWithoutIDs, visit_pyarrow
+
+    fields: list[NestedField] = []
+    for column in schema:
+        try:
+            _refuse_unsigned(column.type)
+            found = visit_pyarrow(pyarrow.schema([column]), _ConvertToIcebergWithoutIDs())
+        except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
+            raise SchemaMismatchError(
+                f"the column '{column.name}' is {column.type}, which Iceberg does not have",
+                hint="send int32, int64, float, double, string, binary, bool, date32, timestamp[us], decimal or nested",
+            ) from error
+        assert isinstance(found, Schema)
+        fields.extend(found.fields)
+    return Schema(*fields)
+
+
+def _refuse_unsigned(kind: pa.DataType) -> None:
+    """PyIceberg takes these for signed ones of the same width, in which the upper half of their values is lost."""
+    import pyarrow.types as kinds
+
+    if kinds.is_uint32(kind) or kinds.is_uint64(kind):
+        raise TypeError(f"{kind} has values that no Iceberg integer of its width has")
+    for i in range(kind.num_fields):
+        _refuse_unsigned(kind.field(i).type)

@@ -1,0 +1,12 @@
+"""The metrics of commits."""
+
+from __future__ import annotations
+
+from frazil.observe.metrics import counter
+
+COMMITS = counter("frazil_commits_total", "Commits by outcome: landed, found, lost, unknown, failed", "outcome")
+SECONDS = counter("frazil_commit_seconds_total", "Seconds spent in commits to tables, retries included")
+CONFLICTS = counter("frazil_commit_conflicts_total", "Commits that another writer's commit forced to begin again")
+LOST_REPLIES = counter("frazil_commit_lost_replies_total", "Commits without a reply that were found in the table")
+MERGED = counter("frazil_manifests_merged_total", "Manifests merged into bigger ones by commits")
+DISCARDED = counter("frazil_metadata_files_deleted_total", "Metadata files deleted after nothing referred to them")

@@ -1,0 +1,186 @@
+"""How far a table is: it carries its own position for each sink and topic, so that it is its own checkpoint.
+
+A position stands twice in each commit: in the summary of the snapshot, and in a property of the table, both under
+`frazil.position.<sink>.<topic>`. The summary is the truth, because it goes with the rows: a rollback takes both back.
+The property is what remains when expiry has removed every snapshot that carried a summary. It names its anchor, the
+snapshot that it was set with; where the history of the table should contain that anchor and does not, somebody has
+rolled the table back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from frazil.errors import IntegrityError, UsageError
+from frazil.tables.failures import RolledBackError, with_attributes
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+PREFIX = "frazil.position."
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a table has taken in of one topic.
+
+    Attributes:
+        sink: who writes; without a dot.
+        topic: what is written.
+        offsets: per partition the first offset that is not in the table.
+        log_id: of the log that the offsets belong to.
+        epoch: of that log when the batch was made.
+        batch_id: new for each set of files; by it a lost reply is looked up.
+        anchor: id of the snapshot that the position was set with, or on.
+        sequence: that snapshot's sequence number; 0 for a table without snapshots.
+    """
+
+    sink: str
+    topic: str
+    offsets: Mapping[int, int]
+    log_id: str
+    epoch: int
+    batch_id: str
+    anchor: int | None = field(default=None, compare=False)
+    sequence: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> str:
+        return position_key(self.sink, self.topic)
+
+    def anchored(self, snapshot_id: int | None, sequence: int) -> Position:
+        return replace(self, anchor=snapshot_id, sequence=sequence)
+
+    def to_json(self) -> str:
+        found = {
+            "offsets": {str(p): o for p, o in sorted(self.offsets.items())},
+            "log": self.log_id,
+            "epoch": self.epoch,
+            "batch": self.batch_id,
+            "snapshot": self.anchor,
+            "sequence": self.sequence,
+        }
+        return json.dumps(found, separators=(",", ":"))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{p}:{o}" for p, o in sorted(self.offsets.items())) or "nothing"
+
+
+def position_key(sink: str, topic: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", sink) or not topic:
+        raise UsageError(f"'{sink}' of '{topic}' is no sink", hint="letters, digits, '_' and '-', then a topic's name")
+    return f"{PREFIX}{sink}.{topic}"
+
+
+def parse_position(key: str, text: str) -> Position:
+    sink, _, topic = key.removeprefix(PREFIX).partition(".")
+    try:
+        found = json.loads(text)
+        return Position(
+            sink=sink,
+            topic=topic,
+            offsets={int(p): int(o) for p, o in found["offsets"].items()},
+            log_id=str(found["log"]),
+            epoch=int(found["epoch"]),
+            batch_id=str(found["batch"]),
+            anchor=None if found["snapshot"] is None else int(found["snapshot"]),
+            sequence=int(found["sequence"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(
+            f"the table's property '{key}' holds no position",
+            cause=f"{text[:200]!r}",
+            hint="set it back, or: frazil topic adopt NAME",
+        ) from error
+
+
+def position_of(table: Table, sink: str, topic: str) -> Position | None:
+    """How far the table is, or None where this sink has written nothing of this topic.
+
+    Raises:
+        RolledBackError: the table was taken back to an older state.
+    """
+    held, recorded, rolled_back = look(table.metadata, sink, topic)
+    if rolled_back:
+        name = ".".join(table.name())
+        raise with_attributes(
+            RolledBackError(
+                f"the table {name} was rolled back: its rows reach {held or 'nothing'} of '{topic}', "
+                f"but it had reached {recorded}",
+                cause="somebody set it to an older snapshot",
+                hint=f"frazil topic adopt {topic} --rewind to write the rows again, or --keep to leave them out",
+            ),
+            table_position=held,
+            recorded=recorded,
+        )
+    return recorded if held is None or (recorded and recorded.sequence >= held.sequence) else held
+
+
+def look(metadata: TableMetadata, sink: str, topic: str) -> tuple[Position | None, Position | None, bool]:
+    """What the current snapshot's ancestors carry, what the property says, and whether these tell of a rollback."""
+    key = position_key(sink, topic)
+    text = metadata.properties.get(key)
+    recorded = parse_position(key, text) if text else None
+    held: Position | None = None
+    for snapshot in ancestors(metadata):
+        if held is None and snapshot.summary is not None and (carried := snapshot.summary.get(key)):
+            held = parse_position(key, carried).anchored(snapshot.snapshot_id, snapshot.sequence_number or 0)
+        if recorded is None or snapshot.snapshot_id == recorded.anchor:
+            if held is not None or recorded is not None:
+                return held, recorded, False
+        elif (snapshot.sequence_number or 0) < recorded.sequence:
+            # The history goes on below the anchor's number without having met the anchor.
+            return held or _older(metadata, snapshot, key), recorded, True
+    gone = metadata.current_snapshot_id is None and recorded is not None and recorded.anchor is not None
+    return held, recorded, gone
+
+
+def _older(metadata: TableMetadata, start: Snapshot, key: str) -> Position | None:
+    for snapshot in ancestors(metadata, start):
+        if snapshot.summary is not None and (carried := snapshot.summary.get(key)):
+            return parse_position(key, carried).anchored(snapshot.snapshot_id, snapshot.sequence_number or 0)
+    return None
+
+
+def ancestors(metadata: TableMetadata, start: Snapshot | None = None) -> Iterator[Snapshot]:
+    """The current snapshot, its parent, and so on, as far as they are kept."""
+    by_id = {s.snapshot_id: s for s in metadata.snapshots}
+    snapshot = start or (by_id.get(metadata.current_snapshot_id) if metadata.current_snapshot_id is not None else None)
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = by_id.get(parent) if parent is not None else None
+
+
+def find_batch(metadata: TableMetadata, batch: Position) -> Position | None:
+    """The position of a batch that has landed, whatever was committed after it; None where the history shows none."""
+    for snapshot in ancestors(metadata):
+        if snapshot.summary is not None and (carried := snapshot.summary.get(batch.key)):
+            found = parse_position(batch.key, carried)
+            if found.batch_id == batch.batch_id:
+                return found.anchored(snapshot.snapshot_id, snapshot.sequence_number or 0)
+    return None
+
+
+def highest_offsets(table: Table, topic: str) -> dict[int, int]:
+    """Per partition the highest offset that any sink of this topic ever reached here, rolled back or not.
+
+    A log that begins anew must not give these offsets out again.
+    """
+    highest: dict[int, int] = {}
+    summaries = (s.summary.additional_properties for s in table.metadata.snapshots if s.summary is not None)
+    for properties in (table.metadata.properties, *summaries):
+        for key, text in properties.items():
+            if not key.startswith(PREFIX) or not key.endswith(f".{topic}"):
+                continue
+            position = parse_position(key, text)
+            if position.topic == topic:
+                for partition, offset in position.offsets.items():
+                    highest[partition] = max(offset, highest.get(partition, offset))
+    return highest

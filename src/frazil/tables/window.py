@@ -1,0 +1,122 @@
+"""Which old snapshots a commit takes along, so that metadata stays small; and which files nothing refers to then.
+
+Only the oldest go, and only our own appends that another of our appends followed. At the first snapshot of anybody
+else it stops: what a compaction or a delete replaced is known by its snapshot alone, and engines which expire later
+need that snapshot to be an ancestor still. What a branch or tag holds stays, with all its ancestors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from frazil.tables.position import PREFIX, ancestors
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table.metadata import TableMetadata
+
+    from frazil.tables.store import TableStore
+
+#: A commit that finds more than the one it adds takes them in several goes.
+_AT_ONCE = 16
+
+
+#: They go together when this share of the window is over: before they go the table has to be loaded.
+_SHARE = 5
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Snapshots that go with a commit.
+
+    Attributes:
+        snapshots: these.
+        oldest_kept: the oldest that stays in the history of main; None where only the new one does.
+        others: what stays outside that history.
+    """
+
+    snapshots: tuple[Snapshot, ...] = ()
+    oldest_kept: Snapshot | None = None
+    others: tuple[Snapshot, ...] = ()
+
+
+NOTHING = Leaving()
+
+
+def leaving(metadata: TableMetadata, keep: int) -> Leaving:
+    """What goes when one more snapshot comes, and `keep` in all shall stay."""
+    main = metadata.refs.get(MAIN_BRANCH)
+    keep = max(keep, 1, (main.min_snapshots_to_keep or 0) if main else 0)
+    collects = metadata.properties.get("gc.enabled", "true").lower() != "false"
+    if not collects or len(metadata.snapshots) < keep:
+        return NOTHING
+    history = list(ancestors(metadata))
+    if len(history) + 1 - keep < max(1, keep // _SHARE):
+        return NOTHING
+    held = _held(metadata)
+    going: list[Snapshot] = []
+    for i in range(len(history) - 1, keep - 2, -1):
+        snapshot = history[i]
+        if snapshot.snapshot_id in held:
+            continue
+        # The one before the newest is followed by the snapshot to be, which is ours.
+        if not is_ours(snapshot) or (i > 0 and not is_ours(history[i - 1])) or len(going) == _AT_ONCE:
+            break
+        going.append(snapshot)
+    if not going:
+        return NOTHING
+    return _split(metadata, history, going)
+
+
+def _split(metadata: TableMetadata, history: list[Snapshot], going: list[Snapshot]) -> Leaving:
+    newest_gone = going[-1].snapshot_id
+    kept = history[: next(i for i, s in enumerate(history) if s.snapshot_id == newest_gone)]
+    inside = {s.snapshot_id for s in (*kept, *going)}
+    others = tuple(s for s in metadata.snapshots if s.snapshot_id not in inside)
+    return Leaving(tuple(going), kept[-1] if kept else None, others)
+
+
+def is_ours(snapshot: Snapshot) -> bool:
+    summary = snapshot.summary
+    return (
+        summary is not None
+        and summary.operation is Operation.APPEND
+        and any(key.startswith(PREFIX) for key in summary.additional_properties)
+    )
+
+
+def _held(metadata: TableMetadata) -> set[int]:
+    """What branches and tags refer to, with all ancestors."""
+    held: set[int] = set()
+    for name, ref in metadata.refs.items():
+        if name == MAIN_BRANCH:
+            continue
+        for snapshot in ancestors(metadata, metadata.snapshot_by_id(ref.snapshot_id)):
+            if snapshot.snapshot_id in held:
+                break
+            held.add(snapshot.snapshot_id)
+    return held
+
+
+def unreferenced(store: TableStore, io: FileIO, gone: Leaving, new: Sequence[ManifestFile]) -> list[str]:
+    """Manifest lists and manifests that no snapshot needs any more. Data files are not looked at."""
+    if not gone.snapshots:
+        return []
+
+    def paths(snapshot: Snapshot) -> set[str]:
+        return {m.manifest_path for m in store.manifests(io, snapshot.manifest_list)}
+
+    # A manifest that the history has dropped does not come back in it: its oldest snapshot speaks for all.
+    used = paths(gone.oldest_kept) if gone.oldest_kept else {m.manifest_path for m in new}
+    loose = set().union(*(paths(s) for s in gone.snapshots)) - used
+    for snapshot in gone.others:
+        if not loose:
+            break
+        loose -= paths(snapshot)
+    return [s.manifest_list for s in gone.snapshots] + sorted(loose)

@@ -1,0 +1,134 @@
+"""Brings a topic's table and its log together again, where only a person can say what shall count."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from frazil.errors import ConflictError, NotFoundError, UsageError
+from frazil.log.access import LogAccess, TopicInfo
+from frazil.settings import Settings
+from frazil.topics.floor import LazyStore, find_table
+from frazil.topics.layout import ARCHIVE, table_name
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.tables import Position
+
+Choice = Literal["rewind", "keep"]
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What is not right between table and log, and what adopting makes of it."""
+
+    topic: str
+    problem: Literal["none", "new_log", "rolled_back", "gap"]
+    message: str
+    before: int
+    """The table's position as it is."""
+    after: int
+    """And as it will be: the sink goes on with this offset."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Adopting:
+    """Plans, then does it. The table must not change in between."""
+
+    def __init__(
+        self, access: LogAccess, settings: Settings, topic: str, store: LazyStore, choice: Choice | None = None
+    ) -> None:
+        from frazil.tables import RolledBackError, position_of
+
+        self._topic, self._choice = topic, choice
+        self._store = store.store()
+        self._info: TopicInfo = access.info(topic)
+        table = find_table(self._store, table_name(settings, topic))
+        if table is None:
+            raise NotFoundError(f"topic '{topic}' has no table to adopt", hint=f"frazil topic show {topic}")
+        self._table: Table = table
+        self._rolled_back: RolledBackError | None = None
+        self._position: Position | None = None
+        try:
+            self._position = position_of(table, ARCHIVE, topic)
+        except RolledBackError as error:
+            self._rolled_back = error
+            self._position = error.recorded
+
+    def plan(self) -> Adoption:
+        """What is wrong, and what will be done.
+
+        Raises:
+            UsageError: the table was rolled back, and nobody has said what that shall mean.
+            ConflictError: log and table have different messages under the same offsets.
+        """
+        held = self._position
+        if held is None:
+            return self._adoption("none", "the table has taken in nothing yet", 0, 0)
+        offset = held.offsets.get(0, 0)
+        if held.log_id != self._info.log_id:
+            return self._new_log(held, offset)
+        if self._rolled_back is not None:
+            return self._roll_back(offset)
+        if offset < self._info.start:
+            lost = f"offsets {offset} to {self._info.start} are in neither; they are left out"
+            return self._adoption("gap", lost, offset, self._info.start)
+        return self._adoption("none", "table and log belong together", offset, offset)
+
+    def _adoption(self, problem: Any, message: str, before: int, after: int) -> Adoption:
+        return Adoption(self._topic, problem, message, before, after)
+
+    def _new_log(self, held: Position, offset: int) -> Adoption:
+        from frazil.tables import highest_offsets
+
+        highest = max([offset, *highest_offsets(self._table, self._topic).values()])
+        has_messages = self._info.written > self._info.start and self._info.segments > 0
+        if has_messages and self._info.start < highest:
+            raise ConflictError(
+                f"the log of topic '{self._topic}' has messages from offset {self._info.start} on, and its table has"
+                f" others up to {highest}",
+                cause=f"the table was written from log {held.log_id}, and this is log {self._info.log_id}",
+                hint="another topic's name, or bring the table's own log back",
+            )
+        after = max(highest, self._info.start)
+        message = f"the table was written from log {held.log_id}; it goes on with log {self._info.log_id}"
+        return self._adoption("new_log", message, offset, after)
+
+    def _roll_back(self, offset: int) -> Adoption:
+        assert self._rolled_back is not None
+        held = self._rolled_back.table_position
+        reached = held.offsets.get(0, 0) if held is not None else 0
+        told = f"the table was rolled back from offset {offset} to {reached}"
+        if self._choice is None:
+            raise UsageError(
+                told,
+                cause="only you can say what that shall mean",
+                hint="--rewind to write the rows again from the log, or --keep to leave them out",
+            )
+        if self._choice == "keep":
+            return self._adoption("rolled_back", f"{told}; the rows stay out", offset, offset)
+        if reached < self._info.start:
+            raise ConflictError(
+                f"{told}, and the log begins at {self._info.start}: it cannot be written again",
+                hint="--keep to leave it out, or roll the table forward again",
+            )
+        return self._adoption("rolled_back", f"{told}; the rows are written again", offset, reached)
+
+    def do(self, plan: Adoption) -> None:
+        """Does what was planned.
+
+        Raises:
+            ConflictError: the table has changed since it was planned.
+        """
+        from frazil.tables import Position, accept_rollback, adopt
+
+        if plan.problem == "rolled_back":
+            accept_rollback(self._store, self._table, ARCHIVE, self._topic, keep=self._choice == "keep")
+        elif plan.problem != "none":
+            info = self._info
+            position = Position(ARCHIVE, self._topic, {0: plan.after}, info.log_id, info.epoch, str(uuid.uuid4()))
+            adopt(self._store, self._table, position)

@@ -1,0 +1,79 @@
+"""Finds the log: a broker where one runs, else the log's folder, opened in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from frazil.settings import Settings
+from frazil.topics.floor import table_floor
+
+if TYPE_CHECKING:
+    from frazil.log import Log, LogAccess
+
+Note = Callable[[str], None]
+
+
+def _silent(_text: str) -> None:
+    return None
+
+
+def log_folder(settings: Settings) -> Path:
+    return settings.model.log.directory or settings.model.home / "log"
+
+
+def connect(settings: Settings, *, note: Note = _silent, catalog: str | None = None) -> LogAccess:
+    """The log of the settings: `log.broker`, else the broker that holds the log's folder, else the folder itself.
+
+    Args:
+        settings: the settings.
+        note: is told where no broker runs and the log is opened here.
+        catalog: name of the catalog with the topics' tables, by which the log knows which offsets are taken.
+
+    Raises:
+        LockedError: a process without a broker has the folder open; says which.
+        UnavailableError: the broker does not answer.
+    """
+    from frazil.log.owner import read_owner
+
+    address = settings.model.log.broker
+    if address is None:
+        owner = read_owner(log_folder(settings))
+        address = owner.addresses.get("flight") if owner is not None else None
+    if address is not None:
+        from frazil.log.client import Client
+
+        return Client(address)
+    opened = open_log(settings, catalog=catalog)
+    note(f"no broker runs: the {opened.where} is opened by this process")
+    return opened
+
+
+def open_log(settings: Settings, *, catalog: str | None = None) -> Log:
+    """The log's folder, opened in this process. It asks the topics' tables before it gives out an offset."""
+    from frazil.log import Log
+
+    return Log.open(log_folder(settings), settings.model.log, floor=table_floor(settings, catalog))
+
+
+@contextmanager
+def flight_address(access: LogAccess, *, note: Note = _silent) -> Iterator[str]:
+    """Where Spark's executors reach this log: at its broker, or at one that runs in this process for the time."""
+    from frazil.log.client import Client
+    from frazil.log.log import Log
+
+    if isinstance(access, Client):
+        yield access.address
+        return
+    from frazil.log.broker import Broker
+
+    assert isinstance(access, Log), "a log is here, or behind a broker"
+    with Broker(access) as broker:
+        access.announce(flight=broker.address)
+        note(f"the {access.where} is served at {broker.address} while this process runs")
+        try:
+            yield broker.address
+        finally:
+            access.announce()

@@ -1,0 +1,111 @@
+"""Puts rows into a table's types. A row that does not fit is told apart with its reason; the others go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A row that the table cannot take."""
+
+    row: int
+    reason: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The rows that fit, in the table's types, and those that do not."""
+
+    rows: pa.Table
+    misfits: list[Misfit]
+
+
+def fit(rows: pa.Table, schema: pa.Schema) -> Fitted:
+    """Rows with the columns and types of a schema, in its order; columns that the rows lack are null."""
+    misfits: dict[int, Misfit] = {}
+    columns = []
+    for field in schema:
+        column, found = _fitted(rows, field)
+        columns.append(column)
+        for misfit in found:
+            misfits.setdefault(misfit.row, misfit)
+    for misfit in _homeless(rows, schema):
+        misfits.setdefault(misfit.row, misfit)
+    if not misfits:
+        return Fitted(pa.table(columns, schema=schema), [])
+    keep = np.ones(rows.num_rows, bool)
+    keep[list(misfits)] = False
+    kept = [column.filter(pa.array(keep)) for column in columns]
+    return Fitted(pa.table(kept, schema=schema), [misfits[row] for row in sorted(misfits)])
+
+
+def _fitted(rows: pa.Table, field: pa.Field) -> tuple[pa.ChunkedArray, list[Misfit]]:
+    at = rows.schema.get_field_index(field.name)
+    if at < 0:
+        column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)], field.type)
+        found: list[Misfit] = []
+    else:
+        column, found = _cast(rows.column(at), field)
+    if not field.nullable and column.null_count:
+        bad = {m.row for m in found}
+        missing = [int(row) for row in np.flatnonzero(_is_null(column)) if int(row) not in bad]
+        found += [Misfit(row, "null", f"column '{field.name}' of the table must not be null") for row in missing]
+    return column, found
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> tuple[pa.ChunkedArray, list[Misfit]]:
+    if column.type == field.type:
+        return column, []
+    told = f"column '{field.name}' is {column.type}, the table has {field.type}"
+    try:
+        return column.cast(field.type), []
+    except pa.ArrowNotImplementedError:
+        nothing = pa.chunked_array([pa.nulls(len(column), field.type)], field.type)
+        return nothing, [Misfit(int(row), "type", told) for row in np.flatnonzero(~_is_null(column))]
+    except pa.ArrowException:
+        return _cast_by_halves(column, field, told)
+
+
+def _cast_by_halves(column: pa.ChunkedArray, field: pa.Field, told: str) -> tuple[pa.ChunkedArray, list[Misfit]]:
+    """Halves what fails until it is one row: cheap as long as few rows are bad."""
+    good: list[pa.ChunkedArray] = []
+    found: list[Misfit] = []
+    pieces = [(0, len(column))]
+    while pieces:
+        start, count = pieces.pop()
+        try:
+            good.append(column.slice(start, count).cast(field.type))
+        except pa.ArrowException as error:
+            if count > 1:
+                half = count // 2
+                pieces += [(start + half, count - half), (start, half)]
+            else:
+                good.append(pa.chunked_array([pa.nulls(1, field.type)]))
+                found.append(Misfit(start, "type", f"{told}: {_told(error)}"))
+    return pa.chunked_array([chunk for part in good for chunk in part.chunks], field.type), found
+
+
+def _homeless(rows: pa.Table, schema: pa.Schema) -> list[Misfit]:
+    """Rows with a value in a column that the table does not have."""
+    found = []
+    for name in rows.column_names:
+        column = rows.column(name)
+        if name not in schema.names and column.null_count < len(column):
+            told = f"the table has no column '{name}' of type {column.type}"
+            found += [Misfit(int(row), "column", told) for row in np.flatnonzero(~_is_null(column))]
+    return found
+
+
+def _is_null(column: pa.ChunkedArray) -> Any:
+    return pc.is_null(column).to_numpy()
+
+
+def _told(error: Exception) -> str:
+    return str(error).splitlines()[0][:300]

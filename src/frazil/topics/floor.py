@@ -1,0 +1,103 @@
+"""How far the tables of a topic are, asked by the log before it gives out its first offset."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from frazil.settings import Settings
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.tables import Position, TableStore
+
+Floor = Callable[[str, str], int | None]
+
+
+def table_floor(settings: Settings, catalog: str | None = None) -> Floor:
+    """A function of topic and log id that says below which offset the topic's tables know messages; None: no table.
+
+    The catalog is opened at the first call, not before.
+
+    Raises:
+        ForeignLogError: by the function, where the table knows another log.
+        UnavailableError: by the function, where the catalog does not answer.
+    """
+    opened = LazyStore(settings, catalog)
+
+    def floor(topic: str, log_id: str) -> int | None:
+        from frazil.tables import highest_offsets
+        from frazil.topics.layout import dead_letters_name, table_name
+
+        store = opened.store()
+        table = find_table(store, table_name(settings, topic))
+        if table is None:
+            return None
+        require_own_log(table, topic, log_id)
+        known = highest_offsets(table, topic)
+        # Dead letters are committed first: after a crash between the two they may know more than the table.
+        letters = find_table(store, dead_letters_name(settings))
+        if letters is not None:
+            dead = highest_offsets(letters, topic)
+            known = {p: max(known.get(p, 0), dead.get(p, 0)) for p in known.keys() | dead.keys()}
+        return max(known.values(), default=0)
+
+    return floor
+
+
+def require_own_log(table: Table, topic: str, log_id: str) -> None:
+    """Raises ForeignLogError where the table's position belongs to another log."""
+    from frazil.topics.layout import ARCHIVE
+    from frazil.topics.positions import check_log
+
+    check_log(topic, log_id, recorded_position(table, topic), ARCHIVE)
+
+
+def recorded_position(table: Table, topic: str) -> Position | None:
+    """The position that the archive sink has written, rolled back or not; None where nothing was written."""
+    from frazil.tables import RolledBackError, position_of
+    from frazil.topics.layout import ARCHIVE
+
+    try:
+        return position_of(table, ARCHIVE, topic)
+    except RolledBackError as error:
+        return error.recorded or error.table_position
+
+
+def find_table(store: TableStore, name: str) -> Table | None:
+    """A table as it is now, or None. Unlike `TableStore.load` it does not look for names that are alike."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    from frazil.catalogs import parse_name
+
+    identifier = parse_name(name, store.settings.name)
+
+    def load() -> Table | None:
+        try:
+            return store.catalog.load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    return store.call(load, "load")
+
+
+class LazyStore:
+    """The catalog's tables, opened when somebody first asks."""
+
+    def __init__(self, settings: Settings, catalog: str | None = None) -> None:
+        self._settings, self._catalog = settings, catalog
+        self._lock = threading.Lock()
+        self._store: TableStore | None = None
+
+    def store(self) -> TableStore:
+        with self._lock:
+            if self._store is None:
+                from frazil.catalogs import open_catalog
+                from frazil.tables import TableStore
+
+                chosen = self._settings.catalog(self._catalog)
+                network = self._settings.model.network
+                self._store = TableStore(open_catalog(chosen, network), chosen, network)
+            return self._store

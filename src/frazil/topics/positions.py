@@ -1,0 +1,62 @@
+"""Compares what a table says of its topic with the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.errors import IntegrityError, NotFoundError
+from frazil.log.access import TopicInfo
+from frazil.topics.sink import PARTITION
+
+if TYPE_CHECKING:
+    from frazil.tables import Position
+
+
+class ForeignLogError(IntegrityError):
+    """The table was written from another log than this one: its offsets mean other messages."""
+
+    http_status = 409
+
+
+class TableAheadError(IntegrityError):
+    """The table has messages that the log does not have."""
+
+
+class LogGapError(NotFoundError):
+    """The log has lost messages that the table does not have yet."""
+
+
+def check_log(topic: str, log_id: str, position: Position | None, sink: str) -> None:
+    """Raises ForeignLogError if the table was written from another log."""
+    if position is not None and position.log_id != log_id:
+        raise ForeignLogError(
+            f"the table of topic '{topic}' (sink {sink}) was written from log {position.log_id}, "
+            f"and this is log {log_id}",
+            cause="the log's folder was made anew or exchanged, or this is another topic of the same name",
+            hint=f"frazil topic adopt {topic} if the table shall go on with this log, or bring the right log back",
+        )
+
+
+def check_position(info: TopicInfo, position: Position | None, sink: str) -> None:
+    """Whether a sink can go on at its table's position.
+
+    Raises:
+        ForeignLogError, TableAheadError, LogGapError: table and log do not belong together, or not any more.
+    """
+    if position is None:
+        return
+    check_log(info.name, info.log_id, position, sink)
+    offset = position.offsets.get(PARTITION, 0)
+    adopt = f"frazil topic adopt {info.name}"
+    if offset > info.written:
+        raise TableAheadError(
+            f"the table of topic '{info.name}' (sink {sink}) is at offset {offset}, but the log ends at {info.written}",
+            cause="an older copy of the log was brought back",
+            hint=f"bring the newer log back, or {adopt} to go on with this one",
+        )
+    if offset < info.start:
+        raise LogGapError(
+            f"the log of topic '{info.name}' begins at offset {info.start}, but sink {sink} needs it from {offset} on",
+            cause="the sink was not enabled when retention ran, or segments were removed by hand",
+            hint=f"{adopt} to go on at {info.start} without them",
+        )

@@ -1,0 +1,135 @@
+"""`frazil up`: serve and pipeline as one. They come back when they die, and one signal ends them all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.log.owner import read_owner
+from tests.e2e.servers import Running, eventually
+
+pytestmark = pytest.mark.timeout(240)
+
+_FREE_PORTS = ("--set", "serve.http_port=0", "--set", "serve.flight_port=0")
+
+
+@pytest.fixture
+def up(shell):
+    running = Running(shell, "up", *_FREE_PORTS)
+    try:
+        yield running
+    finally:
+        pids = descendants(running.process.pid)
+        running.end()
+        for pid in pids:
+            kill(pid)
+
+
+def descendants(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    return [below for child in map(int, found) for below in (child, *descendants(child))]
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def child(running: Running, name: str) -> int | None:
+    """The process that runs one of the two commands now."""
+    for pid in descendants(running.process.pid):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if lives(pid) else []
+        if b"frazil.supervise.child" in words and name.encode() in words:
+            return pid
+    return None
+
+
+def is_ready(http: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{http}/readyz", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_ends_both_in_order_and_leaves_nothing_behind(up, number):
+    served = up.ready(120)
+    assert is_ready(served["http"])
+    eventually(lambda: child(up, "pipeline"))
+    started = descendants(up.process.pid)
+    up.send(number)
+    assert up.wait() == 0, up.errors
+    assert [pid for pid in started if lives(pid)] == []
+    assert "Traceback" not in up.errors
+    assert re.search(r"^serve    \| stopped", up.errors, re.MULTILINE)
+
+
+def test_children_that_are_killed_come_back_at_the_same_addresses_and_the_work_goes_on(up):
+    served = up.ready(120)
+    folder = Path(served["log"])
+    ask("POST", f"{served['http']}/topics/orders")
+    publish(served["http"], b"before")
+    first = child(up, "serve")
+    assert read_owner(folder).pid == first
+    kill(first)
+    eventually(lambda: is_ready(served["http"]) and child(up, "serve") not in (None, first), 60)
+    assert re.search(r"^serve was killed by SIGKILL; it starts again in", up.errors, re.MULTILINE)
+    assert read_owner(folder).addresses == {name: served[name] for name in ("http", "flight")}
+    before = child(up, "pipeline")
+    kill(before)
+    publish(served["http"], b"after")
+    eventually(lambda: child(up, "pipeline") not in (None, before), 60)
+    eventually(lambda: ask("GET", f"{served['http']}/topics/orders")["sinks"] == {"archive": 2}, 120)
+    up.send(signal.SIGTERM)
+    assert up.wait(120) == 0, up.errors
+
+
+def publish(http: str, payload: bytes) -> None:
+    ask("POST", f"{http}/topics/orders/messages", payload)
+
+
+def ask(method: str, url: str, body: bytes | None = None) -> Any:
+    wanted = urllib.request.Request(url, body, {"Content-Type": "application/octet-stream"}, method=method)
+    with urllib.request.urlopen(wanted, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def test_when_it_is_killed_its_children_end_too(up):
+    up.ready(120)
+    eventually(lambda: child(up, "pipeline"))
+    started = descendants(up.process.pid)
+    up.send(signal.SIGKILL)
+    up.process.wait(30)
+    eventually(lambda: not any(map(lives, started)), 60)
+
+
+def test_what_keeps_serve_from_starting_is_told_once_and_ends_it(shell):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = shell.run("up", "--set", f"serve.http_port={port}", "--set", "serve.flight_port=0", "-o", "json")
+    assert done.returncode == 1 and done.stdout == ""
+    last = json.loads(done.stderr.strip().splitlines()[-1])
+    assert "serve ended with exit code 11" in last["message"] and f"port {port}" in last["cause"]
+
+
+def test_a_wrong_setting_is_told_before_anything_starts(shell):
+    done = shell.run("up", "--set", "serve.nix=1")
+    assert done.returncode == 2 and "serve.nix" in done.stderr and "|" not in done.stderr

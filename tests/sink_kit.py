@@ -1,0 +1,104 @@
+"""A log, a broker and a catalog for tests of sinks, and the oracle: rows = acknowledged messages, once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from frazil.catalogs import open_catalog
+from frazil.log.access import Ack
+from frazil.log.batch import Batch
+from frazil.log.broker import Broker
+from frazil.log.client import Client
+from frazil.log.log import Log
+from frazil.settings import Settings, load_settings
+from frazil.tables import TableStore
+from frazil.topics import open_log
+from frazil.topics.archive import ArchiveSink
+from frazil.topics.engine import Engine
+from frazil.topics.jobs import in_process
+from frazil.topics.layout import dead_letters_name, table_name
+from frazil.topics.sink import Runner
+from tests.machine import machine_flags
+
+
+class SinkKit:
+    """One log with its broker, one catalog, and what was acknowledged, kept outside of both."""
+
+    def __init__(self, settings: Settings, log: Log, client: Client, catalog: str | None = None) -> None:
+        self.settings, self.log, self.client = settings, log, client
+        chosen = settings.catalog(catalog)
+        self.store = TableStore(open_catalog(chosen, settings.model.network), chosen, settings.model.network)
+        self.acknowledged: dict[str, dict[int, bytes]] = {}
+
+    def create(self, topic: str, storage: Any = "iceberg") -> None:
+        self.log.create_topic(topic, storage=storage)
+
+    def publish(self, topic: str, *payloads: bytes, **columns: list[Any]) -> Ack:
+        if columns:
+            batch = Batch.of_arrow(pa.record_batch({"payload": pa.array(payloads, pa.binary()), **columns}))
+        else:
+            batch = Batch.of_messages(payloads)
+        ack = self.client.append(topic, batch)
+        self.acknowledged.setdefault(topic, {}).update(enumerate(payloads, ack.offset))
+        return ack
+
+    def engine(self, topic: str, run: Runner = in_process, settings: Settings | None = None) -> Engine:
+        """As in a process of its own: it knows nothing but what log and table say."""
+        chosen = settings or self.settings
+        sink = ArchiveSink(self.store, chosen, self.client.address)
+        return Engine(topic, sink, self.client, run, chosen.model.pipeline)
+
+    def table(self, topic: str) -> Table:
+        return self.store.load(table_name(self.settings, topic))
+
+    def rows(self, topic: str, columns: Sequence[str] = ("offset", "payload")) -> list[dict[str, Any]]:
+        return sorted(
+            self.table(topic).scan(selected_fields=tuple(columns)).to_arrow().to_pylist(), key=lambda r: r["offset"]
+        )
+
+    def dead(self, topic: str) -> list[dict[str, Any]]:
+        scan = self.store.load(dead_letters_name(self.settings)).scan(row_filter=f"topic = '{topic}'")
+        return sorted(scan.to_arrow().to_pylist(), key=lambda r: (r["offset"], r["written_at"]))
+
+    def check(self, topic: str, dead: Sequence[int] = ()) -> None:
+        """Rows = acknowledged messages, once, in order; those in `dead` are dead letters instead, once."""
+        found = [(r["offset"], r["payload"]) for r in self.rows(topic)]
+        expected = sorted((o, p) for o, p in self.acknowledged.get(topic, {}).items() if o not in dead)
+        assert found == expected
+        if dead:
+            assert [r["offset"] for r in self.dead(topic)] == sorted(dead)
+
+    def files(self, topic: str) -> list[Path]:
+        """Every data file that lies in storage, whether a commit refers to it or not."""
+        folder = Path(self.table(topic).location().removeprefix("file://")) / "data"
+        return sorted(folder.rglob("*.parquet"))
+
+    def committed_files(self, topic: str) -> list[Path]:
+        paths = [t.file.file_path for t in self.table(topic).scan().plan_files()]
+        return sorted(Path(p.removeprefix("file://")) for p in paths)
+
+
+@contextmanager
+def sink_kit(folder: Path, topics: dict[str, Any] | None = None, **flags: str) -> Iterator[SinkKit]:
+    """A kit in a folder; `topics` are settings of that section that are lists."""
+    home = {"home": str(folder), "log.min_free": "0"}
+    settings = load_settings(flags={**machine_flags(), **home, **flags}, environ={})
+    section = settings.model.topics.model_copy(update=topics or {})
+    with sink_kit_of(Settings(settings.model.model_copy(update={"topics": section}))) as kit:
+        yield kit
+
+
+@contextmanager
+def sink_kit_of(settings: Settings, catalog: str | None = None) -> Iterator[SinkKit]:
+    with open_log(settings, catalog=catalog) as log, Broker(log) as broker:
+        log.announce(flight=broker.address)
+        with Client(broker.address) as client:
+            kit = SinkKit(settings, log, client, catalog)
+            yield kit
+            kit.store.close()

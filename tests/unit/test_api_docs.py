@@ -1,0 +1,88 @@
+"""docs/http-api.md says what the API does: paths, parameters, bodies and every field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frazil.api import bodies
+from frazil.api.app import create_app
+from frazil.api.bodies import JSON
+from frazil.api.models import MAX_MESSAGES, Acknowledgement, Topic
+from frazil.api.publishing import KINDS
+from frazil.errors import FrazilError
+from frazil.log import Ack, Level, Log
+from frazil.settings import SettingsModel
+
+PAGE = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text()
+#: Schemas that are values, not objects with fields.
+VALUES = {"Level", "JsonValue"}
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("api")
+    with Log.open(folder) as log:
+        app = create_app(log, SettingsModel(home=folder, cache=folder))
+        app.state.service.close()
+        return app.openapi()
+
+
+def documented_fields() -> dict[str, dict[str, str]]:
+    sections = re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    rows = {name: re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE) for name, text in sections}
+    return {name: dict(found) for name, found in rows.items()}
+
+
+def test_every_field_is_documented_with_the_same_words(spec):
+    schemas = {name: s for name, s in spec["components"]["schemas"].items() if name not in VALUES}
+    described = {
+        name: {field: about.get("description", "") for field, about in schema["properties"].items()}
+        for name, schema in schemas.items()
+    }
+    assert all(about for fields in described.values() for about in fields.values()), "a field without a meaning"
+    assert documented_fields() == described
+
+
+def test_every_path_and_every_parameter_is_documented(spec):
+    for path, operations in spec["paths"].items():
+        for method, operation in operations.items():
+            assert f"`{method.upper()} {path}`" in PAGE
+            for parameter in operation.get("parameters", ()):
+                assert parameter["in"] == "path" or f"`{parameter['name']}`" in PAGE or f"`{parameter['name']}=" in PAGE
+    named = set(re.findall(r"`(?:GET|POST|PUT|PATCH|DELETE) (/[^`?]*)`", PAGE))
+    assert named == set(spec["paths"])
+
+
+def test_every_reference_leads_to_a_schema(spec):
+    references = re.findall(r"#/components/schemas/(\w+)", str(spec))
+    assert set(references) <= set(spec["components"]["schemas"])
+
+
+def test_every_content_type_is_documented(spec):
+    taken = spec["paths"]["/topics/{topic}/messages"]["post"]["requestBody"]["content"]
+    assert set(taken) == set(KINDS) == set(re.findall(r"^\| `(application/[^`]+)` \|", PAGE, re.MULTILINE))
+
+
+def test_limits_are_documented():
+    assert f"{MAX_MESSAGES:,} messages" in PAGE
+    assert f"after {bodies._PATIENCE:.0f} seconds" in PAGE
+    assert f"for {bodies._IDLE:.0f} seconds" in PAGE
+
+
+def test_answers_have_the_fields_that_are_described(tmp_path):
+    with Log.open(tmp_path) as log:
+        shown = log.create_topic("t").to_dict()
+    assert set(shown) - {"schema"} == set(Topic.model_fields)
+    assert set(Ack("t", 0, 1, Level.disk, 0).to_dict()) == set(Acknowledgement.model_fields)
+
+
+def test_errors_have_the_fields_that_are_described(spec):
+    assert set(FrazilError("x").to_dict()) | {"start"} == set(spec["components"]["schemas"]["Failure"]["properties"])
+    for operations in spec["paths"].values():
+        for operation in operations.values():
+            assert operation["responses"]["default"]["content"][JSON]["schema"]["$ref"].endswith("/Failure")
+            assert "422" not in operation["responses"]

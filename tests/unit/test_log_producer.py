@@ -1,0 +1,299 @@
+"""The producer against a real log in this process, over ways that break."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import deque
+from concurrent.futures import Future
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
+from frazil.log.access import Level
+from frazil.log.batch import Batch
+from frazil.log.courier import Courier, LocalLink
+from frazil.log.log import Log
+from frazil.log.messages import decode_chunk
+from frazil.log.outbox import Outbox
+from frazil.log.parcel import Parcel
+from frazil.log.producer import Producer
+from frazil.log.stream import LostError
+from frazil.settings.model import LogSettings
+
+LIMIT = 100
+FAST = LogSettings(sync_mode="periodic", sync_interval_ms=1000, max_message_size=LIMIT)
+
+
+@pytest.fixture
+def log(tmp_path: Path):
+    with Log.open(tmp_path / "log", FAST) as log:
+        log.create_topic("orders")
+        yield log
+
+
+def rows(log: Log, topic: str = "orders") -> list[dict]:
+    log.sync(topic)
+    view = log.info(topic).view
+    return [row for chunk in log.chunks(topic, 0) for row in decode_chunk(chunk, view).to_pylist()]
+
+
+def payloads(log: Log) -> list[bytes]:
+    return [row["payload"] for row in rows(log)]
+
+
+# -- without faults ----------------------------------------------------------------------------------------------------
+
+
+def test_each_way_to_publish_gives_offsets_in_order(log):
+    with Producer(log, "orders", name="billing-1") as producer:
+        acks = [producer.publish(b"0"), producer.publish(b"1", request_id=7, headers={"a": "b"})]
+        futures = [producer.send(b"2"), producer.send(b"3")]
+        batch = producer.publish_batch([b"4", b"5"], [None, 8])
+        arrow = producer.publish_batch(pa.record_batch({"payload": [b"6"], "amount": [1.5]}))
+    assert [a.offset for a in acks] == [0, 1]
+    assert [f.result().offset for f in futures] == [2, 3]
+    assert (batch.offset, batch.count, arrow.offset, arrow.level) == (4, 2, 6, Level.os)
+    found = rows(log)
+    assert [r["payload"] for r in found] == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert [r["request_id"] for r in found] == [None, 7, None, None, None, 8, None]
+    assert found[1]["headers"] == [("a", "b")]
+    assert found[6]["amount"] == 1.5
+    assert {r["producer_name"] for r in found} == {"billing-1"}
+
+
+def test_coroutines_and_threads_share_a_producer(log):
+    with Producer(log, "orders", max_in_flight_bytes=2000) as producer:
+
+        async def many():
+            return await asyncio.gather(*(producer.publish_async(b"c%d" % n) for n in range(300)))
+
+        acks: list = []
+        threads = [
+            threading.Thread(target=lambda t=t: acks.extend(producer.publish(b"t%d-%d" % (t, n)) for n in range(50)))
+            for t in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        acks += asyncio.run(many())
+        for thread in threads:
+            thread.join()
+    found = payloads(log)
+    assert sorted(a.offset for a in acks) == list(range(500))
+    assert sorted(found) == sorted(
+        [b"c%d" % n for n in range(300)] + [b"t%d-%d" % (t, n) for t in range(4) for n in range(50)]
+    )
+    for t in range(4):
+        assert [p for p in found if p.startswith(b"t%d-" % t)] == [b"t%d-%d" % (t, n) for n in range(50)]
+
+
+def test_a_bad_message_fails_alone_among_those_that_travelled_with_it(log):
+    with Producer(log, "orders", linger_ms=50) as producer:
+        futures = [producer.send(b"x" * (LIMIT + 1) if n == 5 else b"%d" % n) for n in range(10)]
+        with pytest.raises(UsageError, match="over the limit"):
+            producer.flush()
+    assert [f.exception() is None for f in futures] == [n != 5 for n in range(10)]
+    assert payloads(log) == [b"%d" % n for n in range(10) if n != 5]
+
+
+def test_batches_behind_a_refused_one_are_taken_in_order(log):
+    with Producer(log, "orders") as producer:
+        futures = [producer.send_batch([b"x" * LIMIT * 2] if n % 3 == 1 else [b"%d" % n]) for n in range(20)]
+        with pytest.raises(UsageError):
+            producer.flush()
+        assert producer.publish(b"later").offset == 13
+    assert [f.exception() is None for f in futures] == [n % 3 != 1 for n in range(20)]
+    assert payloads(log) == [b"%d" % n for n in range(20) if n % 3 != 1] + [b"later"]
+
+
+def test_the_older_of_two_producers_with_one_name_is_told_so_and_stays_out(log):
+    older = Producer(log, "orders", name="billing-1")
+    older.publish(b"a")
+    with Producer(log, "orders", name="billing-1") as newer:
+        newer.publish(b"b")
+        for _ in range(2):
+            with pytest.raises(ConflictError, match="epoch") as caught:
+                older.publish(b"c")
+        newer.publish(b"d")
+    assert caught.value.hint == "one running producer per name"
+    older.close()
+    assert payloads(log) == [b"a", b"b", b"d"]
+
+
+def test_a_closed_producer_takes_nothing(log):
+    producer = Producer(log, "orders")
+    future = producer.send(b"a")
+    producer.close()
+    assert future.done()
+    with pytest.raises(UsageError, match="closed"):
+        producer.publish(b"b")
+
+
+@pytest.mark.parametrize(
+    ("payload", "request_id", "headers"), [("text", None, None), (b"", 2**63, None), (b"", None, {"a": 1})]
+)
+def test_what_is_no_message_is_refused_and_harms_nobody(log, payload, request_id, headers):
+    with Producer(log, "orders") as producer:
+        with pytest.raises(UsageError):
+            producer.publish(payload, request_id, headers)
+        assert producer.publish(b"good").offset == 0
+
+
+def test_who_would_go_beyond_the_limit_waits(log):
+    held = threading.Event()
+    appended = log.append
+
+    def slow(*args, **kwargs):
+        held.wait()
+        return appended(*args, **kwargs)
+
+    log.append = slow  # type: ignore[method-assign]
+    with Producer(log, "orders", max_in_flight_bytes=1000) as producer:
+        sender = threading.Thread(target=lambda: [producer.send(b"x" * 50) for _ in range(100)])
+        sender.start()
+        sender.join(0.3)
+        assert sender.is_alive()
+        assert producer.held_bytes <= 1000
+        held.set()
+        sender.join()
+    assert len(payloads(log)) == 100
+
+
+def test_coroutines_that_give_up_waiting_for_room_do_not_hold_up_the_others(log):
+    async def crowd(producer):
+        tasks = [asyncio.create_task(producer.publish_async(b"%d" % n)) for n in range(400)]
+        await asyncio.sleep(0)
+        for task in tasks[100:300]:
+            task.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    with Producer(log, "orders", max_in_flight_bytes=300) as producer:
+        outcomes = asyncio.run(crowd(producer))
+    given_up = [n for n, o in enumerate(outcomes) if isinstance(o, asyncio.CancelledError)]
+    assert set(given_up) == set(range(100, 300))
+    assert {b"%d" % n for n in range(400) if n not in given_up} <= set(payloads(log))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_ever_when_the_producer_itself_fails(log):
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    log.append = broken  # type: ignore[method-assign]
+    producer = Producer(log, "orders")
+    future = producer.send(b"a")
+    with pytest.raises(FrazilError, match="producer failed"):
+        future.result(20)
+    with pytest.raises(FrazilError):
+        producer.publish(b"b")
+    with pytest.raises(FrazilError):
+        producer.close()
+
+
+# -- with faults -------------------------------------------------------------------------------------------------------
+
+
+class Network:
+    """Ways that break at random, and bring what they still hold to the log late, or never."""
+
+    def __init__(self, log: Log, chance: random.Random, faults: float) -> None:
+        self.log, self.chance, self.faults = log, chance, faults
+        self.strays: list = []
+
+    def link(self) -> BreakingLink:
+        return BreakingLink(self)
+
+    def breaks(self) -> bool:
+        self.bring_strays()
+        return self.chance.random() < self.faults
+
+    def bring_strays(self) -> None:
+        """One of the broken connections gets on, in its own order."""
+        while self.strays and self.chance.random() < 0.3:
+            connection = self.chance.choice(self.strays)
+            batch, level = connection.popleft()
+            if not connection:
+                self.strays.remove(connection)
+            try:
+                self.log.append("orders", batch, level)
+            except FrazilError:
+                continue
+
+
+class BreakingLink(LocalLink):
+    def __init__(self, network: Network) -> None:
+        super().__init__(network.log, "orders")
+        self._network = network
+        self._answers: deque = deque()
+        self._broken = False
+
+    def put(self, batch, level):
+        super().put(batch, level)
+        if self._network.breaks():
+            self._break()
+        while self._waiting and self._network.chance.random() < 0.5:
+            self._take_one()
+
+    def reply(self):
+        if self._network.breaks():
+            self._break()
+        if not self._answers:
+            self._take_one()
+        answer = self._answers.popleft()
+        if isinstance(answer, FrazilError):
+            raise answer
+        return answer
+
+    def _take_one(self):
+        try:
+            self._answers.append(LocalLink.reply(self))
+        except FrazilError as error:
+            self._answers.append(error)
+
+    def _break(self):
+        if self._waiting and self._network.chance.random() < 0.7:
+            self._network.strays.append(deque(self._waiting))
+        self._waiting.clear()
+        raise LostError("broken")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), faults=st.sampled_from([0.02, 0.05, 0.1]), named=st.booleans())
+def test_whatever_breaks_each_acknowledged_message_is_there_once_and_in_order(tmp_path_factory, seed, faults, named):
+    chance = random.Random(seed)
+    with Log.open(tmp_path_factory.mktemp("log"), FAST) as log:
+        log.create_topic("orders")
+        network = Network(log, chance, faults)
+        outbox = Outbox(batch_bytes=400, linger_s=0, limit=10**9)
+        courier = Courier(
+            log, network.link, "orders", outbox, name="p" if named else None, patience_s=10**6, sleep=lambda _: None
+        )
+        sent = []
+        for n in range(60):
+            bad = chance.random() < 0.1
+            payload = b"%d" % n + b"x" * (LIMIT * 2 if bad else 0)
+            future: Future = Future()
+            if chance.random() < 0.5:
+                outbox.add(payload, None, None, future)
+            else:
+                outbox.add_whole(Parcel.of_batch(Batch.of_messages([payload]), future))
+            sent.append((payload, future, bad))
+            if chance.random() < 0.2:
+                courier.run(lambda: chance.random() < 0.2)
+        courier.run(lambda: False)
+        while network.strays:
+            network.bring_strays()
+        found = payloads(log)
+    acked = [p for p, f, _ in sent if f.exception() is None]
+    assert len(set(found)) == len(found), "nothing comes twice"
+    assert set(acked) <= set(found), "nothing acknowledged is missing"
+    unknown = {p for p, f, _ in sent if isinstance(f.exception(), UnavailableError)}
+    assert set(found) <= set(acked) | unknown, "what was refused is not there"
+    order = {p: n for n, (p, _, _) in enumerate(sent)}
+    assert [order[p] for p in found if p in set(acked)] == sorted(order[p] for p in acked)
+    assert all(isinstance(f.exception(), (UsageError, UnavailableError)) for _, f, bad in sent if bad)

@@ -1,0 +1,57 @@
+"""What tables tell a log before it gives out an offset."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from frazil.errors import UnavailableError
+from frazil.settings import load_settings
+from frazil.topics.floor import table_floor
+from frazil.topics.positions import ForeignLogError
+from tests.sink_kit import sink_kit
+
+
+def test_a_topic_without_a_table_has_no_floor(tmp_path):
+    settings = load_settings(flags={"home": str(tmp_path)}, environ={})
+    assert table_floor(settings)("orders", "aa") is None
+
+
+def test_the_floor_is_what_the_table_has_reached(tmp_path):
+    with sink_kit(tmp_path) as kit:
+        kit.create("orders")
+        kit.publish("orders", b"a", b"b", b"c")
+        kit.engine("orders").catch_up()
+        log_id = kit.log.info("orders").log_id
+        assert table_floor(kit.settings)("orders", log_id) == 3
+        with pytest.raises(ForeignLogError) as refused:
+            table_floor(kit.settings)("orders", "another")
+        assert (refused.value.hint or "").startswith("frazil topic adopt orders") and refused.value.exit_code == 13
+
+
+def test_a_rollback_does_not_lower_it(tmp_path):
+    with sink_kit(tmp_path) as kit:
+        kit.create("orders")
+        for payload in (b"a", b"b"):
+            kit.publish("orders", payload)
+            kit.engine("orders").catch_up()
+        table = kit.table("orders")
+        table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
+        assert table_floor(kit.settings)("orders", kit.log.info("orders").log_id) == 2
+
+
+def test_a_catalog_that_is_away_is_told(tmp_path):
+    flags = {"home": str(tmp_path), "catalog.uri": "http://127.0.0.1:9", "network.retry_timeout": "0.1"}
+    with pytest.raises(UnavailableError):
+        table_floor(load_settings(flags=flags, environ={}))("orders", "aa")
+
+
+def test_pyiceberg_is_not_loaded_before_somebody_asks():
+    code = (
+        "import sys; from frazil.settings import load_settings; from frazil.topics.floor import table_floor;"
+        "table_floor(load_settings(flags={'home': '/nowhere'}, environ={})); print('pyiceberg' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
