@@ -16,7 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import SecretStr
@@ -118,6 +118,8 @@ def type_name(annotation: Any) -> str:
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return type_name(next(a for a in get_args(annotation) if a is not type(None)))
+    if origin is Annotated:
+        return type_name(get_args(annotation)[0])
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
     if origin is dict:

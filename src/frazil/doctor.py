@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import statistics
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,12 +17,14 @@ from typing import Any
 
 from frazil.catalogs import abilities_of, flavor_of, list_namespaces, local_path, open_catalog, translated
 from frazil.catalogs.kinds import ABILITY_NAMES
-from frazil.errors import FrazilError, UnavailableError, first_line
+from frazil.errors import FrazilError, NotAllowedError, UnavailableError, first_line
+from frazil.log.owner import read_owner
 from frazil.settings import CatalogSettings, Settings, ambient
 from frazil.spark import spark_session
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import find_java
 from frazil.storage import open_store
+from frazil.topics.connection import connect, log_folder
 
 _GIB = 1024**3
 _NEEDED_DISK = 1 * _GIB
@@ -49,6 +54,7 @@ def examine(settings: Settings, *, catalog: str | None = None, spark: bool = Tru
     yield _check("catalog", lambda: _catalog(settings, chosen))
     yield _check("storage", lambda: _storage(settings, chosen))
     yield _check("disk", lambda: _disk(settings.model.home))
+    yield _check("log", lambda: _log(settings))
     yield _check("clock", lambda: _clock(settings, chosen))
     if spark:
         yield _check("spark", lambda: _spark(settings, chosen))
@@ -130,6 +136,40 @@ def _disk(home: Path) -> str:
             hint="free some room, or --set home=DIR",
         )
     return f"{free / _GIB:.0f} GiB free at {folder}"
+
+
+def _log(settings: Settings) -> str:
+    """Who has the log, and how long its disk takes to make a message durable."""
+    if settings.model.log.broker is not None:
+        with connect(settings) as access:
+            return f"{access.where} answers, {_plural(len(access.topics()), 'topic')}"
+    folder = log_folder(settings)
+    owner = read_owner(folder)
+    if owner is not None and "flight" in owner.addresses:
+        return f"{folder}: served by process {owner.pid} at {owner.addresses['flight']}"
+    if owner is not None:
+        return f"{folder}: open in process {owner.pid}"
+    above = next(p for p in (folder, *folder.parents) if p.exists())
+    if not above.is_dir():
+        raise NotAllowedError(
+            f"{folder} cannot be made",
+            cause=f"{above} is a file",
+            hint="choose another folder: --set log.directory=DIR",
+        )
+    return f"nobody has {folder} open; a sync on that disk takes {_sync_seconds(above) * 1000:.1f} ms"
+
+
+def _sync_seconds(folder: Path) -> float:
+    """The median of a few syncs of a small file."""
+    took = []
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".frazil-doctor-") as file:
+        for _ in range(9):
+            file.write(bytes(256))
+            file.flush()
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - began)
+    return statistics.median(took)
 
 
 def _clock(settings: Settings, chosen: CatalogSettings) -> str:

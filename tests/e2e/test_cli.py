@@ -14,7 +14,13 @@ from frazil import __version__
 from frazil.__main__ import COMMANDS
 from tests.e2e.conftest import FRAZIL
 
-SUBCOMMANDS = {"config": ("show", "check"), "table": ("list", "show", "snapshots", "files", "history")}
+SUBCOMMANDS = {
+    "config": ("show", "check"),
+    "table": ("list", "show", "snapshots", "files", "history"),
+    "topic": (
+        "create", "list", "show", "publish", "tail", "replay", "migrate", "retain", "adopt", "delete", "verify",
+    ),
+}  # fmt: skip
 PAGES = [(c, s) for c in COMMANDS for s in SUBCOMMANDS.get(c, ("",))]
 GROUPS = [(c, "") for c in SUBCOMMANDS]
 

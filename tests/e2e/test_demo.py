@@ -15,7 +15,10 @@ pytestmark = pytest.mark.timeout(600)
 
 def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell):
     shown = (demo_shell.folder.parent.parent / "demo.out").read_text()
-    for words in ("Chapter 1", "start Spark", "the schema evolves", "time travel", "PyIceberg", "DuckDB", "Try next"):
+    for words in (
+        "Chapter 1", "start Spark", "the schema evolves", "time travel", "PyIceberg", "DuckDB",
+        "Chapter 2", "the broker is killed", "replay the topic", "Try next",
+    ):  # fmt: skip
         assert words in shown
     assert "ms" in shown and " s)" in shown
 
@@ -36,7 +39,9 @@ def test_the_demo_leaves_nothing_running(demo_shell):
 
 
 def test_what_the_demo_made_can_be_looked_at(demo_shell):
-    assert demo_shell.json("table", "list") == [{"namespace": "demo", "table": "photos"}]
+    tables = {"demo": ["photos"], "topics": ["camera_events", "dead_letters"]}
+    found = demo_shell.json("table", "list")
+    assert found == [{"namespace": space, "table": name} for space, names in tables.items() for name in names]
     snapshots = demo_shell.json("table", "snapshots", "demo.photos")
     assert [s["operation"] for s in snapshots] == ["append", "append", "overwrite"]
     assert snapshots[-1]["total_rows"] == 4500 and snapshots[-1]["refs"] == ["main"]
@@ -46,6 +51,14 @@ def test_what_the_demo_made_can_be_looked_at(demo_shell):
     assert sum(f["rows"] for f in files) == 4500 and {f["content"] for f in files} == {"data"}
     first = demo_shell.json("table", "files", "demo.photos", "--snapshot", str(snapshots[0]["snapshot_id"]))
     assert sum(f["rows"] for f in first) == 5000
+
+
+def test_the_topic_of_the_demo_lost_and_doubled_nothing_and_can_be_replayed(demo_shell):
+    messages = demo_shell.json("topic", "replay", "camera_events", "--from", "start")
+    assert [m["offset"] for m in messages] == list(range(21_000))
+    assert len({m["payload"] for m in messages}) == 21_000
+    assert demo_shell.json("sql", "SELECT count(*) AS n FROM topics.camera_events") == [{"n": 20_000}]
+    assert demo_shell.json("topic", "verify", "camera_events")["problems"] == []
 
 
 def test_show_tells_columns_partitioning_and_size(demo_shell):

@@ -12,7 +12,7 @@ def test_a_healthy_machine_is_ok_line_by_line(shell):
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[1] for line in lines] == [
-        "python", "java", "jars", "catalog", "storage", "disk", "clock", "spark",
+        "python", "java", "jars", "catalog", "storage", "disk", "log", "clock", "spark",
     ]  # fmt: skip
     assert all(line.startswith("ok") for line in lines)
 
@@ -21,7 +21,16 @@ def test_the_json_twin_says_the_same(shell):
     report = shell.json("doctor", "--no-spark")
     assert report["ok"] is True
     assert set(report["checks"][0]) == {"name", "ok", "detail", "hint", "seconds"}
-    assert [c["name"] for c in report["checks"]] == ["python", "java", "jars", "catalog", "storage", "disk", "clock"]
+    assert [c["name"] for c in report["checks"]] == [
+        "python",
+        "java",
+        "jars",
+        "catalog",
+        "storage",
+        "disk",
+        "log",
+        "clock",
+    ]
 
 
 def test_the_doctor_leaves_nothing_behind_in_the_warehouse(shell):
@@ -37,6 +46,6 @@ def test_one_failure_does_not_hide_the_others(shell):
     )
     assert done.returncode == 1
     failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("failed")]
-    assert failed == ["jars", "catalog", "storage"]
+    assert failed == ["jars", "catalog", "storage", "log"]
     assert done.stdout.count("Try:") == len(failed)
     assert "frazil setup" in done.stdout

@@ -158,4 +158,5 @@ def test_nothing_else_in_the_code_starts_a_jvm():
                 names = {alias.name for alias in node.names}
                 assert not (node.module.startswith("pyspark") and {"SparkContext", "java_gateway"} & names), path
             if isinstance(node, ast.Attribute):
-                assert node.attr not in ("builder", "launch_gateway", "Popen"), f"{path}:{node.lineno}"
+                allowed = {"Popen"} if path == root / "demo" / "topics.py" else set()  # it starts `frazil serve`
+                assert node.attr not in {"builder", "launch_gateway", "Popen"} - allowed, f"{path}:{node.lineno}"

@@ -85,7 +85,7 @@ def test_show_has_a_json_twin_with_numbers_as_numbers(config):
     ("key", "shown"),
     [
         ("s3.endpoint", ["s3.endpoint"]),
-        ("topics", ["topics.namespace"]),
+        ("backup", ["backup.bucket"]),
         ("spark.conf", ["spark.conf.spark.sql.x"]),
         ("spark.conf.spark.sql.x", ["spark.conf.spark.sql.x"]),
         ("iceberg.catalog_uri", ["catalog.uri"]),

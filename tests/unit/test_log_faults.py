@@ -232,10 +232,10 @@ def test_nothing_is_written_behind_a_sync_that_failed_in_the_same_commit(disk: F
 
     large = Entry(Level.os, 4090, batch=Batch.of_messages([bytes(4000)]))
     small = Entry(Level.os, 5, b"small")
-    with opened._lock:
-        opened._leading = True
-        opened._pending += [large, small]
-    opened._lead()
+    with opened.line._lock:
+        opened.line._leading = True
+        opened.line._pending += [large, small]
+    opened.line.lead()
     assert isinstance(large.error, LogShutError) and isinstance(small.error, LogShutError)
     assert opened.files.written == written
 

@@ -42,7 +42,7 @@ def fill(log: Log, shape: list[tuple[int, int, bool]], first_us: int = 0) -> lis
     """Batches of a shape, one per microsecond of a clock of our own; the time of each message."""
     clock = [first_us]
     opened = log._topic("orders")
-    opened._now = lambda: clock[0]  # type: ignore[method-assign]
+    opened.writer.now = lambda: clock[0]  # type: ignore[method-assign]
     times: list[int] = []
     for number, (count, size, commits) in enumerate(shape):
         clock[0] = first_us + 10 * (number // 2)

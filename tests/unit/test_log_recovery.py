@@ -224,10 +224,10 @@ def test_a_torn_middle_of_the_last_group_is_torn_although_valid_frames_follow(fo
     topic.publish(b"safe")
     size = topic.files.active.size
     end = topic.end
-    topic._group.renew(topic.end, topic._now())
+    topic.writer.group.renew(topic.end, topic.writer.now())
     for payload in (b"one", b"two", b"three"):
-        topic._group.add_batch(_entry(), Batch.of_messages([payload]))
-    topic._write()
+        topic.writer.group.add_batch(_entry(), Batch.of_messages([payload]))
+    topic.writer.write()
     data = bytearray(topic.files.active.path.read_bytes()[: topic.files.active.size])
     topic.files.close()
     data[size + 10] ^= 1

@@ -86,7 +86,7 @@ class NewTopic(Sent):
 
 
 class TopicChanges(Sent):
-    """How long the log keeps a topic's messages. Storage and sinks change by `frazil topic migrate`, with care."""
+    """How long the log keeps a topic's messages. Storage and sinks change by `frazil topic migrate NAME --to log`."""
 
     retention_age_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         None, description="seconds that committed messages stay in the log; null: age does not count"

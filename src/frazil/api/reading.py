@@ -21,6 +21,7 @@ Format = Literal["json", "ndjson", "arrow"]
 PayloadForm = Literal["text", "base64"]
 
 #: What a message costs besides its payload, roughly, so that a page of empty ones has an end too.
+_BUDGET = 16 * 1024 * 1024  # a page needs little of what a replay would read ahead
 _COST = 128
 
 
@@ -48,7 +49,7 @@ def read_page(reader: TopicReader, start: int, limit: int, max_bytes: int) -> Pa
         raise UsageError(f"offset {start} lies beyond the end, {end}", hint="from=end, or an offset below it")
     parts: list[pa.Table] = []
     following = end  # offsets may have a gap before the end
-    for table in reader.read(start, end=end):
+    for table in reader.read(start, end=end, budget=_BUDGET):
         taken = _cut(table, limit, max_bytes, at_least_one=not parts)
         parts.append(taken)
         limit -= taken.num_rows

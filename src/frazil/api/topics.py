@@ -20,7 +20,7 @@ from frazil.api.models import (
     TopicChanges,
     TopicList,
 )
-from frazil.errors import UsageError
+from frazil.errors import ConflictError, UsageError
 from frazil.log.access import TopicInfo
 
 router = APIRouter(tags=["topics"])
@@ -80,10 +80,17 @@ async def delete_topic(
     topic: str,
     service: Shared,
     yes: Annotated[bool, Query(description="without it nothing is deleted, and the answer says what would be")] = False,
+    force: Annotated[bool, Query(description="also messages that the topic's table does not have yet")] = False,
 ) -> None:
     """Deletes a topic's log with all its messages. Its table stays."""
     service.must_run()
     info = await service.off_loop(service.log.info, topic)
+    missing = max((info.end - max(p or 0, info.start) for p in info.sinks.values()), default=0)
+    if yes and missing > 0 and not force:
+        raise ConflictError(
+            f"nothing was deleted: {missing} messages of topic '{topic}' are not in its table yet",
+            hint=f"frazil pipeline --drain --topic {topic}, or DELETE /topics/{topic}?yes=true&force=true",
+        )
     if not yes:
         raise UsageError(
             f"nothing was deleted: topic '{topic}' has offsets {info.start} to {info.end}, {info.size:,} bytes",

@@ -92,9 +92,9 @@ def _open(settings: CatalogSettings, properties: dict[str, str], network: Networ
         from frazil.catalogs.hive import TimedHiveCatalog
 
         return TimedHiveCatalog(settings.name, network, **properties)
-    from pyiceberg.catalog.sql import SqlCatalog
+    from frazil.catalogs.embedded import EmbeddedCatalog
 
-    return SqlCatalog(settings.name, **properties)
+    return EmbeddedCatalog(settings.name, **properties)
 
 
 def probe(uri: str, timeout: float, *, what: str = "catalog") -> None:

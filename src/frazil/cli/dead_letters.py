@@ -95,6 +95,7 @@ def replay(
             if letter.status != "replayed" and (offset is None or letter.offset in offset)
         ]
         plan: dict[str, Any] = {"topic": topic, "messages": len(waiting)}
-        if confirmed(run, plan, yes=yes, dry_run=dry_run, what="publishing them again"):
-            done = replay_dead_letters(store, at.settings, at.access, topic, offsets=offset)
-            run.printer.note(f"{done.sent} messages were published again")
+        with confirmed(run, plan, yes=yes, dry_run=dry_run, what="publishing them again") as go:
+            if go:
+                done = replay_dead_letters(store, at.settings, at.access, topic, offsets=offset)
+                run.printer.note(f"{done.sent} messages were published again")

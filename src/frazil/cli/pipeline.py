@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ import typer
 from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
 
 if TYPE_CHECKING:
+    from frazil.settings import SettingsModel
     from frazil.topics.lane import TopicStatus
 
 app = new_app("Take topics from the log into their tables, on Spark.")
@@ -37,7 +38,11 @@ def pipeline(
 
     settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "spark"))
     note = run.printer.note
-    with connect(settings, note=note, catalog=catalog) as access, flight_address(access, note=note) as address:
+    with (
+        connect(settings, note=note, catalog=catalog) as access,
+        flight_address(access, note=note) as address,
+        answering_prometheus(settings.model, note),
+    ):
         for name in topic or ():
             access.info(name)
         with (
@@ -56,6 +61,33 @@ def pipeline(
 def _print(run: Run, statuses: list[TopicStatus]) -> None:
     rows = [[getattr(status, column) for column in _COLUMNS] for status in statuses]
     run.printer.rows(_COLUMNS, rows, none="no topic has a table: frazil topic create NAME")
+
+
+@contextmanager
+def answering_prometheus(settings: SettingsModel, note: Callable[[str], None]) -> Iterator[None]:
+    """Answers at `pipeline.metrics_port` for the time of the block, where that is set; port 0 takes a free one.
+
+    Raises:
+        ConflictError: another program listens there.
+    """
+    port, host = settings.pipeline.metrics_port, settings.serve.host
+    if port is None:
+        yield
+        return
+    from prometheus_client import start_http_server
+
+    from frazil.api.sockets import check_free, shown_host
+    from frazil.observe.metrics import REGISTRY
+
+    check_free(host, port, "pipeline.metrics_port")
+    server, thread = start_http_server(port, host, REGISTRY)
+    note(f"metrics at http://{shown_host(host)}:{server.server_port}/metrics")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @contextmanager

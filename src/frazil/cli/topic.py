@@ -139,9 +139,10 @@ def delete(
             "log": f"offsets {info.start} to {info.end}, {info.size:,} bytes: deleted",
             "table": _fate(info, table),
         }
-        if confirmed(run, plan, yes=yes, dry_run=dry_run, what="deleting"):
-            _delete(at, info, with_table=table)
-            run.printer.note(f"topic '{topic}' is deleted")
+        with confirmed(run, plan, yes=yes, dry_run=dry_run, what="deleting") as go:
+            if go:
+                _delete(at, info, with_table=table)
+                run.printer.note(f"topic '{topic}' is deleted")
 
 
 def _unknown(at: Session, topic: str) -> dict[str, Any]:
@@ -160,7 +161,7 @@ def _fate(info: TopicInfo, with_table: bool) -> str:
 
 def _require_deletable(at: Session, info: TopicInfo, with_table: bool) -> None:
     from frazil.errors import IntegrityError
-    from frazil.topics.storage import open_storage, require_all_in_table
+    from frazil.topics.storage import IcebergStorage, require_all_in_table
 
     if info.problem is not None:
         raise IntegrityError(
@@ -169,7 +170,7 @@ def _require_deletable(at: Session, info: TopicInfo, with_table: bool) -> None:
             hint=f"frazil topic verify {info.name}, or --force",
         )
     if info.storage == "iceberg" and not with_table:
-        require_all_in_table(open_storage(at.access, at.settings, info.name))
+        require_all_in_table(IcebergStorage(at.access, info.name, at.settings, at.store))
 
 
 def _delete(at: Session, info: TopicInfo, *, with_table: bool) -> None:

@@ -82,6 +82,9 @@ def retain(
         raise UsageError("--log and --table together are the default", hint="neither")
     age = None if older_than is None else seconds(older_than)
     limit = None if larger_than is None else size(larger_than)
+    rule = {k: v for k, v in (("retention_age_s", age), ("retention_bytes", limit)) if v is not None}
+    if save and (table or not rule):
+        raise UsageError("--save keeps a rule for the log, and none is given", hint="--older-than or --larger-than")
     with session(run, catalog) as at:
         storage = open_storage(at.access, at.settings, topic, catalog=catalog)
         planned = _retain(storage, age, limit, log=log, table=table, dry_run=True)
@@ -91,10 +94,11 @@ def retain(
             plan = {"topic": topic} | {
                 r.where: f"{r.files} files, {shown_size(r.size)}; then from offset {r.start} on" for r in planned
             }
-        if confirmed(run, plan, yes=yes, dry_run=dry_run, what="removing messages"):
-            _retain(storage, age, limit, log=log, table=table, dry_run=False)
-            if save:
-                at.access.configure(topic, {"retention_age_s": age, "retention_bytes": limit})
+        with confirmed(run, plan, yes=yes, dry_run=dry_run, what="removing messages") as go:
+            if go:
+                _retain(storage, age, limit, log=log, table=table, dry_run=False)
+            if go and save:
+                at.access.configure(topic, rule)
 
 
 def _retain(
@@ -130,11 +134,11 @@ def adopt(
     with session(run, catalog) as at:
         adopting = Adopting(at.access, at.settings, topic, at.store, choice)
         plan = adopting.plan()
-        if plan.problem == "none":
-            confirmed(run, plan.to_dict(), yes=False, dry_run=True, what="")
-        elif confirmed(run, plan.to_dict(), yes=yes, dry_run=dry_run, what="adopting"):
-            adopting.do(plan)
-            run.printer.note(f"the table of topic '{topic}' goes on at offset {plan.after}")
+        fine = plan.problem == "none"
+        with confirmed(run, plan.to_dict(), yes=yes and not fine, dry_run=dry_run or fine, what="adopting") as go:
+            if go:
+                adopting.do(plan)
+                run.printer.note(f"the table of topic '{topic}' goes on at offset {plan.after}")
 
 
 def verify(
@@ -223,9 +227,10 @@ def _repair(run: Run, settings: Settings, topic: str, *, yes: bool, dry_run: boo
         lost = ", ".join(f"{a} to {b}" for a, b in planned.lost)
         plan |= {"lost": f"offsets {lost}" if lost else "nothing", "files": ", ".join(planned.files) or "none"}
         plan["quarantined"] = f"{planned.quarantined:,} bytes"
-    if not planned.files:
-        confirmed(run, plan, yes=False, dry_run=True, what="")
+    sound = not planned.files
+    if sound:
         run.printer.note("there is nothing to repair")
-    elif confirmed(run, plan, yes=yes, dry_run=dry_run, what="repairing"):
-        repair_log(folder, topic, dry_run=False)
-        run.printer.note(f"the log of topic '{topic}' is repaired; frazil topic verify {topic} looks again")
+    with confirmed(run, plan, yes=yes and not sound, dry_run=dry_run or sound, what="repairing") as go:
+        if go:
+            repair_log(folder, topic, dry_run=False)
+            run.printer.note(f"the log of topic '{topic}' is repaired; frazil topic verify {topic} looks again")

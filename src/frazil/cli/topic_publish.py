@@ -54,16 +54,19 @@ def publish(
         groups = iter([[m for group in groups for m in group]])
     headers = _headers(header or [])
     acks: list[Ack] = []
+    sent = 0
     with session(run) as at:
         sender = _Sender(at.access, topic, headers, level.value if level else None, producer)
         for group in groups:
             ack = sender.send(group)
-            acks.append(ack)
-            if not run.printer.json_output:
+            sent += ack.count
+            if run.printer.json_output:
+                acks.append(ack)
+            else:
                 print(_line(ack), flush=True)
     if run.printer.json_output:
         run.printer.json([ack.to_dict() for ack in acks])
-    if not acks:
+    if not sent:
         raise UsageError("there was no message to publish", hint="a message, --file, or lines on standard input")
 
 

@@ -46,18 +46,21 @@ def settings_of(run: Run) -> Settings:
     return run.settings(*_SECTIONS)
 
 
-def confirmed(run: Run, plan: Mapping[str, Any], *, yes: bool, dry_run: bool, what: str) -> bool:
-    """Shows a plan, and says whether it is to be done.
+@contextmanager
+def confirmed(run: Run, plan: Mapping[str, Any], *, yes: bool, dry_run: bool, what: str) -> Iterator[bool]:
+    """Shows a plan, and says whether it is to be done. JSON comes when it is done: it says so.
 
     Raises:
         UsageError: neither --yes nor --dry-run was given.
     """
     if yes and dry_run:
         raise UsageError("--yes does it and --dry-run does not", hint="one of them")
-    if run.printer.json_output:
-        run.printer.json({**plan, "done": yes})
-    else:
+    if not run.printer.json_output:
         run.printer.record(plan)
     if not yes and not dry_run:
+        if run.printer.json_output:
+            run.printer.json({**plan, "done": False})
         raise UsageError(f"nothing was done: {what} needs --yes", hint="the same with --yes, or --dry-run to only look")
-    return yes
+    yield yes
+    if run.printer.json_output:
+        run.printer.json({**plan, "done": yes})

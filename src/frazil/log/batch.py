@@ -86,6 +86,11 @@ class Batch:
         """The columns that are the producer's own."""
         return extra_columns(self.arrow.schema) if self.kind == Kind.arrow else pa.schema([])
 
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether its producer wants a retry to be recognised."""
+        return self.producer_id != 0 and self.sequence >= 0
+
     def check(self, max_message_size: int) -> None:
         """Everything that can be wrong with a batch is found here, before it is acknowledged.
 
@@ -131,6 +136,8 @@ class Batch:
             batch.validate(full=True)
         except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as error:
             raise IntegrityError("a batch is no Arrow stream of one record batch", hint="send it again") from error
+        if batch.get_total_buffer_size() > len(self.body):  # a small one could fill the memory of all who read it
+            raise UsageError("a batch is compressed inside", hint="Arrow IPC without compression")
         if batch.num_rows != self.count:
             raise IntegrityError(f"a batch says {self.count} messages and has {batch.num_rows}", hint="send it again")
         if normalised(batch, imported=bool(self.flags & IMPORTED)).schema != batch.schema:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, validate_cal
 
 from frazil import __version__
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError, first_line
+from frazil.log import metrics
 from frazil.log.access import Ack, Level, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.connections import cut_connections
@@ -123,12 +124,16 @@ def _bracketed(host: str) -> str:
 
 
 @contextmanager
-def _answering() -> Iterator[None]:
+def _answering(call: str) -> Iterator[None]:
     """Whatever a handler raises reaches the client as Frazil's error; a surprise is logged, and its traceback stays."""
+    outcome = "ok"
     try:
         yield
     except Exception as error:  # noqa: BLE001 - told, not swallowed
+        outcome = "refused" if isinstance(error, FrazilError) else "failed"
         raise _told(error) from None
+    finally:
+        metrics.CALLS.labels(call, outcome).inc()
 
 
 def _told(error: Exception) -> flight.FlightError:
@@ -185,7 +190,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [("hello", "Version of broker and protocol"), *((name, f"LogAccess.{name}") for name in ACTIONS)]
 
-    @_answering()
+    @_answering("action")
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         self._check_open()
         if action.type == "hello":
@@ -199,8 +204,9 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
             raise UnavailableError(
                 f"{MOST_WAITERS} readers wait for messages already", hint="fewer readers, or poll `info`"
             )
+        metrics.WAITING.inc()
         try:
-            deadline = time.monotonic() + min(timeout, LONGEST_WAIT_S)
+            deadline = time.monotonic() + (min(timeout, LONGEST_WAIT_S) if timeout > 0 else 0)  # a NaN is not
             while True:
                 left = deadline - time.monotonic()
                 end = self._log.wait(topic, offset, max(0.0, min(left, _WAIT_STEP_S)))
@@ -208,11 +214,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
                     return end
                 self._check_open()
         finally:
+            metrics.WAITING.dec()
             self._waiters.release()
 
     # -- publish -----------------------------------------------------------------------------------------------------
 
-    @_answering()
+    @_answering("exchange")
     def do_exchange(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor,
         reader: flight.MetadataRecordBatchReader, writer: flight.MetadataRecordBatchWriter,
@@ -227,6 +234,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
                     writer.write_metadata(reply)
 
         with ExitStack() as stack:
+            stack.enter_context(metrics.STREAMS.track_inprogress())
             for chunk in _received(reader, context):
                 message = memoryview(chunk.app_metadata or b"")
                 if pipe is None and len(message) >= LARGE_BATCH:
@@ -255,7 +263,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
             replies[at] = outcome
         return [pack_reply(reply) for reply in replies]
 
-    @_answering()
+    @_answering("put")
     def do_put(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor,
         reader: flight.MetadataRecordBatchReader, writer: flight.FlightMetadataWriter,
@@ -272,7 +280,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
 
     # -- read --------------------------------------------------------------------------------------------------------
 
-    @_answering()
+    @_answering("get")
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         request = _parsed(Request, ticket.ticket, "ticket")
         info = self._log.info(request.topic)
@@ -283,28 +291,28 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         return flight.GeneratorStream(schema, self._messages(info, start, request.end, schema))
 
     def _frames(self, topic: str, start: int, end: int | None) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        with _answering():
+        with _answering("frames"):
             for chunk in self._log.chunks(topic, start, end):
                 self._check_open()
                 yield pack_chunk(chunk)
 
     def _messages(self, info: TopicInfo, start: int, end: int | None, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with _answering():
+        with _answering("messages"):
             for chunk in self._log.chunks(info.name, start, end):
                 self._check_open()
                 yield from decode_chunk(chunk, info.view, start, end, schema.names).to_batches()
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
-        with _answering():
+        with _answering("list"):
             yield from (_flight_of(info) for info in self._log.topics())
 
-    @_answering()
+    @_answering("info")
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         return _flight_of(self._log.info(_topic_of(descriptor)))
 
-    @_answering()
+    @_answering("schema")
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
         return flight.SchemaResult(message_schema(self._log.info(_topic_of(descriptor)).view))
 

@@ -33,6 +33,8 @@ MESSAGE = pa.schema(
 #: What a producer may send under these names; all other names of MESSAGE are given by the log.
 _SENT = {"payload": pa.binary(), "request_id": pa.int64(), "headers": HEADERS}
 _IMPORTED = {**_SENT, **{n: MESSAGE.field(n).type for n in ("publish_time", "producer_id", "producer_name")}}
+#: Columns that the producers of a topic may bring: each head of a segment names them all, and so does the table.
+MAX_EXTRA = 1000
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
 
 
@@ -82,6 +84,11 @@ def merged(known: pa.Schema, new: pa.Schema, topic: str) -> pa.Schema:
                 hint=f"send it as {before}, or under another name",
             )
         fields[field.name] = wider
+    if len(fields) > max(MAX_EXTRA, len(known)):
+        raise UsageError(
+            f"topic '{topic}' has {len(known):,} columns of its producers, and at most {MAX_EXTRA:,} are allowed",
+            hint="a column of type map for names that are not known before",
+        )
     return pa.schema(list(fields.items()))
 
 

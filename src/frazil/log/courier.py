@@ -11,7 +11,15 @@ from typing import Protocol
 
 import structlog
 
-from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError, first_line
+from frazil.errors import (
+    ConflictError,
+    FrazilError,
+    IntegrityError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+    first_line,
+)
 from frazil.log.access import Ack, Level, LogAccess, Registration
 from frazil.log.batch import Batch
 from frazil.log.outbox import Outbox
@@ -24,6 +32,8 @@ MOST_ON_THE_WAY = REMEMBERED // 2
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _MOST_REFUSALS = 1000
+#: Refusals after which a batch is not in the log, for sure. After any other, such as a failed sync, it may be.
+_NOT_TAKEN = (UsageError, IntegrityError, ConflictError, NotFoundError, UnavailableError)
 
 log = structlog.get_logger(__name__)
 
@@ -253,10 +263,11 @@ class Courier:
         sequence = refusal.expected if isinstance(refusal, OutOfSequenceError) else parcel.batch.sequence
         outcome: Ack | FrazilError = refusal
         back: list[Parcel] = []
-        sure = True
+        sure = certain = True
         try:
             while True:
                 if isinstance(outcome, FrazilError):
+                    certain = certain and isinstance(outcome, _NOT_TAKEN)
                     back += self._refused(parcel, outcome)
                 else:
                     sure = False
@@ -267,28 +278,29 @@ class Courier:
                 parcel = self._sent.popleft()
         except LostError:
             sure = False
-            back += self._unanswered()
+            back += self._unanswered(certain)
         self._again.extendleft(reversed(back))
-        # An old copy in a broken connection could pass for a renumbered batch: a new epoch shuts it out.
-        if not sure or sequence < self._stray_below:
+        # An old copy, in the log or in a broken connection, could pass for a renumbered batch: a new epoch bars it.
+        if not sure or not certain or sequence < self._stray_below:
             self._drop_link()
             self._registration = None
         elif self._registration is not None:
             self._next = sequence
 
-    def _unanswered(self) -> list[Parcel]:
+    def _unanswered(self, certain: bool) -> list[Parcel]:
         """What is on its way behind a refused batch was not taken, unless an earlier connection has brought it."""
         left, self._sent = list(self._sent), deque()
+        back = [parcel for parcel in left if parcel.attempts == 1 and certain]
         for parcel in left:
-            if parcel.attempts > 1:
+            if parcel not in back:
                 self._fail(
                     parcel,
                     UnavailableError(
-                        f"the connection to the {self._access.where} broke twice: whether a batch for topic"
+                        f"the connection to the {self._access.where} broke again: whether a batch for topic"
                         f" '{self._topic}' is in the log is not known"
                     ),
                 )
-        return [parcel for parcel in left if parcel.attempts == 1]
+        return back
 
     def _refused(self, parcel: Parcel, error: FrazilError) -> list[Parcel]:
         """What of a refused parcel is sent again: nothing if its publishers have been told."""

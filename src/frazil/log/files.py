@@ -38,8 +38,12 @@ class Files:
         self._lock = threading.Lock()
         self._fd = -1
         self._zeroed = 0
+        self._head_size = 0
         self.failed: LogShutError | None = None
-        self._mark = MarkFile(folder / "synced", log_id, disk)
+        try:
+            self._mark = MarkFile(folder / "synced", log_id, disk)
+        except OSError as error:
+            raise _unopened(topic, folder, error) from error
         try:
             found = recover(folder, topic, log_id, self._mark.mark, disk)
             self.segments, self.state, self.notes = found.segments, found.state, found.notes
@@ -48,12 +52,11 @@ class Files:
                 self._write_again()
         except OSError as error:
             self.close()
-            raise UnavailableError(
-                f"topic '{topic}' cannot be opened: {folder}", cause=first_line(error), hint="check that disk"
-            ) from error
+            raise _unopened(topic, folder, error) from error
         except BaseException:
             self.close()
             raise
+        metrics.FAILED.labels(topic).set(0)
         self.sync_seconds = 0.0
         self._sealed = sum(s.size for s in self.segments[:-1])
         self.synced = Mark(-1, 0, 0)
@@ -107,9 +110,16 @@ class Files:
         with self._lock:
             return list(self.segments), self.synced
 
-    def fits(self, size: int) -> bool:
-        """Whether frames of this size may still go into the active segment."""
-        return self.active.size + size <= self._max_file_size or self.active.end_offset == self.active.id
+    def fits(self, size: int, *, alone: bool) -> bool:
+        """Whether frames of this size may still go into the active segment.
+
+        Args:
+            size: bytes.
+            alone: there are no messages before them. Those fit any segment without messages, unless state fills it.
+        """
+        active = self.active
+        empty = alone and active.end_offset == active.id and active.size <= max(self._max_file_size, self._head_size)
+        return active.size + size <= self._max_file_size or empty
 
     def write(self, buffers: list[Bytes], headers: list[Header]) -> None:
         """Appends frames to the active segment: all of them, or none.
@@ -159,8 +169,8 @@ class Files:
             self._fail("truncate after a failed write", worse)
         raise refused from error
 
-    def sync(self) -> None:
-        """Brings all that is written to the disk.
+    def sync(self) -> bool:
+        """Brings all that is written to the disk. Whether there was anything to bring.
 
         Raises:
             LogShutError: now, or once before.
@@ -168,7 +178,7 @@ class Files:
         if self.failed is not None:
             raise self.failed
         if not self.segments or (self.synced.segment_id, self.synced.position) == (self.active.id, self.active.size):
-            return
+            return False
         reach("log.sync.before")
         began = time.perf_counter()
         try:
@@ -178,6 +188,7 @@ class Files:
         self.sync_seconds = time.perf_counter() - began
         reach("log.sync.after")
         self._advance()
+        return True
 
     def _advance(self) -> None:
         active = self.active
@@ -234,7 +245,7 @@ class Files:
             with suppress(OSError):  # an index that is missing is made again at the next open
                 self.active.write_index(self._disk)
             self._disk.close(self._fd)
-        self._fd, self._zeroed = fd, 0
+        self._fd, self._zeroed, self._head_size = fd, 0, segment.size
         with self._lock:
             self._sealed += self.active.size if self.segments else 0
             self.segments.append(segment)
@@ -299,3 +310,9 @@ class Files:
             self._fd = -1
         self.sync_mark()
         self._mark.close()
+
+
+def _unopened(topic: str, folder: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"topic '{topic}' cannot be opened: {folder}", cause=first_line(error), hint="check that disk, and its rights"
+    )

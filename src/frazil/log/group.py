@@ -24,9 +24,11 @@ class Entry:
     payload: bytes | None = None
     request_id: int | None = None
     batch: Batch | None = None
-    change: Callable[[], bytes] | None = None
+    change: Callable[[Group], bytes] | None = None
     """Makes the body of a state frame, when it is this entry's turn."""
     waiter: Waiter | None = None
+    acknowledged: bool = False
+    """Its publisher has been told already, at level `memory`."""
     offset: int = -1
     time_us: int = 0
     duplicate: bool = False
@@ -35,6 +37,11 @@ class Entry:
     @property
     def messages(self) -> int:
         return self.batch.count if self.batch is not None else int(self.payload is not None)
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether it is judged only when its turn comes: by its sequence, or by its columns."""
+        return self.batch is not None and (self.batch.is_idempotent or len(self.batch.extra) > 0)
 
     def outcome(self, topic: str) -> Ack | BaseException:
         return self.error or Ack(topic, self.offset, self.messages, self.level, self.time_us, self.duplicate)

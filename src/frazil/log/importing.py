@@ -19,15 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import ConflictError, IntegrityError, NotFoundError
-from frazil.log.access import Imported, Level, decode_schema, encode_schema
+from frazil.log.access import Imported, decode_schema, encode_schema
 from frazil.log.batch import IMPORTED, Batch
-from frazil.log.columns import MESSAGE, merged
+from frazil.log.columns import MESSAGE
 from frazil.log.disk import Disk
 from frazil.log.frame import Header, Kind, pack_header, padding
-from frazil.log.group import Entry
 from frazil.log.recovery import head_of
 from frazil.log.segment import Segment, segment_ids
-from frazil.log.state import extra_change
 from frazil.log.walk import walk_segment
 from frazil.observe.faultpoints import reach
 
@@ -102,7 +100,7 @@ class Stage:
         first = self._frames[0][0].base_offset if self._frames else self.reached
         assert first is not None
         segment = Segment(self._folder, first)
-        state: dict[str, Any] = {"previous": self.reached, "imported": True}
+        state: dict[str, Any] = {"previous": self.reached}
         body = json.dumps(state | ({} if until is None else {"until": until})).encode()
         time_us = self._frames[0][0].time_us if self._frames else 0
         head = Header(
@@ -172,7 +170,7 @@ def install(topic: TopicLog, disk: Disk) -> Imported:
         extra = decode_schema(json.loads((stage / _READY).read_bytes())["extra"])
     except FileNotFoundError:
         raise NotFoundError(f"nothing is staged for topic '{topic.name}'", hint="frazil topic migrate") from None
-    _learn(topic, extra)
+    topic.learn(extra)  # which also makes sure that there is a segment that stays the last
     ids = segment_ids(stage)
     for segment_id in ids:
         _check(topic, stage, segment_id)
@@ -182,18 +180,6 @@ def install(topic: TopicLog, disk: Disk) -> Imported:
     shutil.rmtree(stage)
     disk.sync_folder(folder)
     return Imported(len(ids), topic.start)
-
-
-def _learn(topic: TopicLog, extra: pa.Schema) -> None:
-    """Makes the columns known, durably; and makes sure that there is a segment which stays the last."""
-
-    def change() -> bytes:
-        known = topic.state.extra
-        topic._group.undo.append(lambda: setattr(topic.state, "extra", known))
-        topic.state.extra = merged(known, extra, topic.name)
-        return extra_change(topic.state.extra)
-
-    topic._submit(Entry(Level.disk, change=change))
 
 
 def _check(topic: TopicLog, stage: Path, segment_id: int) -> None:

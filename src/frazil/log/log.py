@@ -30,6 +30,7 @@ from frazil.settings.model import LogSettings
 #: Asks the tables of a topic (name, log id) up to which offset they have messages; None: there are none.
 FloorOf = Callable[[str, str], int | None]
 
+_DELETED = ".deleted-"
 #: How long a topic that cannot be opened counts as such, before it is looked at again.
 _BROKEN_S = 1.0
 
@@ -54,6 +55,8 @@ class Log:
         self._broken: dict[str, tuple[FrazilError, float]] = {}
         self._stop = threading.Event()
         self._owner = Owner.take(directory)
+        for left in (directory / "topics").glob(f"{_DELETED}*"):  # a crash came while a topic was deleted
+            shutil.rmtree(left, ignore_errors=True)
         self._keeper = threading.Thread(target=self._keep, name="frazil-log-keeper", daemon=True)
         self._keeper.start()
 
@@ -111,8 +114,7 @@ class Log:
         return [self._info_or_problem(name) for name in self._names()]
 
     def info(self, topic: str) -> TopicInfo:
-        opened = self._topic(topic)
-        kept = self._files[topic]
+        opened, kept = self._topic_and_file(topic)
         segments, _ = opened.visible()
         times = [s for s in segments if s.last_time_us is not None]
         return TopicInfo(
@@ -145,24 +147,27 @@ class Log:
 
     def delete_topic(self, topic: str) -> None:
         """Removes a topic's log. Its table, if it has one, stays."""
-        with self._lock:
+        known = self._open.get(topic)
+        with known.arranging if known is not None else contextlib.nullcontext(), self._lock:
             if topic not in self._names():
                 raise self._not_found(topic)
             opened = self._open.pop(topic, None)
             if opened is not None:
-                opened.close()
+                with contextlib.suppress(FrazilError):  # of a disk that fails; what it had is not wanted any more
+                    opened.close()
             self._files.pop(topic, None)
             self._reported.pop(topic, None)
-            gone = self.directory / "topics" / f".deleted-{topic}-{secrets.token_hex(4)}"
+            self._broken.pop(topic, None)
+            gone = self.directory / "topics" / f"{_DELETED}{topic}-{secrets.token_hex(4)}"
             self._disk.rename(self._folder(topic), gone)
             self._disk.sync_folder(gone.parent)
-            shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def configure(self, topic: str, changes: dict[str, Any]) -> TopicInfo:
         """Changes `storage`, `sinks`, `retention_age_s`, `retention_bytes`."""
-        self._topic(topic)
         with self._lock:
-            self._files[topic] = self._files[topic].changed(changes, self._folder(topic), self._disk)
+            _, kept = self._topic_and_file(topic)
+            self._files[topic] = kept.changed(changes, self._folder(topic), self._disk)
         return self.info(topic)
 
     def _folder(self, topic: str) -> Path:
@@ -192,6 +197,12 @@ class Log:
                     raise self._not_found(name)
                 self._open[name] = self._opened(name)
             return self._open[name]
+
+    def _topic_and_file(self, name: str) -> tuple[TopicLog, TopicFile]:
+        opened, kept = self._topic(name), self._files.get(name)
+        if kept is None:  # deleted this moment
+            raise self._not_found(name)
+        return opened, kept
 
     def _opened(self, name: str) -> TopicLog:
         """Opens a topic. One that could not be opened is not read through again for every call."""
@@ -298,16 +309,15 @@ class Log:
     # -- retention -------------------------------------------------------------------------------------------------
 
     def report(self, topic: str, sink: str, offset: int) -> None:
-        self._topic(topic)
         check_name(sink, "sink")
-        self._reported.setdefault(topic, {})[sink] = offset
+        with self._lock:  # else a report for a topic that goes away would count for the next of its name
+            self._topic(topic)
+            self._reported.setdefault(topic, {})[sink] = offset
 
     def retain(
         self, topic: str, *, age_s: float | None = None, size: int | None = None, dry_run: bool = False
     ) -> Retained:
-        opened = self._topic(topic)
-        with self._lock:
-            kept = self._files[topic]
+        with self._arranging(topic) as (opened, kept):
             policy = retention.policy_of(kept, self.settings)
             if age_s is not None or size is not None:
                 policy = retention.Policy(age_s, size)
@@ -316,8 +326,18 @@ class Log:
 
     def import_segments(self, topic: str) -> Imported:
         """Puts segments in place that `importing.Stage` has made for the time before the log's start."""
-        with self._lock:
-            return importing.install(self._topic(topic), self._disk)
+        with self._arranging(topic) as (opened, _):
+            return importing.install(opened, self._disk)
+
+    @contextlib.contextmanager
+    def _arranging(self, topic: str) -> Iterator[tuple[TopicLog, TopicFile]]:
+        """A topic while nobody else adds or removes its segments. Other topics go on meanwhile."""
+        opened = self._topic(topic)
+        with opened.arranging:
+            now, kept = self._topic_and_file(topic)
+            if now is not opened:  # deleted, and made anew: its files have the same names
+                raise ConflictError(f"topic '{topic}' was deleted and made anew this moment", hint="try again")
+            yield opened, kept
 
     # -- background ------------------------------------------------------------------------------------------------
 
@@ -325,17 +345,27 @@ class Log:
         """Writes what waits in memory, syncs by interval, applies retention."""
         interval = self.settings.sync_interval_ms / 1000
         rounds = 0
+        failing: dict[str, str] = {}
         while not self._stop.wait(interval):
             rounds += 1
             for name, topic in list(self._open.items()):
-                with contextlib.suppress(Exception):  # who waits has been told, and the metrics count it
-                    topic.flush()
-                    topic.show_metrics()
-                    if self.settings.sync_mode == "periodic" and topic.files.written > topic.end:
-                        topic.sync()
-                    topic.files.sync_mark()
-                    if rounds % max(1, int(10 / interval)) == 0:
-                        self.retain(name)
+                try:
+                    self._keep_topic(name, topic, retain=rounds % max(1, int(10 / interval)) == 0)
+                    failing.pop(name, None)
+                except Exception as error:  # told once, and the other topics go on
+                    kind = type(error).__name__
+                    if failing.get(name) != kind and not topic.line.closed:
+                        failing[name] = kind
+                        log.exception("a topic cannot be kept in order", topic=name, kind=kind)
+
+    def _keep_topic(self, name: str, topic: TopicLog, *, retain: bool) -> None:
+        topic.flush()
+        topic.show_metrics()
+        if self.settings.sync_mode == "periodic" and topic.files.written > topic.end:
+            topic.sync()
+        topic.files.sync_mark()
+        if retain and not topic.arranging.locked():
+            self.retain(name)
 
     def close(self) -> None:
         """Writes and syncs what waits, and lets go of the folder."""
@@ -347,7 +377,7 @@ class Log:
         with contextlib.ExitStack() as stack:
             stack.callback(self._owner.release)
             for topic in opened:
-                stack.callback(topic.close)
+                stack.callback(_close, topic)
 
     def __enter__(self) -> Self:
         return self
@@ -356,3 +386,8 @@ class Log:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _close(topic: TopicLog) -> None:
+    with topic.arranging:  # an import that runs finishes first: afterwards the folder may be somebody else's
+        topic.close()

@@ -14,6 +14,9 @@ from frazil.log.batch import IMPORTED, NO_REQUEST_ID, read_arrow, unpack
 from frazil.log.columns import MESSAGE, TIME
 from frazil.log.frame import HEADER_SIZE, BadFrameError, Header, Kind, check_body, unpack_header
 
+#: From this size on a packed frame becomes an array of its own.
+_LARGE_BODY = 32 * 1024
+
 
 def message_schema(view: TopicView, columns: Collection[str] | None = None) -> pa.Schema:
     """The columns of a topic's messages: those that all have, then the producers' own."""
@@ -74,14 +77,18 @@ def _range_of(bad: Header | None, before: list[tuple[int, Header]]) -> str:
 
 
 def _runs(frames: list[tuple[int, Header]]) -> list[list[tuple[int, Header]]]:
-    """Neighbouring packed frames together, each Arrow frame alone."""
+    """Neighbouring small packed frames together; the others alone, because they need not be copied."""
     runs: list[list[tuple[int, Header]]] = []
     for at, header in frames:
-        if header.kind == Kind.packed and runs and runs[-1][0][1].kind == Kind.packed:
+        if runs and _is_small(header) and _is_small(runs[-1][0][1]):
             runs[-1].append((at, header))
         else:
             runs.append([(at, header)])
     return runs
+
+
+def _is_small(header: Header) -> bool:
+    return header.kind == Kind.packed and header.body_size < _LARGE_BODY
 
 
 def _offsets(frames: list[tuple[int, Header]], counts: Any) -> Any:

@@ -15,4 +15,7 @@ END = gauge("frazil_log_end_offset", "Visible end of a topic: the next offset on
 START = gauge("frazil_log_start_offset", "First offset that a topic's log still has", "topic")
 REMOVED = counter("frazil_log_retention_bytes_total", "Bytes that retention has removed", "topic")
 QUARANTINED = counter("frazil_log_quarantined_bytes_total", "Torn bytes that recovery has cut off and kept")
+CALLS = counter("frazil_broker_calls_total", "Flight calls by outcome: ok, refused, failed", "call", "outcome")
+STREAMS = gauge("frazil_broker_streams", "Streams of producers that are open now")
+WAITING = gauge("frazil_broker_waiting_readers", "Readers that wait for new messages now")
 FAILED = gauge("frazil_log_failed", "1 while a topic refuses to be written because a sync has failed", "topic")

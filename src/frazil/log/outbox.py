@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 
 from frazil.log.parcel import Parcel, Waiter, size_of
 
@@ -198,7 +199,7 @@ def _open_up(rooms: list[asyncio.Future[None]]) -> None:
     for room in rooms:
         by_loop.setdefault(room.get_loop(), []).append(room)
     for loop, its in by_loop.items():
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # it is closed: nobody waits any more
             loop.call_soon_threadsafe(_tell_all, its)
 
 

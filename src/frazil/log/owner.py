@@ -82,7 +82,7 @@ def read_owner(directory: Path) -> OwnerInfo | None:
     """The process that has a log now, or None where nobody has it."""
     try:
         file = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         try:

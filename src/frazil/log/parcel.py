@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from frazil.log.access import Ack
 from frazil.log.batch import Batch
@@ -96,7 +97,7 @@ def _tell(waiters: Sequence[Waiter], outcomes: Sequence[Ack | BaseException]) ->
         else:
             by_loop.setdefault(waiter.get_loop(), []).append((waiter, outcome))
     for loop, told in by_loop.items():
-        if not loop.is_closed():  # else nobody waits any more
+        with suppress(RuntimeError):  # it is closed: nobody waits any more
             loop.call_soon_threadsafe(_settle_all, told)
 
 

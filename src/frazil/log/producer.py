@@ -152,7 +152,7 @@ class Producer:
             raise error
 
     def close(self) -> None:
-        """Flushes, then lets go of the connection."""
+        """Flushes, then lets go of the connection. It waits for a broker that is away, up to `patience_s`."""
         if self._closed:
             return
         self._outbox.refuse(UsageError(f"the producer of topic '{self.topic}' is closed"))
@@ -180,6 +180,8 @@ class Producer:
     def _result(self, waiter: Future[Ack]) -> Ack:
         """The publisher itself carries if nobody else does: the way to another thread and back costs more than it."""
         self._carry(waiter)
+        if not waiter.done():  # it lingers, or somebody else carries it
+            self._ring()
         return waiter.result()
 
     def _carry(self, until: Future[Ack] | None = None) -> None:

@@ -14,6 +14,9 @@ from frazil.log.batch import Batch
 REMEMBERED = 64
 #: Producers remembered per topic; beyond, the one silent for longest is forgotten.
 MAX_PRODUCERS = 4096
+#: Batches remembered per topic; beyond, those silent for longest keep only their last one. Each head of a segment
+#: holds them all, and so does the memory.
+MAX_REMEMBERED = 32_768
 
 
 class FencedError(ConflictError):
@@ -82,8 +85,10 @@ class Producers:
     """The producers of one topic."""
 
     def __init__(self) -> None:
+        #: Those silent for longest come first.
         self._by_id: dict[int, Producer] = {}
         self._by_name: dict[str, int] = {}
+        self._remembered = 0
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -93,17 +98,20 @@ class Producers:
 
     def put(self, producer: Producer) -> None:
         """Adds or replaces a producer; the one silent for longest makes room."""
-        self._by_id.pop(producer.id, None)
+        replaced = self._by_id.pop(producer.id, None)
+        self._remembered += len(producer.recent) - (len(replaced.recent) if replaced is not None else 0)
         self._by_id[producer.id] = producer
         if producer.name is not None:
             self._by_name[producer.name] = producer.id
         while len(self._by_id) > MAX_PRODUCERS:
-            silent = min(self._by_id.values(), key=lambda p: p.time_us)
-            self.drop(silent.id)
+            self.drop(next(iter(self._by_id)))
 
     def drop(self, producer_id: int) -> None:
         gone = self._by_id.pop(producer_id, None)
-        if gone is not None and gone.name is not None and self._by_name.get(gone.name) == producer_id:
+        if gone is None:
+            return
+        self._remembered -= len(gone.recent)
+        if gone.name is not None and self._by_name.get(gone.name) == producer_id:
             del self._by_name[gone.name]
 
     def next_for(self, name: str | None, time_us: int) -> Producer:
@@ -147,11 +155,23 @@ class Producers:
 
     def take(self, producer_id: int, taken: Taken) -> None:
         """Remembers a batch that is in the log."""
-        producer = self._by_id[producer_id]
+        producer = self._by_id[producer_id] = self._by_id.pop(producer_id)
         producer.last, producer.time_us = taken.sequence, taken.time_us
         producer.recent.append(taken)
         if len(producer.recent) > REMEMBERED:
             del producer.recent[0]
+            return
+        self._remembered += 1
+        if self._remembered > MAX_REMEMBERED:
+            self._forget_some()
+
+    def _forget_some(self) -> None:
+        """A quarter at once, because it looks through all of them."""
+        for producer in self._by_id.values():
+            if self._remembered <= MAX_REMEMBERED * 3 // 4:
+                return
+            self._remembered -= max(len(producer.recent) - 1, 0)
+            del producer.recent[:-1]
 
     def recall(self, producer_id: int, epoch: int, taken: Taken) -> None:
         """Takes up a batch found in a frame at recovery."""

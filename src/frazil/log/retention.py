@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from frazil.errors import UnavailableError
+from frazil.errors import UnavailableError, UsageError, first_line
 from frazil.log import metrics
 from frazil.log.access import Retained
 from frazil.log.segment import Segment
@@ -52,6 +52,9 @@ def removable(segments: list[Segment], policy: Policy, committed: int | None, no
 
 
 def retain(topic: TopicLog, policy: Policy, committed: int | None, *, dry_run: bool) -> Retained:
+    for limit in (policy.age_s, policy.size):
+        if limit is not None and not limit >= 0:
+            raise UsageError(f"retention has an age or a size of 0 or more, not {limit}")
     segments, _ = topic.visible()
     count = removable(segments, policy, committed, time.time_ns() // 1000, topic.files.size)
     size = sum(s.size for s in segments[:count])
@@ -61,7 +64,9 @@ def retain(topic: TopicLog, policy: Policy, committed: int | None, *, dry_run: b
             gone = topic.files.remove_before(start)
         except OSError as error:
             raise UnavailableError(
-                f"old segments of topic '{topic.name}' cannot be removed: {topic.files.folder}", hint="check that disk"
+                f"old segments of topic '{topic.name}' cannot be removed: {topic.files.folder}",
+                cause=first_line(error),
+                hint="check that disk",
             ) from error
         count, size, start = len(gone), sum(s.size for s in gone), topic.files.start
         metrics.REMOVED.labels(topic.name).inc(size)

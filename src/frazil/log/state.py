@@ -13,16 +13,19 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.log.access import decode_schema, encode_schema
-from frazil.log.batch import Batch
 from frazil.log.frame import Bytes, Header, Kind
 from frazil.log.producers import Producer, Producers, Taken
+
+#: Each head of a segment holds them all.
+MAX_SUBSCRIPTIONS = 10_000
+_MAX_NAMES = 65_536
 
 
 @dataclass
 class State:
     producers: Producers = field(default_factory=Producers)
     names: dict[int, str] = field(default_factory=dict)
-    """Names of producers, also of those whose retries are forgotten: readers want them."""
+    """Names of producers, for a while also of those whose retries are forgotten: readers want them."""
     extra: pa.Schema = field(default_factory=lambda: pa.schema([]))
     subscriptions: dict[str, int] = field(default_factory=dict)
 
@@ -48,6 +51,8 @@ class State:
         self.producers.put(producer)
         if producer.name is not None:
             self.names[producer.id] = producer.name
+            while len(self.names) > _MAX_NAMES:
+                del self.names[next(iter(self.names))]
 
     def recall(self, header: Header, body: Bytes | None) -> None:
         """Takes up a frame found at recovery."""
@@ -77,7 +82,3 @@ def subscription_change(name: str, offset: int) -> bytes:
 
 def _encode(**content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
-
-
-def is_idempotent(batch: Batch) -> bool:
-    return batch.producer_id != 0 and batch.sequence >= 0

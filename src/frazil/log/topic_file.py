@@ -84,11 +84,9 @@ class TopicFile:
             raise UsageError(f"a topic has no setting '{unknown[0]}'", hint=f"one of {', '.join(allowed)}")
         values = dict(changes)
         storage = _checked_storage(values.get("storage", self.storage))
-        sinks = values.get("sinks", self.sinks)
-        for sink in sinks:
-            check_name(sink, "sink")
+        sinks = _checked_sinks(values["sinks"], storage) if "sinks" in values else self.sinks
         for key in ("retention_age_s", "retention_bytes"):
-            if values.get(key) is not None and not (isinstance(values[key], int | float) and values[key] >= 0):
+            if values.get(key) is not None and not (isinstance(values[key], int | float) and 0 <= values[key] < 2**63):
                 raise UsageError(f"{key} is a number of 0 or more, or nothing; not {values[key]!r}")
         made = replace(self, **{**values, "storage": storage, "sinks": _sinks_for(storage, sinks)})
         try:
@@ -130,6 +128,17 @@ def _checked_storage(storage: str) -> Storage:
     if storage not in get_args(Storage):
         raise UsageError(f"there is no storage '{storage}'", hint=f"one of {', '.join(get_args(Storage))}")
     return storage  # type: ignore[return-value]  # just checked
+
+
+def _checked_sinks(sinks: Any, storage: Storage) -> list[str]:
+    if not isinstance(sinks, list) or not all(isinstance(s, str) for s in sinks):
+        raise UsageError(f"sinks are a list of names, not {sinks!r}")
+    if ARCHIVE in sinks and storage == "log":
+        raise UsageError(
+            f"the sink '{ARCHIVE}' writes the topic's table, and a topic with storage 'log' has none",
+            hint="frazil topic migrate --to iceberg",
+        )
+    return list(dict.fromkeys(check_name(sink, "sink") for sink in sinks))
 
 
 def _sinks_for(storage: str, sinks: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 
 from frazil.log.access import Ack
 
@@ -60,7 +61,7 @@ def tell(outcomes: Iterable[Outcome], own: ThreadWaiter | None, loop: asyncio.Ab
         else:
             elsewhere.setdefault(its, []).append((waiter, outcome))
     for its, settled in elsewhere.items():
-        if not its.is_closed():
+        with suppress(RuntimeError):  # it is closed: nobody waits any more
             its.call_soon_threadsafe(_settle_all, settled)
 
 

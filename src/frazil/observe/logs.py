@@ -32,9 +32,19 @@ def configure_logs(level: str, output: str) -> None:
             structlog.processors.format_exc_info if output == "json" else _as_it_is,
             render,
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_Stderr()),  # type: ignore[arg-type]  # it writes and flushes
         cache_logger_on_first_use=False,
     )
+
+
+class _Stderr:
+    """Standard error as it is when something is written: whoever replaces it, and closes the old one, is followed."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def _mask(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

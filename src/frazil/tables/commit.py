@@ -34,6 +34,7 @@ from frazil.tables import measures
 from frazil.tables.create import needs_opening, require_writable
 from frazil.tables.discards import delete
 from frazil.tables.draft import Draft, draft_append
+from frazil.tables.durable import sync_metadata
 from frazil.tables.failures import CommitUnknownError, PositionMovedError, with_attributes
 from frazil.tables.position import Position, ancestors, find_batch, position_of
 from frazil.tables.store import TableStore, back_off
@@ -233,6 +234,7 @@ class _Append:
     def _found(self, table: Table, landed: Position, attempt: int) -> Commit:
         measures.COMMITS.labels("found").inc()
         measures.LOST_REPLIES.inc()
+        sync_metadata(table)
         others = [d for d in self._failed if d.snapshot.snapshot_id != landed.anchor]
         if len(others) < len(self._failed):  # it was one of these, so that the others were not
             self._clean(table, others)
@@ -269,6 +271,7 @@ class _Append:
 
     def _done(self, draft: Draft, table: Table, attempt: int) -> Commit:
         measures.COMMITS.labels("landed").inc()
+        sync_metadata(table)
         self._store.remember(draft.snapshot.manifest_list, draft.manifests)
         self._clean(table, self._failed)
         discard_after(self._store, draft, table)

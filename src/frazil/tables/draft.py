@@ -31,6 +31,7 @@ from pyiceberg.table.update import (
 )
 
 from frazil.observe.faultpoints import reach
+from frazil.tables.durable import sync_files
 from frazil.tables.manifests import ManifestShop, entry_count
 from frazil.tables.measures import MERGED
 from frazil.tables.merge import choose
@@ -102,6 +103,7 @@ def finish(
     parent_id = parent.snapshot_id if parent else None
     path = shop.manifest_list(manifests, parent_id)
     reach("tables.commit.list.after")
+    sync_files(shop.written)
     snapshot = Snapshot(
         snapshot_id=shop.snapshot_id,
         parent_snapshot_id=parent_id,

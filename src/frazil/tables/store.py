@@ -14,6 +14,7 @@ from frazil.catalogs import load_table, translated
 from frazil.observe.resilience import breaker_for, retry
 from frazil.settings import CatalogSettings, NetworkSettings
 from frazil.tables.discards import Discards
+from frazil.tables.durable import sync_before_commits
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -51,6 +52,7 @@ class TableStore:
         *,
         delete_delay_s: float = 600.0,
     ) -> None:
+        sync_before_commits(catalog)
         self.catalog = catalog
         self.settings = settings
         self.network = network or NetworkSettings()

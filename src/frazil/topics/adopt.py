@@ -10,7 +10,7 @@ from frazil.errors import ConflictError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
-from frazil.topics.layout import ARCHIVE, table_name
+from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of, table_name
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -25,7 +25,7 @@ class Adoption:
     """What is not right between table and log, and what adopting makes of it."""
 
     topic: str
-    problem: Literal["none", "new_log", "rolled_back", "gap"]
+    problem: Literal["none", "new_log", "rolled_back", "gap", "letters_rolled_back"]
     message: str
     before: int
     """The table's position as it is."""
@@ -58,6 +58,20 @@ class Adopting:
         except RolledBackError as error:
             self._rolled_back = error
             self._position = error.recorded
+        self._letters = find_table(self._store, dead_letters_name(settings))
+
+    def _letters_rolled_back(self) -> list[tuple[str, str]]:
+        """Sink and topic of the positions that a rollback of the dead letters has taken back."""
+        from frazil.tables import RolledBackError, position_of
+
+        found = []
+        for sink, name in ((ARCHIVE, self._topic), (REPLAY, replays_of(self._topic))):
+            try:
+                if self._letters is not None:
+                    position_of(self._letters, sink, name)
+            except RolledBackError:
+                found.append((sink, name))
+        return found
 
     def plan(self) -> Adoption:
         """What is wrong, and what will be done.
@@ -77,6 +91,8 @@ class Adopting:
         if offset < self._info.start:
             lost = f"offsets {offset} to {self._info.start} are in neither; they are left out"
             return self._adoption("gap", lost, offset, self._info.start)
+        if self._letters_rolled_back():
+            return self._without_letters(offset)
         return self._adoption("none", "table and log belong together", offset, offset)
 
     def _adoption(self, problem: Any, message: str, before: int, after: int) -> Adoption:
@@ -97,6 +113,16 @@ class Adopting:
         after = max(highest, self._info.start)
         message = f"the table was written from log {held.log_id}; it goes on with log {self._info.log_id}"
         return self._adoption("new_log", message, offset, after)
+
+    def _without_letters(self, offset: int) -> Adoption:
+        told = "the table of dead letters was rolled back: some of this topic's are gone"
+        if self._choice != "keep":
+            raise UsageError(
+                told,
+                cause="they cannot be written again: the topic's own table has passed them",
+                hint="--keep to leave them out, or roll the table of dead letters forward again",
+            )
+        return self._adoption("letters_rolled_back", f"{told}; they stay out", offset, offset)
 
     def _roll_back(self, offset: int) -> Adoption:
         assert self._rolled_back is not None
@@ -128,7 +154,10 @@ class Adopting:
 
         if plan.problem == "rolled_back":
             accept_rollback(self._store, self._table, ARCHIVE, self._topic, keep=self._choice == "keep")
-        elif plan.problem != "none":
+        elif plan.problem in ("new_log", "gap"):
             info = self._info
             position = Position(ARCHIVE, self._topic, {0: plan.after}, info.log_id, info.epoch, str(uuid.uuid4()))
             adopt(self._store, self._table, position)
+        if plan.problem != "none" and self._letters is not None:
+            for sink, name in self._letters_rolled_back():
+                self._letters = accept_rollback(self._store, self._letters, sink, name, keep=True)

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from frazil.errors import FrazilError
 from frazil.log.access import LogAccess, Span, TopicInfo, TopicView
 from frazil.log.messages import decode_chunk
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.tables import TableStore, commit_append
+from frazil.topics import metrics
 from frazil.topics.dead_letters import DeadLetters, Origin, dead_rows
 from frazil.topics.expiry import expire
 from frazil.topics.fit import fit
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_topic_table, table_name
-from frazil.topics.parquet import TableWriter, Target
+from frazil.topics.parquet import TableWriter, Target, discard
 from frazil.topics.sink import Plan, Work, Written, files_of
 
 if TYPE_CHECKING:
@@ -55,7 +57,12 @@ class ArchiveSink:
         dead = files_of(written, "dead")
         if dead:
             reach("sink.dead_letters.before")
-            self._dead_letters.commit(self.name, plan, dead)
+            try:
+                self._dead_letters.commit(self.name, plan, dead)
+            except FrazilError:
+                # The batch is begun again, with files of its own. What is dead may have landed, and stays.
+                discard(table.io, [file.file_path for file in files_of(written, "main")])
+                raise
             reach("sink.dead_letters.after")
         reach("sink.commit.before")
         commit = commit_append(
@@ -71,7 +78,10 @@ class ArchiveSink:
 
     def expire(self, table: Table) -> Table:
         topics = self._settings.model.topics
-        return expire(self._store, table, age_s=topics.retention_age_s, size=topics.retention_bytes).table
+        removal = expire(self._store, table, age_s=topics.retention_age_s, size=topics.retention_bytes)
+        if removal.rows:
+            metrics.EXPIRED.labels(table.name()[-1], self.name).inc(removal.rows)
+        return removal.table
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, UnavailableError
 from frazil.log.access import LogAccess, Span, TopicInfo
 from frazil.observe.faultpoints import reach
 from frazil.settings.model import PipelineSettings
 from frazil.tables import PositionMovedError, position_of
+from frazil.tables.durable import sync_metadata
 from frazil.topics import metrics
 from frazil.topics.jobs import TasksFailedError
 from frazil.topics.parquet import discard
@@ -131,6 +132,13 @@ class Engine:
             total += self.turn(at_once=True)
         return total
 
+    def tell_stuck(self, behind: int) -> None:
+        """Lets the lag grow while turns fail before they could measure it."""
+        self._waiting_since = self._waiting_since or self._clock()
+        whose = (self.topic, self.sink.name)
+        metrics.LAG_OFFSETS.labels(*whose).set(behind)
+        metrics.LAG_SECONDS.labels(*whose).set(self._clock() - self._waiting_since)
+
     def visible_end(self) -> int:
         """The end of the log, all of it on disk."""
         return self._access.sync(self.topic)
@@ -166,6 +174,7 @@ class Engine:
         self._position = position_of(self._table, self.sink.name, self.topic)
         reach("sink.look.after")
         if self._position is not None and self._position.log_id == info.log_id:
+            sync_metadata(self._table)
             self._report(min(self._position.offsets.get(PARTITION, 0), info.written))
         elif self._position is None and info.start > 0:
             log.warning(
@@ -237,11 +246,30 @@ class Engine:
         assert self._table is not None
         reach("sink.write.before")
         try:
-            return self._run(work, plan.spans)
+            written = self._run(work, plan.spans)
         except TasksFailedError as failed:
-            # No commit has seen these files, and none will.
-            discard(self._table.io, [path for w in failed.written for path in w.paths()])
+            self._discard(failed.written)
             raise failed.error from failed
+        try:
+            self._require_same_log(plan)
+        except BaseException:
+            self._discard(written)
+            raise
+        return written
+
+    def _require_same_log(self, plan: Plan) -> None:
+        """What the tasks have read is what was planned, unless the log was closed, and perhaps exchanged, meanwhile."""
+        now, before = self._access.info(self.topic), plan.info
+        if (now.log_id, now.epoch) != (before.log_id, before.epoch) or now.end < plan.end:
+            raise UnavailableError(
+                f"the log of topic '{self.topic}' was opened anew while a batch was read from it",
+                hint="the batch is begun again",
+            )
+
+    def _discard(self, written: Iterable[Written]) -> None:
+        """No commit has seen these files, and none will."""
+        assert self._table is not None
+        discard(self._table.io, [path for w in written for path in w.paths()])
 
     def _expire(self) -> None:
         now = self._clock()

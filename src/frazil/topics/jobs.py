@@ -91,7 +91,7 @@ def on_spark(spark: SparkSession) -> Runner:
             raise UnavailableError(
                 "Spark could not run the batch", cause=_told(error), hint="look at Spark's executors and their log"
             ) from error
-        return all_written(results)
+        return all_written(results, spans)
 
     return run
 
@@ -107,7 +107,7 @@ def _told(error: Exception) -> str:
 
 def in_process(work: Work, spans: Sequence[Span]) -> list[Written]:
     """The same without Spark, one span after the other."""
-    return all_written(list(_Task(work)(spans)))
+    return all_written(list(_Task(work)(spans)), spans)
 
 
 class TasksFailedError(FrazilError):
@@ -119,8 +119,8 @@ class TasksFailedError(FrazilError):
         self.written = written
 
 
-def all_written(results: Sequence[Written | Failed]) -> list[Written]:
-    """The results, if all tasks have one.
+def all_written(results: Sequence[Written | Failed], spans: Sequence[Span]) -> list[Written]:
+    """The results, if there is one for each span.
 
     Raises:
         TasksFailedError: else.
@@ -129,4 +129,6 @@ def all_written(results: Sequence[Written | Failed]) -> list[Written]:
     written = [r for r in results if isinstance(r, Written)]
     if failed:
         raise TasksFailedError(failed[0], written)
+    if len(written) != len(spans):
+        raise TasksFailedError(BatchFailedError(f"{len(written)} of {len(spans)} tasks have a result"), written)
     return written

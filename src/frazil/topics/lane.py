@@ -66,12 +66,14 @@ class Lane:
         self.failures = 0
         self.total: Turn = NOTHING
         self._end = 0
+        self._reached = 0
         self._due = 0.0
         self._looked = time.monotonic()
 
     def wants(self, info: TopicInfo, now: float) -> bool:
         """Whether a turn may be of use: there is something new, or it is time to look, and no failure too short ago."""
         self._end = max(info.end, info.written)
+        self._reached = max(self._reached, self.engine.offset or info.start)
         if now < self._due:
             return False
         return not self.engine.has_reached(self._end) or now - self._looked > LOOK_AGAIN_S
@@ -115,6 +117,8 @@ class Lane:
         self._due = time.monotonic() + pause
         metrics.FAILURES.labels(*whose).inc()
         metrics.STOPPED.labels(*whose).set(1 if stopped else 0)
+        if self._end > self._reached:
+            self.engine.tell_stuck(self._end - self._reached)
         tell = log.error if stopped or self.failures == 1 else log.warning
         tell(
             "a batch failed",

@@ -19,6 +19,8 @@ log = structlog.get_logger(__name__)
 
 #: The sink that writes `topics.<topic>`.
 ARCHIVE = "archive"
+#: Who notes in the dead letters that some were sent again.
+REPLAY = "replay"
 DEAD_LETTERS = "dead_letters"
 
 _DOCS = {
@@ -75,6 +77,11 @@ def table_name(settings: Settings, topic: str) -> str:
 
 def dead_letters_name(settings: Settings) -> str:
     return table_name(settings, DEAD_LETTERS)
+
+
+def replays_of(topic: str) -> str:
+    """Under this name the replays of a topic are counted, so that nobody takes their number for one of its offsets."""
+    return f"{topic}/replays"
 
 
 def table_schema(extra: pa.Schema) -> pa.Schema:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from frazil.observe.metrics import counter, gauge
 
 _WHOSE = ("topic", "sink")
@@ -19,3 +21,10 @@ DEAD = counter("frazil_sink_dead_letters_total", "Messages that a sink has put i
 SECONDS = counter("frazil_sink_batch_seconds_total", "Seconds from a batch's plan to its commit", *_WHOSE)
 STOPPED = gauge("frazil_sink_stopped", "1 while a sink waits for a person", *_WHOSE)
 EXPIRED = counter("frazil_sink_expired_rows_total", "Rows that retention has taken out of the table", *_WHOSE)
+
+
+def forget(topic: str, sink: str) -> None:
+    """Takes the gauges of a topic away that is gone: their last values would be told for ever, and alarm somebody."""
+    for one in (LAG_OFFSETS, LAG_BYTES, LAG_SECONDS, OFFSET, STOPPED):
+        with suppress(KeyError):
+            one.remove(topic, sink)

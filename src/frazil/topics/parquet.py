@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from frazil.tables.durable import sync_files
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -44,7 +46,8 @@ class Target:
     spec: str
     order: str
     properties: str
-    io: str
+    io: str = field(repr=False)
+    """How its files are reached; may hold keys."""
 
     @classmethod
     def of(cls, table: Table) -> Target:
@@ -154,7 +157,9 @@ class TableWriter:
         self._bound_memory()
 
     def finish(self) -> list[DataFile]:
+        """The files, all of them on disk."""
         self._close_all()
+        sync_files(file.file_path for file in self._done)
         return self._done
 
     def abandon(self) -> None:

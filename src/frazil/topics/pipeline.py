@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Self
 import structlog
 
 from frazil.catalogs import open_catalog
-from frazil.errors import FrazilError, PartialError, UnavailableError
+from frazil.errors import FrazilError, IntegrityError, PartialError, UnavailableError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.tables import TableStore
+from frazil.topics import metrics
 from frazil.topics.archive import ArchiveSink
 from frazil.topics.engine import Engine, needs_a_person
 from frazil.topics.jobs import on_spark
@@ -81,6 +82,7 @@ class Pipeline:
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="frazil-pipeline")
         self._working: dict[Lane, Future[object]] = {}
+        self._broken: dict[str, str] = {}
 
     def run(self, stop: threading.Event, *, grace_s: float = GRACE_S) -> None:
         """Works until told to stop; then ends the running batches, and takes what is still in the log, in bounded time.
@@ -110,11 +112,13 @@ class Pipeline:
             FrazilError: the only topic could not be taken.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        lanes = [self._lane(info, sink) for info, sink in self._wanted()]
+        topics = self._ours()
+        lanes = [self._lane(info, sink) for info, sink in _with_sinks(topics)]
         list(self._pool.map(lambda lane: self._drain_lane(lane, deadline), lanes))
-        failed = [lane for lane in lanes if lane.error is not None]
+        failed = {lane.engine.topic: lane.error for lane in lanes if lane.error is not None}
+        failed |= {info.name: _broken(info) for info in topics if info.problem is not None}
         if failed:
-            _raise(failed, len(lanes))
+            _raise(failed, len({info.name for info in topics}))
         return [lane.status() for lane in lanes]
 
     def status(self) -> list[TopicStatus]:
@@ -136,24 +140,31 @@ class Pipeline:
         """Gives a turn to each lane that has something to do."""
         now = time.monotonic()
         self._working = {lane: turn for lane, turn in self._working.items() if not turn.done()}
-        found = self._wanted()
+        topics = self._ours()
+        self._tell_broken(topics)
+        found = _with_sinks(topics)
         for info, sink in found:
             lane = self._lane(info, sink)
             if lane not in self._working and lane.wants(info, now):
                 self._working[lane] = self._pool.submit(lane.turn)
         there = {(info.name, sink) for info, sink in found}
-        for key in [k for k in self._lanes if k not in there]:
+        for key in [k for k, lane in self._lanes.items() if k not in there and lane not in self._working]:
             del self._lanes[key]  # the topic is gone, or its sink was disabled
+            metrics.forget(*key)
 
-    def _wanted(self) -> list[tuple[TopicInfo, str]]:
-        """Every topic and sink that is ours to run."""
+    def _ours(self) -> list[TopicInfo]:
+        """The topics with a sink that is ours to run, or of which nobody knows because they cannot be opened."""
         return [
-            (info, sink)
+            info
             for info in self._access.topics()
-            if (not self._topics or info.name in self._topics) and info.problem is None
-            for sink in info.sinks
-            if sink in SINKS
+            if (not self._topics or info.name in self._topics) and (info.problem or SINKS.keys() & info.sinks.keys())
         ]
+
+    def _tell_broken(self, topics: Sequence[TopicInfo]) -> None:
+        broken = {info.name: info.problem for info in topics if info.problem is not None}
+        for name in broken.keys() - self._broken.keys():
+            log.error("a topic cannot be used", topic=name, problem=broken[name], hint=f"frazil topic verify {name}")
+        self._broken = broken
 
     def _lane(self, info: TopicInfo, name: str) -> Lane:
         key = (info.name, name)
@@ -187,13 +198,22 @@ class Pipeline:
                 time.sleep(lane.pause(deadline))
 
 
-def _raise(failed: list[Lane], total: int) -> None:
-    errors = [lane.error for lane in failed if lane.error is not None]
+def _with_sinks(topics: Sequence[TopicInfo]) -> list[tuple[TopicInfo, str]]:
+    return [(info, sink) for info in topics if info.problem is None for sink in info.sinks if sink in SINKS]
+
+
+def _broken(info: TopicInfo) -> FrazilError:
+    return IntegrityError(
+        f"topic '{info.name}' cannot be used", cause=info.problem, hint=f"frazil topic verify {info.name}"
+    )
+
+
+def _raise(failed: Mapping[str, FrazilError], total: int) -> None:
+    errors = list(failed.values())
     if total == 1:
         raise errors[0]
-    names = ", ".join(lane.engine.topic for lane in failed)
     raise PartialError(
-        f"{len(failed)} of {total} topics could not be taken into their tables: {names}",
+        f"{len(failed)} of {total} topics could not be taken into their tables: {', '.join(failed)}",
         cause="; ".join(e.message for e in errors),
         hint=errors[0].hint,
     )

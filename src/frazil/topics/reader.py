@@ -20,7 +20,7 @@ from frazil.topics.layout import ARCHIVE, table_name
 from frazil.topics.positions import check_log
 from frazil.topics.reading import Reading
 from frazil.topics.table_plan import TablePlan, plan_table
-from frazil.topics.table_scan import scan
+from frazil.topics.table_scan import BUDGET, scan
 from frazil.topics.vanished import Vanished
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class TopicReader:
         columns: Collection[str] | None = None,
         follow: bool = False,
         stop: threading.Event | None = None,
+        budget: int = BUDGET,
     ) -> Iterator[pa.Table]:
         """The messages from an offset or a time on, as tables that are never empty, ordered by offset.
 
@@ -88,6 +89,7 @@ class TopicReader:
             columns: names of the columns wanted, all by default.
             follow: wait for further messages instead of stopping.
             stop: ends the read soon after it is set.
+            budget: bytes of the table that may be read ahead.
 
         Raises:
             OffsetGoneError: retention has removed the range; its `start` says from where on it can be read.
@@ -100,7 +102,7 @@ class TopicReader:
         if columns is not None:
             self._check(columns)
         first = self.offset_at(since) if since is not None else start
-        return Reading(self, first, end, columns, follow, stop or threading.Event()).tables()
+        return Reading(self, first, end, columns, follow, stop or threading.Event(), budget).tables()
 
     def bounds(self) -> Bounds:
         """The oldest offset that can be read, and the visible end."""

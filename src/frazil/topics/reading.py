@@ -32,7 +32,9 @@ class Reading:
         columns: Collection[str] | None,
         follow: bool,
         stop: threading.Event,
+        budget: int,
     ) -> None:
+        self._budget = budget
         self._reader, self._columns, self._follow, self._stop = reader, columns, follow, stop
         self._cursor = reader.bounds().start if start is None else start
         self._from_oldest = start is None
@@ -83,7 +85,7 @@ class Reading:
         upto = plan.position if self._end is None else min(plan.position, self._end)
         wanted = self._reader.schema_of(self._reader.info(), self._columns)
         try:
-            for scanned in scan(plan, with_offset(wanted), self._cursor, upto):
+            for scanned in scan(plan, with_offset(wanted), self._cursor, upto, budget=self._budget):
                 self._cursor = max(self._cursor, scanned.reached)
                 if scanned.table.num_rows:
                     yield scanned.table.select(wanted.names)

@@ -26,13 +26,12 @@ from frazil.settings import Settings
 from frazil.tables import Position, PositionMovedError, TableStore, commit_append, position_of
 from frazil.topics.dead_letters import letters
 from frazil.topics.fit import fit
-from frazil.topics.layout import dead_letters_name, ensure_dead_letters
+from frazil.topics.layout import REPLAY, dead_letters_name, ensure_dead_letters, replays_of
 from frazil.topics.parquet import TableWriter, Target
 from frazil.topics.plain_values import from_plain
 
 #: The header that says where a message was before: topic/partition/offset.
 REPLAYED_FROM = "frazil-replayed-from"
-_SINK = "replay"
 _BATCH_ROWS = 500
 _BATCH_BYTES = 4 * 1024 * 1024
 _WITHOUT_PAYLOAD = (
@@ -267,10 +266,9 @@ def _finished(store: TableStore, settings: Settings, topic: str) -> set[str]:
 def _mark(store: TableStore, settings: Settings, topic: str, keys: Sequence[Key], status: str, intent: _Intent) -> None:
     """Notes what became of letters. Two that do so at once: one wins, the other looks again."""
     table = ensure_dead_letters(store, settings)
-    # Its own name, so that nobody takes the count of replays for an offset of the topic.
-    expected = position_of(table, _SINK, f"{topic}/replays")
+    expected = position_of(table, REPLAY, replays_of(topic))
     count = expected.offsets[0] if expected else 0
-    reached = Position(_SINK, f"{topic}/replays", {0: count + 1}, "-", 0, str(uuid.uuid4()))
+    reached = Position(REPLAY, replays_of(topic), {0: count + 1}, "-", 0, str(uuid.uuid4()))
     given = {
         "sink": pa.array([k[0] for k in keys], pa.string()),
         "partition": pa.array([k[1] for k in keys], pa.int32()),

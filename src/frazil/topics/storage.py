@@ -153,6 +153,7 @@ class IcebergStorage(LogStorage):
     def _report(self) -> None:
         """Tells the log how far the table is: one that was opened just now knows it from nobody else."""
         from frazil.tables import position_of
+        from frazil.tables.durable import sync_metadata
         from frazil.topics.layout import ARCHIVE
 
         table = self.find_table()
@@ -162,6 +163,7 @@ class IcebergStorage(LogStorage):
             return
         position = position_of(table, ARCHIVE, self.topic)
         if position is not None:
+            sync_metadata(table)
             self.access.report(self.topic, ARCHIVE, min(position.offsets.get(0, 0), info.written))
 
     def delete(self) -> None:

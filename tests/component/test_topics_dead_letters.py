@@ -10,8 +10,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import DateType
 
-from frazil.errors import FrazilError, NotFoundError
+from frazil.errors import FrazilError, NotFoundError, UsageError
 from frazil.observe.faultpoints import handled
+from frazil.tables import RolledBackError
+from frazil.topics.adopt import Adopting
+from frazil.topics.floor import LazyStore
+from frazil.topics.layout import dead_letters_name
 from frazil.topics.resending import (
     REPLAYED_FROM,
     list_dead_letters,
@@ -132,3 +136,27 @@ def test_a_replay_that_dies_at_any_step_is_ended_by_the_next_one_without_a_doubl
             break
         number += 1
     assert number >= 8
+
+
+def test_after_a_rollback_of_the_dead_letters_a_person_lets_the_topic_go_on(kit: SinkKit) -> None:
+    _replay(kit)
+    _retype(kit, DateType())
+    kit.publish(TOPIC, b"bad", amount=pa.array([4.5]))
+    kit.engine(TOPIC).catch_up()
+    letters = kit.store.load(dead_letters_name(kit.settings))
+    letters.manage_snapshots().rollback_to_snapshot(letters.metadata.snapshots[0].snapshot_id).commit()
+    kit.publish(TOPIC, b"worse", amount=pa.array([5.5]))
+    with pytest.raises(RolledBackError, match="dead_letters"):
+        kit.engine(TOPIC).catch_up()
+    store = LazyStore(kit.settings)
+    with pytest.raises(UsageError) as told:
+        Adopting(kit.client, kit.settings, TOPIC, store, "rewind").plan()
+    assert "--keep" in (told.value.hint or "")
+    adopting = Adopting(kit.client, kit.settings, TOPIC, store, "keep")
+    plan = adopting.plan()
+    assert plan.problem == "letters_rolled_back"
+    adopting.do(plan)
+    kit.engine(TOPIC).catch_up()
+    assert [row["payload"] for row in kit.dead(TOPIC)] == [b"a", b"b", b"c", b"worse"]
+    assert Adopting(kit.client, kit.settings, TOPIC, store).plan().problem == "none"
+    _replay(kit)

@@ -293,6 +293,21 @@ def test_a_topic_without_a_table_has_nothing_to_remove_there(cli):
     cli.fails("retain", "orders", "--table", "--dry-run", code=2, says=["no table"])
 
 
+def test_a_rule_is_saved_as_it_was_given_and_never_an_empty_one(cli):
+    cli.ok("create", "orders", "--keep", "7d", "--keep-size", "10GB")
+    cli.fails("retain", "orders", "--save", "--yes", code=2, says=["--older-than"])
+    cli.ok("retain", "orders", "--older-than", "1d", "--save", "--yes")
+    log = cli.json("show", "orders")["log"]
+    assert (log["retention_age_s"], log["retention_bytes"]) == (86400, 10_000_000_000)
+
+
+def test_a_topic_is_deleted_by_what_the_chosen_catalog_knows_of_it(frozen, tmp_path):
+    other = ["--set", "catalogs.other.kind=sql", "--set", f"catalogs.other.uri=sqlite:///{tmp_path}/other.db"]
+    other += ["--set", f"catalogs.other.warehouse={tmp_path}/other", "--catalog", "other"]
+    frozen.fails("delete", "orders", "--dry-run", *other, code=11, says=["not in its table yet"])
+    frozen.ok("delete", "orders", "--dry-run")
+
+
 def test_deleting_shows_a_plan_and_refuses_what_would_be_lost(frozen):
     assert "stays" in frozen.ok("delete", "orders", "--dry-run")
     frozen.fails("delete", "orders", code=2, says=["nothing was done"])

@@ -1,0 +1,91 @@
+"""Puts a table's files on disk before anything counts on them, where they lie on this machine.
+
+The log lets go of messages that a table has. An object store has a file when it says so; a local file is in the
+system's memory until it is synced, and a power cut would take both copies. So data files and manifests are synced
+before the commit, and metadata.json before the catalog points to it. Where a server writes that one, it is synced after
+the commit, and before anybody is told of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+
+from frazil.catalogs import local_path
+from frazil.errors import UnavailableError
+from frazil.observe.faultpoints import reach
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+
+def sync_files(uris: Iterable[str]) -> None:
+    """Returns when the local ones among these files, and their names in their folders, are on disk.
+
+    Raises:
+        UnavailableError: one could not be synced. Its bytes are lost for good perhaps, and it must be written anew:
+            another sync could succeed without them.
+    """
+    files = [Path(path) for uri in uris if (path := local_path(uri)) is not None]
+    if not files:
+        return
+    reach("tables.sync.before")
+    try:
+        for file in files:
+            _sync(file)
+        for folder in _folders(files):
+            _sync_folder(folder)
+    except OSError as error:
+        raise UnavailableError(
+            f"{error.filename or files[0]} could not be put on disk",
+            cause=error.strerror,
+            hint="look after the disk: room, mount and the system's log",
+        ) from error
+    reach("tables.sync.after")
+
+
+def sync_metadata(table: Table) -> None:
+    """The same for the metadata.json of a table as it was loaded, which a server may have written on this machine."""
+    path = local_path(table.metadata_location)
+    if path is not None and os.access(path, os.R_OK):  # else it lies where that server runs
+        sync_files([path])
+
+
+def sync_before_commits(catalog: Catalog) -> None:
+    """Makes a catalog that writes metadata.json itself sync it before it points to it."""
+    if not isinstance(catalog, MetastoreCatalog) or "_write_metadata" in vars(catalog):
+        return
+    write = catalog._write_metadata
+
+    def write_and_sync(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        write(metadata, io, metadata_path)
+        sync_files([metadata_path])
+
+    catalog._write_metadata = write_and_sync  # type: ignore[method-assign]  # PyIceberg has no place for it
+
+
+def _folders(files: Iterable[Path]) -> Iterator[Path]:
+    """The folders of files, then those above: one that was made just now is a name in the one above it."""
+    found = {folder for file in files for folder in file.parents if folder != Path("/")}
+    yield from sorted(found, key=lambda folder: -len(folder.parts))
+
+
+def _sync(path: Path, flags: int = os.O_RDONLY) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        return  # somebody else's, far above the table: nothing of ours was made in it
