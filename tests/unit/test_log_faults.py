@@ -230,7 +230,7 @@ def test_nothing_is_written_behind_a_sync_that_failed_in_the_same_commit(disk: F
     disk.fail("sync", match=".seg")
     from frazil.log.group import Entry
 
-    large = Entry(Level.os, 4090, batch=Batch.of_messages([bytes(4000)]))
+    large = Entry.of_batch(Batch.of_messages([bytes(4000)]), Level.os)
     small = Entry(Level.os, 5, b"small")
     with opened.line._lock:
         opened.line._leading = True

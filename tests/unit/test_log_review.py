@@ -23,9 +23,9 @@ from frazil.log.broker import Broker
 from frazil.log.client import Client
 from frazil.log.files import LogShutError
 from frazil.log.frame import Kind
+from frazil.log.group import Entry, tell
 from frazil.log.producer import Producer
 from frazil.log.producers import Producers, Taken
-from frazil.log.waiting import tell
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import messages_of, new_log, open_log
 
@@ -111,7 +111,9 @@ def test_a_loop_that_is_closed_while_it_is_told_does_not_shut_the_log(monkeypatc
     future: asyncio.Future[Ack] = loop.create_future()
     loop.close()
     monkeypatch.setattr(loop, "is_closed", lambda: False)  # it is closed between the question and the call
-    tell([(future, Ack("orders", 0, 1, Level.disk, 0))], None, None)
+    entry = Entry(Level.disk, 1, b"x")
+    entry.waiter = future
+    tell([entry], "orders", None, None)
     monkeypatch.undo()
 
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from frazil.log.access import Ack, Level
 from frazil.log.batch import Batch, pack
 from frazil.log.frame import Bytes, Header, Kind, pack_header, padding
-from frazil.log.waiting import Waiter
+from frazil.log.waiting import ThreadWaiter, Waiter, settle, settle_all
 
 #: A packed frame of single messages ends at this size, so that a damaged one costs little.
 MAX_RUN_BYTES = 1024 * 1024
 
 
-@dataclass(slots=True, eq=False)
 class Entry:
-    """What somebody wants in the log: a message, a batch, a change of state, or nothing but a sync."""
+    """What somebody wants in the log: a message, a batch, a change of state, or nothing but a sync.
 
-    level: Level
-    size: int = 0
-    payload: bytes | None = None
-    request_id: int | None = None
+    A plain class: one is made for each message, and most of its fields keep their default until the commit.
+    """
+
     batch: Batch | None = None
     change: Callable[[Group], bytes] | None = None
     """Makes the body of a state frame, when it is this entry's turn."""
@@ -34,6 +34,26 @@ class Entry:
     duplicate: bool = False
     error: BaseException | None = None
 
+    def __init__(
+        self, level: Level, size: int = 0, payload: bytes | None = None, request_id: int | None = None
+    ) -> None:
+        self.level = level
+        self.size = size
+        self.payload = payload
+        self.request_id = request_id
+
+    @classmethod
+    def of_batch(cls, batch: Batch, level: Level) -> Entry:
+        entry = cls(level, len(batch.body))
+        entry.batch = batch
+        return entry
+
+    @classmethod
+    def of_change(cls, change: Callable[[Group], bytes]) -> Entry:
+        entry = cls(Level.disk)
+        entry.change = change
+        return entry
+
     @property
     def messages(self) -> int:
         return self.batch.count if self.batch is not None else int(self.payload is not None)
@@ -44,7 +64,40 @@ class Entry:
         return self.batch is not None and (self.batch.is_idempotent or len(self.batch.extra) > 0)
 
     def outcome(self, topic: str) -> Ack | BaseException:
-        return self.error or Ack(topic, self.offset, self.messages, self.level, self.time_us, self.duplicate)
+        if self.error is not None:
+            return self.error
+        return Ack(topic, self.offset, self.messages, self.level, self.time_us, self.duplicate)
+
+
+def tell(entries: list[Entry], topic: str, own: ThreadWaiter | None, loop: asyncio.AbstractEventLoop | None) -> None:
+    """Hands out acknowledgements and errors to those who wait.
+
+    Args:
+        entries: those that are done, or have failed.
+        topic: its name.
+        own: the leader itself, which needs no wake-up.
+        loop: the loop in whose thread this runs, if it is one.
+    """
+    elsewhere: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Ack], Ack | BaseException]]] = {}
+    for entry in entries:
+        waiter = entry.waiter
+        if waiter is None:
+            continue
+        if entry.error is None and entry.payload is not None:
+            outcome: Ack | BaseException = Ack(topic, entry.offset, 1, entry.level, entry.time_us)
+        else:
+            outcome = entry.outcome(topic)
+        if isinstance(waiter, ThreadWaiter):
+            waiter.take(outcome)
+            if waiter is not own:
+                waiter.wake()
+        elif (its := waiter.get_loop()) is loop:
+            settle(waiter, outcome)
+        else:
+            elsewhere.setdefault(its, []).append((waiter, outcome))
+    for its, settled in elsewhere.items():
+        with suppress(RuntimeError):  # it is closed: nobody waits any more
+            its.call_soon_threadsafe(settle_all, settled)
 
 
 def pieces(entries: list[Entry]) -> Iterator[list[Entry]]:

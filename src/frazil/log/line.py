@@ -16,8 +16,8 @@ import structlog
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log import metrics
 from frazil.log.access import Ack, Level
-from frazil.log.group import Entry
-from frazil.log.waiting import Outcome, ThreadWaiter, tell
+from frazil.log.group import Entry, tell
+from frazil.log.waiting import ThreadWaiter
 from frazil.log.writer import Writer
 
 #: An event loop does its commits itself, unless the disk is slower than this.
@@ -76,7 +76,8 @@ class Line:
     def submit_together(self, entries: list[Entry]) -> None:
         """Entries of one commit, with one waiter behind them all."""
         waits = Level.disk if any(e.level is Level.disk for e in entries) else Level.os
-        last = Entry(waits, waiter=ThreadWaiter())
+        last = Entry(waits)
+        last.waiter = ThreadWaiter()
         with self._lock:
             self._wait_for_room()
             leads = [self._enqueue(entry) for entry in (*entries, last)]
@@ -86,16 +87,21 @@ class Line:
     def submit_async(self, entry: Entry) -> Awaitable[Ack]:
         """A plain future where nothing has to be waited for first: a coroutine more per message is felt."""
         loop = asyncio.get_running_loop()
-        if self.is_full:
+        if self._buffered > self._max_buffer:
             return self._submit_later(entry)
         future: asyncio.Future[Ack] = loop.create_future()
-        entry.acknowledged = self._goes_ahead(entry)
-        if entry.acknowledged:
+        if entry.level is Level.memory and self._goes_ahead(entry):
+            entry.acknowledged = True
             future.set_result(self._ack_ahead(entry))
         else:
             entry.waiter = future
         with self._lock:
-            self.check_usable()
+            if self.closed or self._writer.files.failed is not None:
+                self.check_usable()
+            if self._leading:  # most come here: no call more than needed
+                self._pending.append(entry)
+                self._buffered += entry.size
+                return future
             leads = self._enqueue(entry)
             if leads:
                 self._leads_on = loop
@@ -149,6 +155,8 @@ class Line:
         """Whether the caller has to lead. A thread takes over what a loop has not begun: that may be its own loop."""
         self._pending.append(entry)
         self._buffered += entry.size
+        if self._leading and self._leads_on is None:
+            return False
         offered = self._leads_on is not None and isinstance(entry.waiter, ThreadWaiter)
         idle = entry.waiter is None and self._buffered <= self._max_buffer // 2
         if idle or (self._leading and not offered):
@@ -178,7 +186,7 @@ class Line:
         def answer(done: list[Entry], left: list[Entry]) -> None:
             nonlocal waiting
             waiting = left
-            tell(_outcomes(done, self.topic), own, loop)
+            tell(done, self.topic, own, loop)
 
         try:
             self._writer.commit(entries, answer)
@@ -186,7 +194,7 @@ class Line:
             shut = self._writer.files.shut(error)
             for entry in waiting:
                 entry.error = error if own is not None and entry.waiter is own else shut
-            tell(_outcomes(waiting, self.topic), own, loop)
+            tell(waiting, self.topic, own, loop)
             told = own is not None and own.error is error
             if not told and not isinstance(error, Exception):
                 raise
@@ -248,7 +256,3 @@ class Line:
             raise hangs
         self.lead()
         return last.error
-
-
-def _outcomes(entries: list[Entry], topic: str) -> list[Outcome]:
-    return [(e.waiter, e.outcome(topic)) for e in entries if e.waiter is not None]

@@ -247,7 +247,7 @@ class Log:
         level: Level | str | None = None,
     ) -> Ack:
         """Publishes one message from this thread, and returns when it is as safe as the level says."""
-        asked = None if level is None else Level(level)
+        asked = level if level is None or type(level) is Level else Level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
             return opened.append(with_headers(payload, request_id, headers), asked)
@@ -263,7 +263,7 @@ class Log:
         level: Level | str | None = None,
     ) -> Awaitable[Ack]:
         """Publishes one message from a coroutine: `await log.publish_async(…)`."""
-        asked = None if level is None else Level(level)
+        asked = level if level is None or type(level) is Level else Level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
             return opened.append_async(with_headers(payload, request_id, headers), asked)

@@ -92,23 +92,25 @@ class TopicLog:
     def publish_async(
         self, payload: bytes, request_id: int | None = None, level: Level | None = None
     ) -> Awaitable[Ack]:
-        self._check_message(payload, request_id)
-        return self._submit_async(Entry(level or self.level, len(payload), payload, request_id))
+        if request_id is not None or type(payload) is not bytes or len(payload) > self._max_message_size:
+            self._check_message(payload, request_id)
+        entry = Entry(level or self.level, len(payload), payload, request_id)
+        return self.line.submit_async(entry) if self._ready else self._prepare_and_submit(entry)
 
     def append(self, batch: Batch, level: Level | None = None) -> Ack:
         """Appends a batch; it is checked first, and taken whole or not at all."""
         self._check_batch(batch)
-        return self._submit(Entry(level or self.level, len(batch.body), batch=batch))
+        return self._submit(Entry.of_batch(batch, level or self.level))
 
     def append_async(self, batch: Batch, level: Level | None = None) -> Awaitable[Ack]:
         self._check_batch(batch)
-        return self._submit_async(Entry(level or self.level, len(batch.body), batch=batch))
+        return self._submit_async(Entry.of_batch(batch, level or self.level))
 
     def append_many(self, batches: list[tuple[Batch, Level | None]]) -> list[Ack | FrazilError]:
         """Appends batches in one commit; each is taken or refused by itself."""
         entries: list[Entry] = []
         for batch, level in batches:
-            entry = Entry(level or self.level, len(batch.body), batch=batch)
+            entry = Entry.of_batch(batch, level or self.level)
             try:
                 self._check_batch(batch)
             except FrazilError as error:
@@ -200,7 +202,7 @@ class TopicLog:
             made.append(producer)
             return producer_change(producer)
 
-        self._submit(Entry(Level.disk, change=change))
+        self._submit(Entry.of_change(change))
         return Registration(made[0].id, made[0].epoch)
 
     def _unregister(self, producer: Producer, before: Producer | None) -> None:
@@ -225,7 +227,7 @@ class TopicLog:
             self.state.subscriptions = before | {subscription: offset}
             return subscription_change(subscription, offset)
 
-        self._submit(Entry(Level.disk, change=change))
+        self._submit(Entry.of_change(change))
 
     def learn(self, extra: pa.Schema) -> None:
         """Makes columns known, durably, also where no message has brought them yet."""
@@ -236,7 +238,7 @@ class TopicLog:
             self.state.extra = merged(known, extra, self.name)
             return extra_change(self.state.extra)
 
-        self._submit(Entry(Level.disk, change=change))
+        self._submit(Entry.of_change(change))
 
     # -- readers -----------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
 
 from frazil.log.access import Ack
 
@@ -28,6 +26,12 @@ class ThreadWaiter:
     def wake(self) -> None:
         self._lock.release()
 
+    def take(self, outcome: Ack | BaseException) -> None:
+        if isinstance(outcome, Ack):
+            self.ack = outcome
+        else:
+            self.error = outcome
+
     def result(self) -> Ack:
         if self.error is not None:
             raise self.error
@@ -36,41 +40,14 @@ class ThreadWaiter:
 
 
 Waiter = ThreadWaiter | asyncio.Future[Ack]
-Outcome = tuple[Waiter, Ack | BaseException]
 
 
-def tell(outcomes: Iterable[Outcome], own: ThreadWaiter | None, loop: asyncio.AbstractEventLoop | None) -> None:
-    """Hands out acknowledgements and errors.
-
-    Args:
-        outcomes: to whom, and what.
-        own: the leader itself, which needs no wake-up.
-        loop: the loop in whose thread this runs, if it is one.
-    """
-    elsewhere: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Ack], Ack | BaseException]]] = {}
-    for waiter, outcome in outcomes:
-        if isinstance(waiter, ThreadWaiter):
-            if isinstance(outcome, Ack):
-                waiter.ack = outcome
-            else:
-                waiter.error = outcome
-            if waiter is not own:
-                waiter.wake()
-        elif (its := waiter.get_loop()) is loop:
-            _settle(waiter, outcome)
-        else:
-            elsewhere.setdefault(its, []).append((waiter, outcome))
-    for its, settled in elsewhere.items():
-        with suppress(RuntimeError):  # it is closed: nobody waits any more
-            its.call_soon_threadsafe(_settle_all, settled)
-
-
-def _settle_all(settled: list[tuple[asyncio.Future[Ack], Ack | BaseException]]) -> None:
+def settle_all(settled: list[tuple[asyncio.Future[Ack], Ack | BaseException]]) -> None:
     for future, outcome in settled:
-        _settle(future, outcome)
+        settle(future, outcome)
 
 
-def _settle(future: asyncio.Future[Ack], outcome: Ack | BaseException) -> None:
+def settle(future: asyncio.Future[Ack], outcome: Ack | BaseException) -> None:
     if future.done():  # cancelled by its owner; the message is in the log all the same
         return
     if isinstance(outcome, Ack):
