@@ -187,8 +187,8 @@ def test_every_question_to_a_log_has_the_same_answer_through_a_broker(tmp_path):
                 client.append("orders", Batch.of_arrow(columns))
             time_us = log.info("orders").last_time_us
             client.commit("orders", "audit", 4)
-            client.configure("orders", {"sinks": ["archive"], "retention_age_s": 0})
-            client.report("orders", "archive", 12)
+            client.configure("orders", {"sinks": ["billing"], "retention_age_s": 0})
+            client.report("orders", "billing", 12)
             assert client.topics() == log.topics()
             assert client.info("orders") == log.info("orders")
             assert client.spans("orders", 2, 10**6, 4) == log.spans("orders", 2, 10**6, 4)
