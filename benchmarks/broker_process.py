@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from frazil.log import Log
-from frazil.log.broker import Broker
+from frazil.log.remote.broker import Broker
 from tests.services.process import free_port, port_answers, start
 
 

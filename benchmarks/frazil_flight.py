@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.broker_process import broker
 from benchmarks.frazil_log import TOPIC, Form, arrow_batches, lists, singles
 from benchmarks.load import Contender, Load, Scene, drive, drive_async
-from frazil.log.client import Client
-from frazil.log.producer import Producer
+from frazil.log.remote.client import Client
+from frazil.log.remote.producer import Producer
 
 
 @contextmanager

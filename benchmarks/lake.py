@@ -13,15 +13,15 @@ from pathlib import Path
 
 from benchmarks.payloads import messages
 from frazil.catalogs import open_catalog
-from frazil.log.client import Client
-from frazil.log.producer import Producer
+from frazil.log.remote.client import Client
+from frazil.log.remote.producer import Producer
 from frazil.settings import Settings, load_settings
 from frazil.spark import spark_session
 from frazil.tables import TableStore, position_of
-from frazil.topics.jobs import for_pipeline
 from frazil.topics.layout import ARCHIVE, table_name
-from frazil.topics.pipeline import Pipeline
-from frazil.topics.reader import TopicReader
+from frazil.topics.reading.reader import TopicReader
+from frazil.topics.sinks.jobs import for_pipeline
+from frazil.topics.sinks.pipeline import Pipeline
 
 FRAZIL = Path(sys.executable).with_name("frazil")
 BATCH = 1000

@@ -14,8 +14,8 @@ from benchmarks.measure import Result, in_turns, seconds, shown
 from benchmarks.parquet_floor import CORES, parquet_writers, raw_scan
 from benchmarks.payloads import messages
 from benchmarks.targets import verdict
-from frazil.log.client import Client
-from frazil.log.producer import Producer
+from frazil.log.remote.client import Client
+from frazil.log.remote.producer import Producer
 
 MESSAGE = 1024
 ROWS_EACH = 131_000  # about 128 MiB of payload per core

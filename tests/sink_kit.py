@@ -13,17 +13,17 @@ from pyiceberg.table import Table
 from frazil.catalogs import open_catalog
 from frazil.log.access import Ack
 from frazil.log.batch import Batch
-from frazil.log.broker import Broker
-from frazil.log.client import Client
 from frazil.log.log import Log
+from frazil.log.remote.broker import Broker
+from frazil.log.remote.client import Client
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore
 from frazil.topics import open_log
-from frazil.topics.archive import ArchiveSink
-from frazil.topics.engine import Engine
-from frazil.topics.jobs import in_process
 from frazil.topics.layout import dead_letters_name, table_name
-from frazil.topics.sink import Runner
+from frazil.topics.sinks.archive import ArchiveSink
+from frazil.topics.sinks.engine import Engine
+from frazil.topics.sinks.jobs import in_process
+from frazil.topics.sinks.sink import Runner
 from tests.machine import machine_flags
 
 

@@ -23,10 +23,10 @@ from frazil.log.frame import Header, pack_header, padding
 from frazil.log.messages import decode_chunk
 from frazil.settings import Settings, load_settings
 from frazil.tables import Position, TableStore, commit_append, position_of
-from frazil.topics.fit import fit
 from frazil.topics.layout import ARCHIVE, ensure_topic_table, table_name
-from frazil.topics.parquet import TableWriter, Target
-from frazil.topics.reader import TopicReader
+from frazil.topics.reading.reader import TopicReader
+from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.parquet import TableWriter, Target
 
 LOG_ID = "00000000000000aa"
 FIRST_TIME_US = 1_750_000_000_000_000

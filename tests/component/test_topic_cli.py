@@ -18,7 +18,7 @@ from frazil.cli.amounts import seconds, shown_size, size
 from frazil.cli.run import run_command
 from frazil.cli.topic_publish import _lines
 from frazil.errors import UsageError
-from frazil.topics.places import parse_place
+from frazil.topics.reading.places import parse_place
 from tests.sink_kit import sink_kit
 
 

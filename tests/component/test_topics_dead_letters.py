@@ -13,10 +13,10 @@ from pyiceberg.types import DateType
 from frazil.errors import FrazilError, NotFoundError, UsageError
 from frazil.observe.faultpoints import handled
 from frazil.tables import RolledBackError
-from frazil.topics.adopt import Adopting
+from frazil.topics.care.adopt import Adopting
 from frazil.topics.floor import LazyStore
 from frazil.topics.layout import dead_letters_name
-from frazil.topics.resending import (
+from frazil.topics.letters.resending import (
     REPLAYED_FROM,
     list_dead_letters,
     replay_dead_letters,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from frazil.log.access import Level
-from frazil.log.broker import Broker
-from frazil.log.client import Client
 from frazil.log.log import Log
+from frazil.log.remote.broker import Broker
+from frazil.log.remote.client import Client
 from frazil.settings import load_settings
 from frazil.tables import adopt, position_of
 from frazil.topics.floor import table_floor

@@ -18,10 +18,10 @@ from frazil.log.access import OffsetGoneError
 from frazil.tables import Position, adopt, position_of, remove_files
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError
-from frazil.topics.reader import TopicReader
-from frazil.topics.subscription import Subscription
-from frazil.topics.table_plan import plan_table
-from frazil.topics.table_scan import scan
+from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.subscription import Subscription
+from frazil.topics.reading.table_plan import plan_table
+from frazil.topics.reading.table_scan import scan
 from tests.topic_kit import FIRST_TIME_US, MemoryLog, TopicTable, settings_in
 
 

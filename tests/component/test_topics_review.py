@@ -21,11 +21,11 @@ from frazil.observe.metrics import REGISTRY
 from frazil.settings import SettingsModel, load_settings
 from frazil.tables.durable import sync_files
 from frazil.topics import flight_address
-from frazil.topics.jobs import BatchFailedError, TasksFailedError, all_written, in_process
-from frazil.topics.lane import Lane
 from frazil.topics.layout import ARCHIVE
-from frazil.topics.pipeline import Pipeline
-from frazil.topics.sink import Work, Written
+from frazil.topics.sinks.jobs import BatchFailedError, TasksFailedError, all_written, in_process
+from frazil.topics.sinks.lane import Lane
+from frazil.topics.sinks.pipeline import Pipeline
+from frazil.topics.sinks.sink import Work, Written
 from tests.machine import machine_flags
 from tests.sink_kit import SinkKit, sink_kit
 

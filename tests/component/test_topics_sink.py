@@ -19,11 +19,11 @@ from frazil.errors import FrazilError, UnavailableError
 from frazil.log.access import Span
 from frazil.observe.faultpoints import handled
 from frazil.tables import RolledBackError, accept_rollback, position_of
-from frazil.topics.archive import ArchiveWork
-from frazil.topics.jobs import in_process
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError, LogGapError
-from frazil.topics.sink import Work, Written
+from frazil.topics.sinks.archive import ArchiveWork
+from frazil.topics.sinks.jobs import in_process
+from frazil.topics.sinks.sink import Work, Written
 from tests.sink_kit import SinkKit, sink_kit
 
 TOPIC = "orders"

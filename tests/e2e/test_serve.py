@@ -398,7 +398,7 @@ def test_lines_and_arrow_say_in_headers_where_to_go_on(server, topic):
 
 
 def test_what_retention_has_removed_is_gone_and_the_answer_says_from_where_on_it_can_be_read(shell):
-    from frazil.log.client import Client
+    from frazil.log.remote.client import Client
 
     with serving(shell, "--set", "log.max_file_size=4096") as server:
         server.create("orders")

@@ -30,13 +30,13 @@ from frazil.errors import (
 )
 from frazil.log.access import Level, OffsetGoneError
 from frazil.log.batch import Batch
-from frazil.log.broker import MOST_WAITERS, Broker
-from frazil.log.client import Client
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk
-from frazil.log.producer import Producer
 from frazil.log.producers import FencedError
-from frazil.log.transport import flight
+from frazil.log.remote.broker import MOST_WAITERS, Broker
+from frazil.log.remote.client import Client
+from frazil.log.remote.producer import Producer
+from frazil.log.remote.transport import flight
 from frazil.settings.model import LogSettings, NetworkSettings
 
 LIMIT = 100_000
@@ -44,7 +44,7 @@ MIB = 1024 * 1024
 SERVE = """
 import signal, sys, threading
 from pathlib import Path
-from frazil.log.broker import Broker
+from frazil.log.remote.broker import Broker
 from frazil.log.log import Log
 from frazil.settings.model import LogSettings
 
@@ -224,7 +224,7 @@ def test_a_reader_that_waits_is_told_at_once_and_hinders_nobody(broker, client):
 
 
 def test_too_many_waiting_readers_are_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("frazil.log.broker.MOST_WAITERS", 2)
+    monkeypatch.setattr("frazil.log.remote.broker.MOST_WAITERS", 2)
     assert MOST_WAITERS > 2
     with Log.open(tmp_path / "log") as log, Broker(log) as broker, Client(broker.address, HASTY) as client:
         client.create_topic("orders")

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 from frazil.log import OffsetGoneError
-from frazil.log.client import Client
+from frazil.log.care.verify import verify_log
 from frazil.log.log import Log
-from frazil.log.verify import verify_log
+from frazil.log.remote.client import Client
 from frazil.observe.faultpoints import handled
+from frazil.topics.care.migrate import Migrating
+from frazil.topics.care.verify import verify_topic
 from frazil.topics.floor import LazyStore
-from frazil.topics.migrate import Migrating
 from frazil.topics.positions import ForeignLogError
-from frazil.topics.reader import TopicReader
+from frazil.topics.reading.reader import TopicReader
 from frazil.topics.storage import open_storage
-from frazil.topics.verify import verify_topic
 from tests.sink_kit import SinkKit, sink_kit
 
 TOPIC = "orders"

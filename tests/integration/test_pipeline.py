@@ -23,8 +23,8 @@ from frazil.errors import PartialError
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.spark.jars import spark_home
-from frazil.topics.jobs import on_spark
-from frazil.topics.pipeline import Pipeline
+from frazil.topics.sinks.jobs import on_spark
+from frazil.topics.sinks.pipeline import Pipeline
 from tests.machine import machine_environment, machine_java
 from tests.services import process
 from tests.sink_kit import SinkKit, sink_kit, sink_kit_of

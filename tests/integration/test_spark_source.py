@@ -18,13 +18,13 @@ from pyspark.sql.functions import spark_partition_id
 
 from frazil.errors import UsageError
 from frazil.log import Batch, Log
-from frazil.log.broker import Broker
+from frazil.log.remote.broker import Broker
 from frazil.settings import Settings
 from frazil.settings.model import LogSettings
 from frazil.topics.floor import table_floor
 from frazil.topics.layout import ARCHIVE
-from frazil.topics.source import FrazilReader, FrazilSource, SourceTopic, register
-from frazil.topics.source_options import parse_options
+from frazil.topics.source.options import parse_options
+from frazil.topics.source.source import FrazilReader, FrazilSource, SourceTopic, register
 from tests.topic_kit import TopicTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -15,7 +15,7 @@ from frazil.settings import Settings
 from frazil.settings.model import LogSettings
 from frazil.topics.floor import table_floor
 from frazil.topics.layout import ARCHIVE
-from frazil.topics.table_plan import plan_table
+from frazil.topics.reading.table_plan import plan_table
 from tests.topic_kit import TopicTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

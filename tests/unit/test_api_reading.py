@@ -15,8 +15,8 @@ from frazil.api.reading import Page, as_arrow, as_json, as_ndjson, offset_of, re
 from frazil.errors import UsageError
 from frazil.log import Batch, Log
 from frazil.log.columns import MESSAGE
-from frazil.topics.places import parse_place
-from frazil.topics.reader import TopicReader
+from frazil.topics.reading.places import parse_place
+from frazil.topics.reading.reader import TopicReader
 
 NOON = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
 from frazil.log.access import Level
 from frazil.log.batch import Batch
-from frazil.log.courier import Courier, LocalLink
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk
-from frazil.log.outbox import Outbox
-from frazil.log.parcel import Parcel
-from frazil.log.producer import Producer
-from frazil.log.stream import LostError
+from frazil.log.remote.courier import Courier, LocalLink
+from frazil.log.remote.outbox import Outbox
+from frazil.log.remote.parcel import Parcel
+from frazil.log.remote.producer import Producer
+from frazil.log.remote.stream import LostError
 from frazil.settings.model import LogSettings
 
 LIMIT = 100

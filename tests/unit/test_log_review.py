@@ -19,13 +19,13 @@ from frazil.errors import FrazilError, UnavailableError, UsageError
 from frazil.log import Batch, Level, Log
 from frazil.log import producers as producers_module
 from frazil.log.access import Ack
-from frazil.log.broker import Broker
-from frazil.log.client import Client
 from frazil.log.files import LogShutError
 from frazil.log.frame import Kind
 from frazil.log.group import Entry, tell
-from frazil.log.producer import Producer
 from frazil.log.producers import Producers, Taken
+from frazil.log.remote.broker import Broker
+from frazil.log.remote.client import Client
+from frazil.log.remote.producer import Producer
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import messages_of, new_log, open_log
 

@@ -1,4 +1,4 @@
-"""`frazil.log.verify` and `frazil.log.repair`: what is wrong is told with its place, and whole frames survive."""
+"""`frazil.log.care`, verify and repair: what is wrong is told with its place, and whole frames survive."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from frazil.errors import LockedError, NotFoundError
 from frazil.log import Log, decode_chunk
+from frazil.log.care.repair import repair_log
+from frazil.log.care.verify import verify_log
 from frazil.log.frame import unpack_header
 from frazil.log.recovery import DamagedError
-from frazil.log.repair import repair_log
-from frazil.log.verify import verify_log
 from frazil.observe.faultpoints import handled
 from frazil.settings.model import LogSettings
 

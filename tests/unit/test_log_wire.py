@@ -11,7 +11,7 @@ from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundEr
 from frazil.log.access import Ack, Chunk, Level, OffsetGoneError, Span
 from frazil.log.batch import Batch
 from frazil.log.producers import FencedError, OutOfSequenceError
-from frazil.log.wire import (
+from frazil.log.remote.wire import (
     pack_batch,
     pack_chunk,
     pack_error,

@@ -15,11 +15,11 @@ from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, I
 
 from frazil.errors import UsageError
 from frazil.log.columns import MESSAGE
-from frazil.topics import parquet
-from frazil.topics.fit import fit
 from frazil.topics.layout import table_schema
-from frazil.topics.parquet import TableWriter, Target
-from frazil.topics.plain_values import from_plain, to_plain
+from frazil.topics.letters.plain_values import from_plain, to_plain
+from frazil.topics.sinks import parquet
+from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.parquet import TableWriter, Target
 from tests.sink_kit import SinkKit, sink_kit
 
 TOPIC = "orders"

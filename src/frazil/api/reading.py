@@ -14,8 +14,8 @@ from pydantic_core import to_json
 
 from frazil.errors import UsageError
 from frazil.log.columns import MESSAGE
-from frazil.topics.places import offset_at
-from frazil.topics.reader import TopicReader
+from frazil.topics.reading.places import offset_at
+from frazil.topics.reading.reader import TopicReader
 
 Format = Literal["json", "ndjson", "arrow"]
 PayloadForm = Literal["text", "base64"]

@@ -19,12 +19,12 @@ from frazil.api.app import Api, create_app
 from frazil.api.reading import ReaderOf
 from frazil.api.service import Service
 from frazil.api.sockets import check_free, listening, shown_host
-from frazil.log.broker import Broker
 from frazil.log.log import Log
+from frazil.log.remote.broker import Broker
 from frazil.settings import Settings
 from frazil.topics.connection import open_log
 from frazil.topics.layout import table_name
-from frazil.topics.reader import TopicReader
+from frazil.topics.reading.reader import TopicReader
 
 if TYPE_CHECKING:
     from frazil.tables import TableStore

@@ -16,7 +16,7 @@ from frazil.errors import UnavailableError
 from frazil.log.access import Ack
 from frazil.log.log import Log
 from frazil.settings import SettingsModel
-from frazil.topics.reader import TopicReader
+from frazil.topics.reading.reader import TopicReader
 
 P = ParamSpec("P")
 T = TypeVar("T")

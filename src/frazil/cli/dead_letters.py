@@ -35,7 +35,7 @@ def list_(
     """List dead letters, newest first, without their payloads."""
     from frazil.log.names import check_topic_name
     from frazil.topics.floor import LazyStore
-    from frazil.topics.resending import list_dead_letters
+    from frazil.topics.letters.resending import list_dead_letters
 
     settings = settings_of(run)
     if topic is not None:
@@ -57,7 +57,7 @@ def show(
     """Show a dead letter, whole: why it could not be taken, where it came from, and its bytes."""
     from frazil.log.names import check_topic_name
     from frazil.topics.floor import LazyStore
-    from frazil.topics.resending import show_dead_letter
+    from frazil.topics.letters.resending import show_dead_letter
 
     settings = settings_of(run)
     check_topic_name(topic)
@@ -84,7 +84,7 @@ def replay(
     catalog: CatalogOption = None,
 ) -> None:
     """Publish dead letters again, each once, also if this is broken off and repeated."""
-    from frazil.topics.resending import list_dead_letters, replay_dead_letters
+    from frazil.topics.letters.resending import list_dead_letters, replay_dead_letters
 
     with session(run, catalog) as at:
         at.access.info(topic)

@@ -14,7 +14,7 @@ from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command,
 
 if TYPE_CHECKING:
     from frazil.settings import SettingsModel
-    from frazil.topics.lane import TopicStatus
+    from frazil.topics.sinks.lane import TopicStatus
 
 app = new_app("Take topics from the log into their tables, on Spark.")
 
@@ -33,8 +33,8 @@ def pipeline(
     """Run the sinks. Without --drain it runs until Ctrl-C or SIGTERM, then takes what is left, and ends."""
     from frazil.spark import spark_session
     from frazil.topics import connect, flight_address
-    from frazil.topics.jobs import for_pipeline
-    from frazil.topics.pipeline import Pipeline
+    from frazil.topics.sinks.jobs import for_pipeline
+    from frazil.topics.sinks.pipeline import Pipeline
 
     settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "spark"))
     note = run.printer.note

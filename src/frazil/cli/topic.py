@@ -93,7 +93,7 @@ def _lag(info: TopicInfo) -> str:
 def show(run: Run, topic: TopicName, catalog: CatalogOption = None) -> None:
     """Show a topic: its log, its table, sinks and how far they are behind, columns, and subscriptions."""
     from frazil.cli.amounts import shown_size
-    from frazil.topics.describe import describe_topic
+    from frazil.topics.care.describe import describe_topic
 
     with session(run, catalog) as at:
         described = describe_topic(at.access, at.settings, topic, at.store)

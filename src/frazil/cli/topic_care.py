@@ -15,9 +15,9 @@ from frazil.errors import IntegrityError, UsageError
 if TYPE_CHECKING:
     from frazil.log.access import LogAccess
     from frazil.settings import Settings
+    from frazil.topics.care.verify import TopicReport
+    from frazil.topics.sinks.table_retention import Removed
     from frazil.topics.storage import LogStorage
-    from frazil.topics.table_retention import Removed
-    from frazil.topics.verify import TopicReport
 
 
 class Target(StrEnum):
@@ -36,7 +36,7 @@ def migrate(
     catalog: CatalogOption = None,
 ) -> None:
     """Move a topic to the other storage, while producers write and readers read. What was broken off goes on."""
-    from frazil.topics.migrate import Migrating
+    from frazil.topics.care.migrate import Migrating
 
     with session(run, catalog) as at:
         moving = Migrating(at.access, at.settings, topic, at.store, note=run.printer.note)
@@ -126,7 +126,7 @@ def adopt(
     catalog: CatalogOption = None,
 ) -> None:
     """Bring a table and its log together again: after a new log, a rollback of the table, or a gap that is lost."""
-    from frazil.topics.adopt import Adopting, Choice
+    from frazil.topics.care.adopt import Adopting, Choice
 
     if rewind and keep:
         raise UsageError("--rewind and --keep are opposites", hint="one of them")
@@ -155,8 +155,8 @@ def verify(
 
     With --repair, whole frames stay, damaged bytes move into quarantine, and lost offsets are listed.
     """
+    from frazil.topics.care.verify import verify_topic
     from frazil.topics.floor import LazyStore
-    from frazil.topics.verify import verify_topic
 
     if (yes or dry_run) and not repair:
         raise UsageError(
@@ -176,8 +176,8 @@ def verify(
 
 def _running_broker(settings: Settings, stack: ExitStack) -> LogAccess | None:
     """Only a broker that runs: to open the log here would bring it in order, and so hide what is wrong."""
-    from frazil.log.client import Client
     from frazil.log.owner import read_owner
+    from frazil.log.remote.client import Client
     from frazil.topics.connection import log_folder
 
     owner = read_owner(log_folder(settings))
@@ -217,7 +217,7 @@ def _faults(report: TopicReport) -> IntegrityError:
 
 
 def _repair(run: Run, settings: Settings, topic: str, *, yes: bool, dry_run: bool) -> None:
-    from frazil.log.repair import repair_log
+    from frazil.log.care.repair import repair_log
     from frazil.topics.connection import log_folder
 
     folder = log_folder(settings)

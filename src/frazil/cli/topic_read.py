@@ -39,7 +39,7 @@ def tail(
     format: FormatOption = None,  # noqa: A002 - the option's word
 ) -> None:
     """Show the last messages that the log has on disk."""
-    from frazil.topics.reader import TopicReader
+    from frazil.topics.reading.reader import TopicReader
 
     with session(run) as at:
         info = at.access.info(topic)
@@ -70,7 +70,7 @@ def replay(
     catalog: CatalogOption = None,
 ) -> None:
     """Read messages from an offset or a time on: from the table, then from the log, in order and without a gap."""
-    from frazil.topics.places import offset_at
+    from frazil.topics.reading.places import offset_at
     from frazil.topics.storage import open_storage
 
     if follow and to is not None:

@@ -16,13 +16,13 @@ from typing import Any
 
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError, SetupError
-from frazil.log.client import Client
-from frazil.log.producer import Producer
+from frazil.log.remote.client import Client
+from frazil.log.remote.producer import Producer
 from frazil.settings import Settings
 from frazil.spark import spark_session
-from frazil.topics.jobs import for_pipeline
-from frazil.topics.pipeline import Pipeline
-from frazil.topics.reader import open_reader
+from frazil.topics.reading.reader import open_reader
+from frazil.topics.sinks.jobs import for_pipeline
+from frazil.topics.sinks.pipeline import Pipeline
 
 TOPIC = "camera_events"
 _PRODUCERS = 4

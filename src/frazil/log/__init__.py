@@ -8,8 +8,8 @@ from frazil.log.log import Log
 from frazil.log.messages import decode_chunk, message_schema
 
 if TYPE_CHECKING:
-    from frazil.log.client import Client
-    from frazil.log.producer import Producer
+    from frazil.log.remote.client import Client
+    from frazil.log.remote.producer import Producer
 
 __all__ = [
     "Ack",
@@ -32,11 +32,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What needs Arrow Flight is loaded when it is asked for: an embedded log does without."""
     if name == "Client":
-        from frazil.log.client import Client
+        from frazil.log.remote.client import Client
 
         return Client
     if name == "Producer":
-        from frazil.log.producer import Producer
+        from frazil.log.remote.producer import Producer
 
         return Producer
     raise AttributeError(f"module 'frazil.log' has no attribute '{name}'")

@@ -16,9 +16,10 @@ from typing import Any, Self
 import structlog
 
 from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
-from frazil.log import importing, reading, retention
+from frazil.log import reading
 from frazil.log.access import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.batch import Batch
+from frazil.log.care import importing, retention
 from frazil.log.disk import Disk
 from frazil.log.names import check_name, check_topic_name
 from frazil.log.owner import Owner

@@ -43,7 +43,7 @@ def connect(settings: Settings, *, note: Note = _silent, catalog: str | None = N
         owner = read_owner(log_folder(settings))
         address = owner.addresses.get("flight") if owner is not None else None
     if address is not None:
-        from frazil.log.client import Client
+        from frazil.log.remote.client import Client
 
         return Client(address)
     opened = open_log(settings, catalog=catalog)
@@ -61,13 +61,13 @@ def open_log(settings: Settings, *, catalog: str | None = None) -> Log:
 @contextmanager
 def flight_address(access: LogAccess, *, note: Note = _silent) -> Iterator[str]:
     """Where Spark's executors reach this log: at its broker, or at one that runs in this process for the time."""
-    from frazil.log.client import Client
     from frazil.log.log import Log
+    from frazil.log.remote.client import Client
 
     if isinstance(access, Client):
         yield access.address
         return
-    from frazil.log.broker import Broker
+    from frazil.log.remote.broker import Broker
 
     assert isinstance(access, Log), "a log is here, or behind a broker"
     with Broker(access) as broker:

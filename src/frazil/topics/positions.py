@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import IntegrityError, NotFoundError
 from frazil.log.access import TopicInfo
-from frazil.topics.sink import PARTITION
+from frazil.topics.sinks.sink import PARTITION
 
 if TYPE_CHECKING:
     from frazil.tables import Position

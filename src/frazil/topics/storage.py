@@ -14,8 +14,8 @@ from frazil.log.access import Ack, Level, LogAccess, Storage
 from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table, recorded_position
-from frazil.topics.reader import Bounds, TopicReader
-from frazil.topics.table_retention import Removed, retain_table
+from frazil.topics.reading.reader import Bounds, TopicReader
+from frazil.topics.sinks.table_retention import Removed, retain_table
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -1,0 +1,1 @@
+"""What is done to a log besides writing and reading it: retention, import, verify, repair."""

@@ -1,0 +1,264 @@
+"""A producer: publishes to one topic, each message once and in order, whatever happens to connection and broker."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import pyarrow as pa
+
+from frazil.errors import FrazilError, UsageError, first_line
+from frazil.log.access import Ack, Level, LogAccess
+from frazil.log.batch import Batch
+from frazil.log.remote.client import Client
+from frazil.log.remote.courier import Courier, Link, LocalLink
+from frazil.log.remote.outbox import Outbox
+from frazil.log.remote.parcel import Parcel, Waiter
+from frazil.settings.model import NetworkSettings
+
+_MIB = 1024 * 1024
+_INT64 = range(-(2**63) + 1, 2**63)
+
+Messages: TypeAlias = Sequence[bytes] | pa.RecordBatch
+
+
+class Producer:
+    """Publishes to one topic. Safe for threads and coroutines at once; messages of one of them stay in order.
+
+    Whatever waits while a batch is on its way goes together as the next one. When the connection breaks, what has no
+    acknowledgement is sent again, and the log knows it by its sequence: nothing is lost, nothing comes twice.
+
+    Args:
+        log: a log of this process, a client, or the address of a broker.
+        topic: a topic that exists.
+        name: a name that this producer keeps over restarts. It shuts out an older producer of the same name.
+        level: how safe a message is to be when it is acknowledged; by default as the log's sync mode says.
+        batch_bytes: bytes at which a batch goes even if others are on their way.
+        linger_ms: how long a batch that is not full waits for more; 0: only while another is on its way.
+        max_in_flight_bytes: bytes that may wait for their acknowledgement; then publishers wait.
+        patience_s: how long a broker may be away before publishers are told.
+        network: timeouts of the connection, when an address is given.
+
+    Raises:
+        NotFoundError: there is no such topic.
+        UnavailableError: there is no broker at the address.
+    """
+
+    def __init__(
+        self,
+        log: LogAccess | str,
+        topic: str,
+        *,
+        name: str | None = None,
+        level: Level | str | None = None,
+        batch_bytes: int = _MIB,
+        linger_ms: float = 0.0,
+        max_in_flight_bytes: int = 32 * _MIB,
+        patience_s: float = 60.0,
+        network: NetworkSettings | None = None,
+    ) -> None:
+        self._client = None
+        if isinstance(log, str):
+            log = self._client = Client(log, network)
+        self.topic, self.name = topic, name
+        self._outbox = Outbox(batch_bytes, linger_ms / 1000, max_in_flight_bytes)
+        asked = None if level is None else Level(level)
+        self._courier = Courier(
+            log, _way_to(log, topic), topic, self._outbox, name=name, level=asked, patience_s=patience_s
+        )
+        self._carrying = threading.Lock()
+        self._bell = threading.Event()
+        self._closed = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._carry_what_waits, name=f"frazil-producer-{topic}", daemon=True)
+        self._thread.start()
+
+    # -- publish -----------------------------------------------------------------------------------------------------
+
+    def publish(self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None) -> Ack:
+        """Publishes a message, and returns when it is as safe as the level says."""
+        waiter = _future()
+        self._outbox.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
+        return self._result(waiter)
+
+    async def publish_async(
+        self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None
+    ) -> Ack:
+        """Publishes a message from a coroutine."""
+        waiter: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        message = _bytes(payload), _id(request_id), _headers(headers)
+        while (room := self._outbox.offer(*message, waiter)) is not None:
+            await room
+        self._ring()
+        return await waiter
+
+    def send(self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None) -> Future[Ack]:
+        """Hands a message over, and returns at once if there is room. `flush` tells what went wrong, if nobody asks."""
+        waiter = self._noted()
+        self._outbox.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
+        self._ring()
+        return waiter
+
+    def publish_batch(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Ack:
+        """Publishes messages as one batch: all of them are taken, or none. The acknowledgement has the first offset.
+
+        Args:
+            messages: payloads, or a record batch with a column `payload`, and as it likes `request_id`, `headers` and
+                columns of its own.
+            request_ids: one per payload.
+        """
+        waiter = _future()
+        self._outbox.add_whole(_parcel(messages, request_ids, waiter))
+        return self._result(waiter)
+
+    async def publish_batch_async(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Ack:
+        waiter: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        parcel = _parcel(messages, request_ids, waiter)
+        while (room := self._outbox.offer_whole(parcel, waiter)) is not None:
+            await room
+        self._ring()
+        return await waiter
+
+    def send_batch(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Future[Ack]:
+        """Hands a batch over, and returns at once if there is room."""
+        waiter = self._noted()
+        self._outbox.add_whole(_parcel(messages, request_ids, waiter))
+        self._ring()
+        return waiter
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait for their acknowledgement."""
+        return self._outbox.held
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Waits until all that was handed over is answered.
+
+        Raises:
+            FrazilError: the first error since the last flush of a message that was given to `send` or `send_batch`.
+        """
+        count = self._outbox.close_open()
+        self._ring()
+        self._outbox.wait_settled(count)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Flushes, then lets go of the connection. It waits for a broker that is away, up to `patience_s`."""
+        if self._closed:
+            return
+        self._outbox.refuse(UsageError(f"the producer of topic '{self.topic}' is closed"))
+        try:
+            self.flush()
+        finally:
+            self._closed = True
+            self._ring()
+            self._thread.join(5.0)
+            if self._carrying.acquire(timeout=1.0):
+                self._courier.close()
+            if self._client is not None:
+                self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- who carries -------------------------------------------------------------------------------------------------
+
+    def _result(self, waiter: Future[Ack]) -> Ack:
+        """The publisher itself carries if nobody else does: the way to another thread and back costs more than it."""
+        self._carry(waiter)
+        if not waiter.done():  # it lingers, or somebody else carries it
+            self._ring()
+        return waiter.result()
+
+    def _carry(self, until: Future[Ack] | None = None) -> None:
+        if not self._carrying.acquire(blocking=False):
+            return  # who carries looks for work once more after it has let go
+        try:
+            self._courier.run(until.done if until else _never)
+        finally:
+            self._carrying.release()
+            if self._courier.has_work():
+                self._ring()
+
+    def _carry_what_waits(self) -> None:
+        while not self._closed:
+            self._bell.wait(self._outbox.due_in())
+            self._bell.clear()
+            try:
+                self._carry()
+            except Exception as error:
+                # Nobody may wait for ever for a thread that is gone.
+                with self._carrying:
+                    self._courier.abandon(FrazilError("the producer failed", cause=first_line(error)))
+                raise
+
+    def _ring(self) -> None:
+        if not self._bell.is_set():
+            self._bell.set()
+
+    def _noted(self) -> Future[Ack]:
+        waiter = _future()
+        waiter.add_done_callback(self._note)
+        return waiter
+
+    def _note(self, waiter: Future[Ack]) -> None:
+        self._error = self._error or waiter.exception()
+
+
+def _way_to(access: LogAccess, topic: str) -> Callable[[], Link]:
+    if isinstance(access, Client):
+        return functools.partial(access.stream, topic)
+    return functools.partial(LocalLink, access, topic)
+
+
+def _never() -> bool:
+    return False
+
+
+def _future() -> Future[Ack]:
+    """A future that cannot be cancelled: a message that was handed over cannot be taken back."""
+    future: Future[Ack] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+def _bytes(payload: object) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, (bytearray, memoryview)):
+        return bytes(payload)
+    raise UsageError(f"a payload is bytes, not {type(payload).__name__}", hint="text.encode()")
+
+
+def _id(request_id: int | None) -> int | None:
+    if request_id is None or request_id in _INT64:
+        return request_id
+    raise UsageError(f"a request id is a number of 64 bits, not {request_id!r}")
+
+
+def _headers(headers: dict[str, str] | None) -> dict[str, str] | None:
+    if not headers:
+        return None
+    if all(isinstance(k, str) and isinstance(v, str) for k, v in headers.items()):
+        return dict(headers)
+    raise UsageError("headers are names and values of text", hint="str(value)")
+
+
+def _parcel(messages: Messages, request_ids: Sequence[int | None] | None, waiter: Waiter) -> Parcel:
+    if isinstance(messages, pa.RecordBatch):
+        return Parcel.of_batch(Batch.of_arrow(messages), waiter)
+    return Parcel.of_batch(Batch.of_messages(messages, request_ids), waiter)

@@ -1,0 +1,141 @@
+"""The client's end of a stream of batches: put batches, take replies, in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+
+from frazil.errors import UnavailableError
+from frazil.log.access import Ack, Level
+from frazil.log.batch import Batch
+from frazil.log.remote.failures import rebuilt
+from frazil.log.remote.transport import flight
+from frazil.log.remote.wire import pack_batch, unpack_reply
+
+
+class LostError(UnavailableError):
+    """The stream broke. What was put and not answered may be in the log, or not."""
+
+
+class BatchStream:
+    """Not for two threads at once.
+
+    Args:
+        client: a connection to the broker.
+        topic: where all batches of the stream go.
+        where: the broker, for messages to people.
+        silence: seconds without a reply after which the broker counts as gone.
+        on_loss: called when the connection breaks.
+    """
+
+    def __init__(
+        self, client: flight.FlightClient, topic: str, where: str, silence: float, on_loss: Callable[[], None]
+    ) -> None:
+        self._topic, self._where, self._silence, self._on_loss = topic, where, silence, on_loss
+        self._unanswered = 0
+        self._waiting_since: float | None = None
+        self._gone = self._broken = False
+        try:
+            self._writer, self._reader = client.do_exchange(flight.FlightDescriptor.for_path(topic))
+        except (pa.ArrowException, OSError) as error:
+            raise self._lost(error) from error
+        _watch.add(self)
+
+    def put(self, batch: Batch, level: Level | None = None) -> None:
+        """Sends a batch. Blocks while the broker does not keep up.
+
+        Raises:
+            LostError: the connection is gone.
+        """
+        if self._waiting_since is None:
+            self._waiting_since = time.monotonic()
+        try:
+            self._writer.write_metadata(pack_batch(batch, level))
+        except (pa.ArrowException, OSError) as error:
+            raise self._lost(error) from error
+        self._unanswered += 1
+
+    def reply(self) -> Ack:
+        """The acknowledgement of the oldest batch without one.
+
+        Raises:
+            LostError: the connection is gone.
+            FrazilError: the log has refused the batch; later ones are answered all the same.
+        """
+        try:
+            chunk = self._reader.read_chunk()
+        except StopIteration:
+            raise self._lost(None) from None
+        except (pa.ArrowException, OSError) as error:
+            raise self._lost(error) from error
+        self._unanswered -= 1
+        self._waiting_since = time.monotonic() if self._unanswered else None
+        return unpack_reply(memoryview(chunk.app_metadata), self._topic)
+
+    @property
+    def answered(self) -> bool:
+        """Whether every batch has its reply, and the stream still works."""
+        return not self._unanswered and not self._broken
+
+    def close(self) -> None:
+        _watch.remove(self)
+        if not self.answered:
+            self._reader.cancel()
+        with suppress(pa.ArrowException, OSError):  # it was broken before
+            self._writer.close()
+
+    def give_up_if_silent(self, now: float) -> None:
+        """Called by another thread: breaks a stream whose broker does not answer."""
+        since = self._waiting_since
+        if since is not None and now - since > self._silence:
+            self._gone = True
+            self._reader.cancel()
+
+    def _lost(self, error: Exception | None) -> LostError:
+        self._broken = True
+        self._on_loss()
+        told = None if error is None else rebuilt(error, self._where)
+        if self._gone:
+            cause = f"no reply for {self._silence:g} s"
+        else:
+            cause = (told.cause or told.message) if told else "it has ended the stream"
+        hint = told.hint if told else None
+        return LostError(
+            f"the connection to the {self._where} broke", cause=cause, hint=hint or "start it: frazil serve"
+        )
+
+
+class _Watch:
+    """One thread for all streams of the process: gRPC itself would wait for ever for a broker that hangs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._streams: set[BatchStream] = set()
+        self._thread: threading.Thread | None = None
+
+    def add(self, stream: BatchStream) -> None:
+        with self._lock:
+            self._streams.add(stream)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="frazil-stream-watch", daemon=True)
+                self._thread.start()
+
+    def remove(self, stream: BatchStream) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(0.25)
+            now = time.monotonic()
+            with self._lock:
+                streams = list(self._streams)
+            for stream in streams:
+                stream.give_up_if_silent(now)
+
+
+_watch = _Watch()

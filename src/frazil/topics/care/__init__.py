@@ -1,0 +1,1 @@
+"""What is done to topics by hand: adopt, verify, migrate, describe."""

@@ -1,0 +1,1 @@
+"""Dead letters: kept with their reason, listed, and sent again."""

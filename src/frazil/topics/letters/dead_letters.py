@@ -1,0 +1,148 @@
+"""Dead letters: messages that a sink could not put into its table, kept whole, with the reason.
+
+They are committed before the table that they could not go into. The dead-letter table has a position of its own per
+sink and topic; where that is ahead of the sink's table, a batch was cut off between the two commits, and what it has
+put there already is not put there again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from frazil.log.columns import MESSAGE
+from frazil.settings import Settings
+from frazil.tables import Position, TableStore, adopt, commit_append, position_of
+from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
+from frazil.topics.letters.plain_values import to_plain
+from frazil.topics.sinks.fit import Misfit
+from frazil.topics.sinks.parquet import Target
+from frazil.topics.sinks.sink import PARTITION, Plan
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose dead letters they are."""
+
+    sink: str
+    topic: str
+    log_id: str
+
+
+def dead_rows(messages: pa.Table, misfits: Sequence[Misfit], origin: Origin, known: frozenset[int]) -> pa.Table:
+    """The rows of the dead-letter table for messages that did not fit, without those that it has already."""
+    offsets = messages.column("offset").take(pa.array([m.row for m in misfits])).to_pylist()
+    new = [m for m, offset in zip(misfits, offsets, strict=True) if offset not in known]
+    rows = messages.take(pa.array([m.row for m in new], pa.int64()))
+    own = rows.select([n for n in rows.column_names if n not in MESSAGE.names]).to_pylist()
+    made: dict[str, Any] = {
+        "sink": origin.sink,
+        "topic": origin.topic,
+        "status": "dead",
+        "reason": pa.array([m.reason for m in new], pa.string()),
+        "error": pa.array([m.error for m in new], pa.string()),
+        "columns": pa.array([_as_json(row) for row in own] or [None] * len(new), pa.string()),
+        "log_id": origin.log_id,
+        "replay": None,
+        "written_at": datetime.datetime.now(datetime.UTC),
+    }
+    return letters({n: rows[n] for n in rows.column_names if n in DEAD_LETTER.names} | made, len(new))
+
+
+def letters(columns: dict[str, Any], count: int) -> pa.Table:
+    """Rows of the dead-letter table: by column an array, or the value of all rows; null where nothing is given."""
+    made = []
+    for f in DEAD_LETTER:
+        value = columns.get(f.name)
+        if not isinstance(value, (pa.Array, pa.ChunkedArray)):
+            value = pa.repeat(pa.scalar(value, f.type), count)
+        made.append(value)
+    return pa.table(made, schema=DEAD_LETTER)
+
+
+def _as_json(row: dict[str, object]) -> str | None:
+    given = {k: to_plain(v) for k, v in row.items() if v is not None}
+    return json.dumps(given, ensure_ascii=False) if given else None
+
+
+class DeadLetters:
+    """The dead-letter table as sinks write it. What it knows of the table is looked up again after a failure."""
+
+    def __init__(self, store: TableStore, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._table: Table | None = None
+        self._known: dict[tuple[str, str], Position | None] = {}
+
+    def target(self) -> Target:
+        return Target.of(self._loaded())
+
+    def forget(self, topic: str) -> None:
+        """Somebody else may have written: looks again before the topic's next batch."""
+        with self._lock:
+            self._table = None
+            for key in [k for k in self._known if k[1] == topic]:
+                del self._known[key]
+
+    def known(self, origin: Origin, plan: Plan) -> frozenset[int]:
+        """The offsets of a batch that are in the table already."""
+        position = self._position(origin.sink, origin.topic)
+        start = plan.expected.offsets.get(PARTITION, 0) if plan.expected else 0
+        if position is None or position.offsets.get(PARTITION, 0) <= start:
+            return frozenset()
+        wanted = f"sink = '{origin.sink}' and topic = '{origin.topic}' and status = 'dead' and offset >= {start}"
+        table = self._loaded()
+        scan = table.scan(row_filter=wanted, selected_fields=("offset",))
+        return frozenset(self._store.call(scan.to_arrow, "scan", "storage").column("offset").to_pylist())
+
+    def commit(self, sink: str, plan: Plan, files: Sequence[DataFile]) -> None:
+        """Adds the dead letters of a batch.
+
+        Raises:
+            PositionMovedError: another pipeline has added its own; the batch must be planned anew.
+        """
+        topic = plan.info.name
+        expected = self._position(sink, topic)
+        table = self._loaded()
+        reached = plan.reached(sink)
+        if expected is not None:
+            if expected.log_id != reached.log_id:  # the topic's table has adopted another log
+                expected = replace(expected, log_id=reached.log_id, epoch=reached.epoch, batch_id=str(uuid.uuid4()))
+                table = adopt(self._store, table, expected)
+            highest = max(plan.end, expected.offsets.get(PARTITION, 0))
+            reached = replace(reached, offsets={PARTITION: highest})
+        keep = self._settings.model.topics.keep_snapshots
+        done = commit_append(self._store, table, files, expected=expected, reached=reached, keep_snapshots=keep)
+        with self._lock:
+            self._table = done.table
+            self._known[sink, topic] = done.position
+
+    def _loaded(self) -> Table:
+        with self._lock:
+            table = self._table
+        if table is None:
+            table = ensure_dead_letters(self._store, self._settings)
+            with self._lock:
+                self._table = table
+        return table
+
+    def _position(self, sink: str, topic: str) -> Position | None:
+        with self._lock:
+            if (sink, topic) in self._known:
+                return self._known[sink, topic]
+        position = position_of(self._loaded(), sink, topic)
+        with self._lock:
+            self._known[sink, topic] = position
+        return position

@@ -1,0 +1,1 @@
+"""The union reader: the table first, then the log, as one stream."""

@@ -1,0 +1,134 @@
+"""One read of a topic: a cursor that only goes forward, over the table and the log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from frazil.log.access import OffsetGoneError, TopicInfo
+from frazil.log.columns import MESSAGE
+from frazil.log.messages import decode_chunk
+from frazil.topics.reading.row_groups import conform
+from frazil.topics.reading.table_plan import TablePlan
+from frazil.topics.reading.table_scan import scan
+from frazil.topics.reading.vanished import Vanished
+
+if TYPE_CHECKING:
+    from frazil.topics.reading.reader import TopicReader
+
+#: Seconds that a follower waits for messages before it looks whether it shall stop.
+WAIT_S = 0.25
+
+
+class Reading:
+    def __init__(
+        self,
+        reader: TopicReader,
+        start: int | None,
+        end: int | None,
+        columns: Collection[str] | None,
+        follow: bool,
+        stop: threading.Event,
+        budget: int,
+    ) -> None:
+        self._budget = budget
+        self._reader, self._columns, self._follow, self._stop = reader, columns, follow, stop
+        self._cursor = reader.bounds().start if start is None else start
+        self._from_oldest = start is None
+        self._end = end
+        info = reader.info()
+        # At the end of the log there is nothing that the table could have: a tail needs no catalog.
+        self._table_first = reader.first == "table" and self._cursor < info.end
+        if not follow:
+            last = reader.bounds().end if self._table_first or self._cursor < info.start else info.end
+            self._end = last if end is None else min(end, last)
+        self._vanished = Vanished(reader.topic)
+        self._gone_at: int | None = None
+        self._dry = False
+
+    def tables(self) -> Iterator[pa.Table]:
+        while not self._done():
+            try:
+                plan = self._choose(self._reader.info())
+            except OffsetGoneError as error:
+                if not self._from_oldest:
+                    raise
+                self._cursor = error.start  # retention overtook a read of "the oldest" before its first message
+                continue
+            for table in self._from_log() if plan is None else self._from_table(plan):
+                self._from_oldest = False
+                yield table
+                if self._stop.is_set():
+                    return
+
+    def _done(self) -> bool:
+        return self._dry or self._stop.is_set() or (self._end is not None and self._cursor >= self._end)
+
+    def _choose(self, info: TopicInfo) -> TablePlan | None:
+        """The table, planned, where it has the cursor's offset; None where the log has it.
+
+        The log is asked before the table: retention removes from the log only what is in the table by then.
+        """
+        if not self._table_first and self._cursor >= info.start:
+            return None
+        plan = self._reader.plan(info)
+        if plan is not None and plan.floor <= self._cursor < plan.position:
+            return plan
+        if self._cursor >= info.start:
+            return None
+        raise self._reader.gone(self._cursor, info, plan)
+
+    def _from_table(self, plan: TablePlan) -> Iterator[pa.Table]:
+        upto = plan.position if self._end is None else min(plan.position, self._end)
+        wanted = self._reader.schema_of(self._reader.info(), self._columns)
+        try:
+            for scanned in scan(plan, with_offset(wanted), self._cursor, upto, budget=self._budget):
+                self._cursor = max(self._cursor, scanned.reached)
+                if scanned.table.num_rows:
+                    yield scanned.table.select(wanted.names)
+                if self._stop.is_set():
+                    return
+        except OSError as error:
+            self._vanished.check(error, plan.snapshot_id)
+            self._cursor = min(plan.following(self._cursor), upto)  # what this plan knows to be no gap stays known
+            return
+        self._cursor = max(self._cursor, upto)
+        self._table_first = False
+
+    def _from_log(self) -> Iterator[pa.Table]:
+        self._table_first = False
+        while not self._done():
+            info = self._reader.info()
+            upto = info.end if self._end is None else min(info.end, self._end)
+            if self._cursor < upto:
+                try:
+                    yield from self._log_until(upto, info)
+                except OffsetGoneError:
+                    if self._gone_at == self._cursor:
+                        raise
+                    self._gone_at = self._cursor
+                    return
+            elif self._follow:
+                self._reader.access.wait(self._reader.topic, self._cursor, WAIT_S)
+            else:
+                self._dry = True
+
+    def _log_until(self, upto: int, info: TopicInfo) -> Iterator[pa.Table]:
+        # Taken after the end was known, `info` has every column that came before that end.
+        wanted = self._reader.schema_of(info, self._columns)
+        names = [*wanted.names, "offset"]
+        for chunk in self._reader.access.chunks(self._reader.topic, self._cursor, upto):
+            table = decode_chunk(chunk, info.view, self._cursor, upto, names)
+            if table.num_rows:
+                self._cursor = int(table.column("offset")[-1].as_py()) + 1
+                yield conform(table, wanted)
+            if self._stop.is_set():
+                return
+        self._cursor = max(self._cursor, upto)
+
+
+def with_offset(wanted: pa.Schema) -> pa.Schema:
+    return wanted if "offset" in wanted.names else wanted.append(MESSAGE.field("offset"))

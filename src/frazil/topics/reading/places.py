@@ -1,0 +1,40 @@
+"""Places in a topic as people name them: an offset, a time, `start` or `end`."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Literal
+
+from frazil.errors import UsageError
+from frazil.topics.reading.reader import TopicReader
+
+Place = int | datetime.datetime | Literal["start", "end"]
+
+
+def parse_place(text: str) -> Place:
+    """What a text means; a time without a zone is taken for UTC.
+
+    Raises:
+        UsageError: it is no place.
+    """
+    if text == "start" or text == "end":
+        return text  # type: ignore[return-value]
+    if text.isdecimal() and int(text) < 2**63:
+        return int(text)
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no place in a topic", hint="an offset, a time as 2026-01-31T12:00:00Z, start or end"
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+
+
+def offset_at(reader: TopicReader, text: str) -> int:
+    """The offset that a text leads to."""
+    place = parse_place(text)
+    if isinstance(place, int):
+        return place
+    if isinstance(place, datetime.datetime):
+        return reader.offset_at(place)
+    return reader.bounds().start if place == "start" else reader.bounds().end

@@ -1,0 +1,244 @@
+"""Reads a topic as one stream: its table first, then the log, with no gap and no duplicate."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import NotFoundError, UsageError
+from frazil.log.access import LogAccess, OffsetGoneError, TopicInfo, TopicView
+from frazil.log.columns import MESSAGE, TIME, merged
+from frazil.log.messages import message_schema
+from frazil.settings import Settings
+from frazil.topics.layout import ARCHIVE, table_name
+from frazil.topics.positions import check_log
+from frazil.topics.reading.follow import Reading
+from frazil.topics.reading.table_plan import TablePlan, plan_table
+from frazil.topics.reading.table_scan import BUDGET, scan
+from frazil.topics.reading.vanished import Vanished
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+Loader = Callable[[], "Table"]
+_TIMES = pa.schema([MESSAGE.field("offset"), MESSAGE.field("publish_time")])
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What can be read of a topic now: offsets in [start, end)."""
+
+    start: int
+    end: int
+
+
+class TopicReader:
+    """Reads a topic wherever its messages are, while sinks, compaction, expiry and retention go on.
+
+    The only state of a read is its cursor, the next offset that it wants. A file that has gone makes it plan again on
+    a fresh snapshot; a segment that has gone sends it back to the table. It fails only if neither has the offset.
+
+    Args:
+        access: the log.
+        topic: the topic's name.
+        load: loads the topic's table as it is now, or raises NotFoundError; None reads the log alone.
+        first: where a read looks first for what both have.
+    """
+
+    def __init__(
+        self,
+        access: LogAccess,
+        topic: str,
+        load: Loader | None = None,
+        *,
+        first: Literal["table", "log"] = "table",
+    ) -> None:
+        self.access = access
+        self.topic = topic
+        self.first = first
+        self._load = load
+        self._known: TablePlan | None = None
+        self._known_at: str | None = None
+
+    def read(
+        self,
+        start: int | None = None,
+        *,
+        since: datetime | None = None,
+        end: int | None = None,
+        columns: Collection[str] | None = None,
+        follow: bool = False,
+        stop: threading.Event | None = None,
+        budget: int = BUDGET,
+    ) -> Iterator[pa.Table]:
+        """The messages from an offset or a time on, as tables that are never empty, ordered by offset.
+
+        Offsets may have gaps: a log skips some after a crash. A column that comes up while reading is in the tables
+        from then on; with `columns` their schema never changes.
+
+        Args:
+            start: the first offset; by default the oldest that can be read.
+            since: instead, the time of publishing from which on; without a time zone it is taken for UTC.
+            end: the offset to stop before. By default the end of the topic as it is now, or none when following.
+            columns: names of the columns wanted, all by default.
+            follow: wait for further messages instead of stopping.
+            stop: ends the read soon after it is set.
+            budget: bytes of the table that may be read ahead.
+
+        Raises:
+            OffsetGoneError: retention has removed the range; its `start` says from where on it can be read.
+            UsageError: the range or a column makes no sense.
+        """
+        if start is not None and since is not None:
+            raise UsageError("a read begins at an offset or at a time, not at both", hint="start or since")
+        if start is not None and start < 0:
+            raise UsageError(f"there is no offset {start}", hint="0 or more")
+        if columns is not None:
+            self._check(columns)
+        first = self.offset_at(since) if since is not None else start
+        return Reading(self, first, end, columns, follow, stop or threading.Event(), budget).tables()
+
+    def bounds(self) -> Bounds:
+        """The oldest offset that can be read, and the visible end."""
+        info = self.info()
+        plan = self.plan(info)
+        if plan is None:
+            return Bounds(info.start, info.end)
+        oldest = min(plan.floor, info.start) if plan.files else info.start
+        return Bounds(max(0, oldest), max(info.end, plan.position))
+
+    def schema(self, columns: Collection[str] | None = None) -> pa.Schema:
+        """The columns that a read gives: those of every message, then those that producers have added."""
+        info = self.info()
+        self.plan(info)
+        return self.schema_of(info, columns)
+
+    def offset_at(self, time: datetime | int) -> int:
+        """The first offset that was published at or after a time; the visible end if there is none.
+
+        Args:
+            time: without a time zone it is taken for UTC; as a number, microseconds since 1970.
+        """
+        time_us = time if isinstance(time, int) else microseconds(time)
+        vanished = Vanished(self.topic)
+        while True:
+            info = self.info()
+            plan = self.plan(info)
+            if plan is None:
+                return self.access.offset_at(self.topic, time_us)
+            try:
+                in_table = _first_at(plan, time_us)
+            except OSError as error:
+                vanished.check(error, plan.snapshot_id)
+                continue
+            if in_table is None:
+                return max(plan.position, self.access.offset_at(self.topic, time_us))
+            # Where retention is shorter for the table than for the log, the log reaches further back.
+            older = info.start < plan.floor
+            return min(in_table, self.access.offset_at(self.topic, time_us)) if older else in_table
+
+    def info(self) -> TopicInfo:
+        return self.access.info(self.topic)
+
+    def plan(self, info: TopicInfo) -> TablePlan | None:
+        """The files of the table as it is now; None where the topic has no table.
+
+        Raises:
+            ForeignLogError: the table was written from another log.
+        """
+        vanished = Vanished(self.topic)
+        while self._load is not None and info.storage != "log":
+            try:
+                table = self._load()
+            except NotFoundError:
+                return None
+            if self._known is None or self._known_at != table.metadata_location:
+                try:
+                    self._known, self._known_at = plan_table(table, self.topic), table.metadata_location
+                except OSError as error:
+                    vanished.check(error, table.metadata.current_snapshot_id)
+                    continue
+            check_log(self.topic, info.log_id, self._known.reached, ARCHIVE)
+            return self._known
+        return None
+
+    def schema_of(self, info: TopicInfo, columns: Collection[str] | None) -> pa.Schema:
+        """The schema of a read, as far as log and table were looked at."""
+        extra = info.extra if self._known is None else merged(info.extra, self._known.extra(), self.topic)
+        whole = message_schema(TopicView(info.name, info.broker_addr, extra))
+        return whole if columns is None else pa.schema([whole.field(name) for name in columns])
+
+    def gone(self, cursor: int, info: TopicInfo, plan: TablePlan | None) -> OffsetGoneError:
+        held = [info.start, *([plan.following(cursor)] if plan is not None and plan.files else [])]
+        first = min((offset for offset in held if offset > cursor), default=info.start)
+        return OffsetGoneError(
+            f"offset {cursor} of topic '{self.topic}' can no longer be read",
+            start=first,
+            cause=f"retention has removed it from the log{', and from the table' if plan is not None else ''}",
+            hint=f"read from offset {first} on",
+        )
+
+    def _check(self, columns: Collection[str]) -> None:
+        info = self.info()
+        known = self.schema_of(info, None).names
+        if not set(columns) <= set(known):  # perhaps the table has more, but it need not be asked before
+            self.plan(info)
+            known = self.schema_of(info, None).names
+        if unknown := [c for c in columns if c not in known]:
+            raise UsageError(f"topic '{self.topic}' has no column '{unknown[0]}'", hint=f"one of: {', '.join(known)}")
+        if not columns:
+            raise UsageError("a read needs at least one column", hint=f"one or more of: {', '.join(known)}")
+
+
+def open_reader(
+    access: LogAccess,
+    settings: Settings,
+    topic: str,
+    *,
+    catalog: str | None = None,
+    first: Literal["table", "log"] = "table",
+) -> TopicReader:
+    """The reader of a topic with the table that the settings give it. The catalog is opened when a table is needed.
+
+    Args:
+        access: the log.
+        settings: the settings.
+        topic: the topic's name.
+        catalog: name of the catalog with the topics' tables; by default the default one.
+        first: where a read looks first for what both have.
+    """
+    from frazil.catalogs import open_catalog
+    from frazil.tables import TableStore
+
+    store: TableStore | None = None
+
+    def load() -> Table:
+        nonlocal store
+        if store is None:
+            chosen, network = settings.catalog(catalog), settings.model.network
+            store = TableStore(open_catalog(chosen, network), chosen, network)
+        return store.load(table_name(settings, topic))
+
+    return TopicReader(access, topic, load, first=first)
+
+
+def microseconds(time: datetime) -> int:
+    """Microseconds since 1970; a time without a zone is taken for UTC."""
+    return int(pa.scalar(time if time.tzinfo else time.replace(tzinfo=UTC), TIME).value)
+
+
+def _first_at(plan: TablePlan, time_us: int) -> int | None:
+    """The lowest offset in the table that was published at or after a time. Statistics leave one file to look into."""
+    later = plan.only([f for f in plan.files if f.latest_us >= time_us])
+    time = pa.scalar(time_us, TIME)
+    for scanned in scan(later, _TIMES, 0, plan.position):
+        match = scanned.table.filter(pc.field("publish_time") >= time)
+        if match.num_rows:
+            return int(match.column("offset")[0].as_py())
+    return None

@@ -1,0 +1,302 @@
+"""The sink engine: takes one topic through one sink into its table, batch by batch, exactly once."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from frazil.errors import FrazilError, UnavailableError
+from frazil.log.access import LogAccess, Span, TopicInfo
+from frazil.observe.faultpoints import reach
+from frazil.settings.model import PipelineSettings
+from frazil.tables import PositionMovedError, position_of
+from frazil.tables.durable import sync_metadata
+from frazil.topics.positions import check_position
+from frazil.topics.sinks import metrics
+from frazil.topics.sinks.jobs import TasksFailedError
+from frazil.topics.sinks.parquet import discard
+from frazil.topics.sinks.sink import PARTITION, Plan, Runner, Sink, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+
+    from frazil.tables import Position
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two looks at what retention could take out of the table.
+_EXPIRE_EVERY = 60.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What came of one turn."""
+
+    rows: int = 0
+    dead: int = 0
+    size: int = 0
+    seconds: float = 0.0
+    commits: int = 0
+
+    def __add__(self, other: Turn) -> Turn:
+        return Turn(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+NOTHING = Turn()
+
+
+class Engine:
+    """One topic and one sink. Not for several threads at once.
+
+    Args:
+        topic: which.
+        sink: into which tables.
+        access: the log.
+        run: where the work is done; `on_spark(session)`.
+        settings: when a batch is ready, and how many tasks it may have.
+        parallelism: tasks of a big batch, where the settings do not say.
+        clock: seconds since 1970, as the broker's clock.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        sink: Sink,
+        access: LogAccess,
+        run: Runner,
+        settings: PipelineSettings,
+        *,
+        parallelism: int = 2,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.topic = topic
+        self.sink = sink
+        self.offset: int | None = None
+        """First offset that the table does not have; None before the first look."""
+        self._access = access
+        self._run = run
+        self._settings = settings
+        self._tasks = settings.tasks or parallelism
+        self._clock = clock
+        self._table: Table | None = None
+        self._position: Position | None = None
+        self._columns: pa.Schema | None = None
+        self._next_sync = 0.0
+        self._next_expiry = 0.0
+        self._waiting_since: float | None = None
+        self._nothing_until = 0
+        self._prepared = False
+
+    def turn(self, *, at_once: bool = False) -> Turn:
+        """Takes one batch, if one is ready; `at_once`, whatever is there.
+
+        Any error leaves the engine as new: the next turn asks the table where it is.
+
+        Raises:
+            ForeignLogError, TableAheadError, LogGapError, RolledBackError: a person has to decide.
+        """
+        try:
+            return self._turn(at_once)
+        except PositionMovedError as error:
+            metrics.CONFLICTS.labels(self.topic, self.sink.name).inc()
+            log.info("another pipeline was faster", topic=self.topic, sink=self.sink.name, error=error.message)
+            self.forget()
+            return NOTHING
+        except BaseException:
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """Forgets what it knows of the table."""
+        self._prepared = False
+        self.look_again()
+        self.offset = None
+
+    def look_again(self) -> None:
+        """Asks the table at the next turn where it is: somebody may have taken it back, or dropped it."""
+        self._table = self._position = self._columns = None
+        self._nothing_until = 0
+
+    def catch_up(self, end: int | None = None) -> Turn:
+        """Takes batches until the table has all that is in the log now, or below `end`."""
+        if end is None:
+            end = self.visible_end()
+        total = NOTHING
+        while not self.has_reached(end):
+            total += self.turn(at_once=True)
+        return total
+
+    def tell_stuck(self, behind: int) -> None:
+        """Lets the lag grow while turns fail before they could measure it."""
+        self._waiting_since = self._waiting_since or self._clock()
+        whose = (self.topic, self.sink.name)
+        metrics.LAG_OFFSETS.labels(*whose).set(behind)
+        metrics.LAG_SECONDS.labels(*whose).set(self._clock() - self._waiting_since)
+
+    def visible_end(self) -> int:
+        """The end of the log, all of it on disk."""
+        return self._access.sync(self.topic)
+
+    def has_reached(self, end: int) -> bool:
+        """Whether the table has everything below an offset that the log has."""
+        return self.offset is not None and max(self.offset, self._nothing_until) >= end
+
+    def _turn(self, at_once: bool) -> Turn:
+        if not self._prepared:
+            # The log asks the tables for its floor before its first sync: from then on its end is not below them.
+            self._access.sync(self.topic)
+            self._prepared = True
+        info = self._access.info(self.topic)
+        if self._table is None:
+            self._look(info)
+        assert self._table is not None
+        check_position(info, self._position, self.sink.name)
+        start = self._start(info)
+        self.offset = start
+        self._expire()
+        end = self._visible_end(info, start, at_once)
+        spans = self._ready(start, end, at_once)
+        if not spans:
+            return NOTHING
+        return self._batch(spans)
+
+    def _look(self, info: TopicInfo) -> None:
+        """Where the table is. The log is told, because a crash may have come between commit and report."""
+        reach("sink.look.before")
+        self._table = self.sink.table(info)
+        self._columns = info.extra
+        self._position = position_of(self._table, self.sink.name, self.topic)
+        reach("sink.look.after")
+        if self._position is not None and self._position.log_id == info.log_id:
+            sync_metadata(self._table)
+            self._report(min(self._position.offsets.get(PARTITION, 0), info.written))
+        elif self._position is None and info.start > 0:
+            log.warning(
+                "the log begins later than the topic: messages before are not in the table and cannot be taken",
+                topic=self.topic,
+                sink=self.sink.name,
+                missing=f"0 to {info.start}",
+            )
+
+    def _start(self, info: TopicInfo) -> int:
+        return self._position.offsets.get(PARTITION, 0) if self._position is not None else info.start
+
+    def _visible_end(self, info: TopicInfo, start: int, at_once: bool) -> int:
+        """Only what is on the disk counts. Where the log is in no hurry with that, it is asked once per lag."""
+        if info.written <= max(info.end, start):
+            return info.end
+        now = self._clock()
+        if not at_once and now < self._next_sync:
+            return info.end
+        self._next_sync = now + self._settings.max_lag_ms / 1000
+        reach("sink.sync.before")
+        return self._access.sync(self.topic)
+
+    def _ready(self, start: int, end: int, at_once: bool) -> list[Span]:
+        """The spans of the next batch, if it is big enough or its oldest message has waited long enough."""
+        spans = self._access.spans(self.topic, start, self._settings.target_bytes, self._tasks) if end > start else []
+        if not spans:
+            # Where a log begins anew it skips offsets: there may be nothing although the end lies further on.
+            self._nothing_until = end
+            self._waiting_since = None
+            self._tell_lag(0, 0, 0.0)
+            return []
+        now = self._clock()
+        # The broker's clock may be another than ours: what we have seen waiting counts too.
+        self._waiting_since = min(self._waiting_since or now, spans[0].time_us / 1e6)
+        waited = now - self._waiting_since
+        size = sum(s.size for s in spans)
+        self._tell_lag(end - start, size, waited)
+        if at_once or size >= self._settings.target_bytes or waited * 1000 >= self._settings.max_lag_ms:
+            return spans
+        return []
+
+    def _batch(self, spans: list[Span]) -> Turn:
+        began = time.perf_counter()
+        reach("sink.plan.before")
+        # After the spans: whatever columns they have, this knows them.
+        info = self._access.info(self.topic)
+        if self._table is None or info.extra != self._columns:
+            self._table = self.sink.table(info)
+            self._columns = info.extra
+        plan = Plan(info, self._position, tuple(spans), str(uuid.uuid4()))
+        work = self.sink.work(self._table, plan)
+        reach("sink.plan.after")
+        written = self._write(work, plan)
+        reach("sink.write.after")
+        self._table = self.sink.commit(self._table, plan, written)
+        self._position = plan.reached(self.sink.name)
+        self.offset = plan.end
+        self._waiting_since = None
+        reach("sink.report.before")
+        self._report(plan.end)
+        reach("sink.report.after")
+        rows, dead = sum(w.rows for w in written), sum(w.dead for w in written)
+        turn = Turn(rows, dead, plan.size, time.perf_counter() - began, commits=1)
+        self._tell(turn)
+        return turn
+
+    def _write(self, work: Callable[[Span], Written], plan: Plan) -> list[Written]:
+        assert self._table is not None
+        reach("sink.write.before")
+        try:
+            written = self._run(work, plan.spans)
+        except TasksFailedError as failed:
+            self._discard(failed.written)
+            raise failed.error from failed
+        try:
+            self._require_same_log(plan)
+        except BaseException:
+            self._discard(written)
+            raise
+        return written
+
+    def _require_same_log(self, plan: Plan) -> None:
+        """What the tasks have read is what was planned, unless the log was closed, and perhaps exchanged, meanwhile."""
+        now, before = self._access.info(self.topic), plan.info
+        if (now.log_id, now.epoch) != (before.log_id, before.epoch) or now.end < plan.end:
+            raise UnavailableError(
+                f"the log of topic '{self.topic}' was opened anew while a batch was read from it",
+                hint="the batch is begun again",
+            )
+
+    def _discard(self, written: Iterable[Written]) -> None:
+        """No commit has seen these files, and none will."""
+        assert self._table is not None
+        discard(self._table.io, [path for w in written for path in w.paths()])
+
+    def _expire(self) -> None:
+        now = self._clock()
+        if now >= self._next_expiry and self._position is not None:
+            self._next_expiry = now + _EXPIRE_EVERY
+            assert self._table is not None
+            self._table = self.sink.expire(self._table)
+
+    def _report(self, offset: int) -> None:
+        self._access.report(self.topic, self.sink.name, offset)
+
+    def _tell(self, turn: Turn) -> None:
+        whose = (self.topic, self.sink.name)
+        metrics.COMMITS.labels(*whose).inc()
+        metrics.ROWS.labels(*whose).inc(turn.rows)
+        metrics.DEAD.labels(*whose).inc(turn.dead)
+        metrics.BYTES.labels(*whose).inc(turn.size)
+        metrics.SECONDS.labels(*whose).inc(turn.seconds)
+        metrics.OFFSET.labels(*whose).set(self.offset or 0)
+
+    def _tell_lag(self, offsets: int, size: int, seconds: float) -> None:
+        whose = (self.topic, self.sink.name)
+        metrics.LAG_OFFSETS.labels(*whose).set(offsets)
+        metrics.LAG_BYTES.labels(*whose).set(size)
+        metrics.LAG_SECONDS.labels(*whose).set(seconds)
+
+
+def needs_a_person(error: BaseException) -> bool:
+    """Whether trying again is of no use before somebody has done something."""
+    return isinstance(error, FrazilError) and not error.retryable

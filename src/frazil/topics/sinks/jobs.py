@@ -1,0 +1,134 @@
+"""Runs a batch's work on Spark.
+
+A plain RDD is the cheapest job there is. What made it dear is avoided: Spark's workers look again into every zip and
+jar on their path before each job (100 ms), go through every object they have after it (70 ms), and talk TCP with the
+JVM, which waits 40 ms for an acknowledgement. And errors of tasks come back as text: so a task returns its error as a
+value.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import zipimport
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError, UnavailableError, first_line
+from frazil.log.access import Span
+from frazil.settings import Settings
+from frazil.topics.sinks.sink import Runner, Work, Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONF = {"spark.python.unix.domain.socket.enabled": "true", "spark.scheduler.mode": "FAIR"}
+
+
+class BatchFailedError(FrazilError):
+    """A batch failed for a reason that Frazil does not know; it is begun again."""
+
+    retryable = True
+
+
+@dataclass(frozen=True)
+class Failed:
+    error: FrazilError
+
+
+@dataclass(frozen=True)
+class _Task:
+    work: Work
+
+    def __call__(self, spans: Iterable[Span]) -> Iterator[Written | Failed]:
+        for span in spans:
+            try:
+                yield self.work(span)
+            except FrazilError as error:
+                yield Failed(error)
+            except Exception as error:  # noqa: BLE001 - told to the driver, which decides
+                told = f"{type(error).__name__}: {first_line(error)}"
+                yield Failed(BatchFailedError(f"offsets {span.start} to {span.end} could not be written", cause=told))
+
+
+class _SparkTask(_Task):
+    def __call__(self, spans: Iterable[Span]) -> Iterator[Written | Failed]:
+        yield from super().__call__(spans)
+        forget_archives()
+        spare_garbage_collector()
+
+
+def forget_archives() -> None:
+    """Makes this process forget the zips and jars on its path; an import that needs one finds it again."""
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimport.zipimporter):
+            del sys.path_importer_cache[path]
+
+
+@cache
+def spare_garbage_collector() -> None:
+    """Takes what is loaded by now, which stays anyway, out of the collector's sight; once per worker."""
+    gc.freeze()
+
+
+def for_pipeline(settings: Settings) -> Settings:
+    """The settings of a session that runs many small jobs; what the user has set stays."""
+    spark = settings.model.spark
+    conf = {**_CONF, **spark.conf}
+    model = settings.model.model_copy(update={"spark": spark.model_copy(update={"conf": conf})})
+    return Settings(model, settings.origins, settings.notices)
+
+
+def on_spark(spark: SparkSession) -> Runner:
+    context = spark.sparkContext
+
+    def run(work: Work, spans: Sequence[Span]) -> list[Written]:
+        try:
+            results = context.parallelize(spans, len(spans)).mapPartitions(_SparkTask(work)).collect()
+        except Exception as error:  # Spark's errors have no base of their own
+            raise UnavailableError(
+                "Spark could not run the batch", cause=_told(error), hint="look at Spark's executors and their log"
+            ) from error
+        return all_written(results, spans)
+
+    return run
+
+
+def _told(error: Exception) -> str:
+    """The JVM's own words, where it has some: py4j's text says only that it has been called."""
+    thrown = getattr(error, "java_exception", None)
+    try:
+        return first_line(Exception(thrown.getMessage())) if thrown is not None else first_line(error)
+    except Exception:  # noqa: BLE001 - the JVM may be gone
+        return type(error).__name__
+
+
+def in_process(work: Work, spans: Sequence[Span]) -> list[Written]:
+    """The same without Spark, one span after the other."""
+    return all_written(list(_Task(work)(spans)), spans)
+
+
+class TasksFailedError(FrazilError):
+    """Some tasks of a batch failed. `written` is what the others wrote, which is of no use any more."""
+
+    def __init__(self, error: FrazilError, written: list[Written]) -> None:
+        super().__init__(error.message, cause=error.cause, hint=error.hint)
+        self.error = error
+        self.written = written
+
+
+def all_written(results: Sequence[Written | Failed], spans: Sequence[Span]) -> list[Written]:
+    """The results, if there is one for each span.
+
+    Raises:
+        TasksFailedError: else.
+    """
+    failed = [r.error for r in results if isinstance(r, Failed)]
+    written = [r for r in results if isinstance(r, Written)]
+    if failed:
+        raise TasksFailedError(failed[0], written)
+    if len(written) != len(spans):
+        raise TasksFailedError(BatchFailedError(f"{len(written)} of {len(spans)} tasks have a result"), written)
+    return written

@@ -1,0 +1,173 @@
+"""One engine inside a pipeline: when it is its turn, how it stands, and what it does after a failure."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+
+from frazil.errors import FrazilError, first_line
+from frazil.log.access import TopicInfo
+from frazil.topics.sinks import metrics
+from frazil.topics.sinks.engine import NOTHING, Engine, Turn, needs_a_person
+
+log = structlog.get_logger(__name__)
+
+#: Seconds until a lane that waits for a person, or has nothing to do, looks at the table again.
+LOOK_AGAIN_S = 15.0
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 30.0
+
+State = Literal["running", "waiting", "stopped"]
+
+
+@dataclass(frozen=True)
+class TopicStatus:
+    """How a topic stands in a sink.
+
+    Attributes:
+        topic: which.
+        sink: which.
+        state: running; waiting, after a failure that may pass; stopped, until a person has done something.
+        reason: why it is not running.
+        hint: what that person can do.
+        offset: first offset that the table does not have; None before the first look.
+        end: end of the log.
+        rows: committed by this pipeline.
+        dead: put into the dead letters by this pipeline.
+        commits: of this pipeline.
+        seconds: spent in those batches.
+    """
+
+    topic: str
+    sink: str
+    state: State
+    reason: str | None
+    hint: str | None
+    offset: int | None
+    end: int
+    rows: int
+    dead: int
+    commits: int
+    seconds: float
+
+
+class Lane:
+    """Takes turns with an engine, one at a time, and keeps failures to itself."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.busy = threading.Lock()
+        self.error: FrazilError | None = None
+        self.failures = 0
+        self.total: Turn = NOTHING
+        self._end = 0
+        self._reached = 0
+        self._due = 0.0
+        self._looked = time.monotonic()
+
+    def wants(self, info: TopicInfo, now: float) -> bool:
+        """Whether a turn may be of use: there is something new, or it is time to look, and no failure too short ago."""
+        self._end = max(info.end, info.written)
+        self._reached = max(self._reached, self.engine.offset or info.start)
+        if now < self._due:
+            return False
+        return not self.engine.has_reached(self._end) or now - self._looked > LOOK_AGAIN_S
+
+    def turn(self, *, at_once: bool = False) -> Turn:
+        """One turn; an error is kept, counted, and decides when the next turn may be."""
+        with self.busy:
+            now = time.monotonic()
+            if now - self._looked > LOOK_AGAIN_S:
+                self._looked = now
+                self.engine.look_again()
+            try:
+                turn = self.engine.turn(at_once=at_once)
+            except Exception as error:  # noqa: BLE001 - one topic must not stop the others; it is told and shown
+                self._failed(error)
+                return NOTHING
+            self._recovered()
+            self.total += turn
+            return turn
+
+    def look(self) -> int | None:
+        """The visible end of the log, or None where that failed."""
+        with self.busy:
+            try:
+                return self.engine.visible_end()
+            except Exception as error:  # noqa: BLE001 - as in `turn`
+                self._failed(error)
+                return None
+
+    def pause(self, deadline: float | None = None) -> float:
+        """Seconds until the next try after a failure."""
+        now = time.monotonic()
+        return max(0.0, min(self._due, deadline if deadline is not None else self._due) - now)
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        self.error = _ours(error)
+        whose = (self.engine.topic, self.engine.sink.name)
+        stopped = needs_a_person(self.error)
+        pause = LOOK_AGAIN_S if stopped else _pause(self.failures)
+        self._due = time.monotonic() + pause
+        metrics.FAILURES.labels(*whose).inc()
+        metrics.STOPPED.labels(*whose).set(1 if stopped else 0)
+        if self._end > self._reached:
+            self.engine.tell_stuck(self._end - self._reached)
+        tell = log.error if stopped or self.failures == 1 else log.warning
+        tell(
+            "a batch failed",
+            topic=whose[0],
+            sink=whose[1],
+            error=self.error.message,
+            cause=self.error.cause,
+            hint=self.error.hint,
+            again_in=round(pause, 1),
+            exc_info=error if self.error is not error else None,
+        )
+
+    def _recovered(self) -> None:
+        if self.failures:
+            log.info("a topic goes on", topic=self.engine.topic, sink=self.engine.sink.name)
+            metrics.STOPPED.labels(self.engine.topic, self.engine.sink.name).set(0)
+        self.failures, self.error, self._due = 0, None, 0.0
+
+    def status(self) -> TopicStatus:
+        error, total = self.error, self.total
+        state: State = "running" if error is None else "stopped" if needs_a_person(error) else "waiting"
+        return TopicStatus(
+            self.engine.topic,
+            self.engine.sink.name,
+            state,
+            error.message if error else None,
+            error.hint if error else None,
+            self.engine.offset,
+            self._end,
+            total.rows,
+            total.dead,
+            total.commits,
+            round(total.seconds, 3),
+        )
+
+
+class UnexpectedError(FrazilError):
+    """An error that Frazil has no words for. It is tried again."""
+
+    retryable = True
+
+
+def _ours(error: Exception) -> FrazilError:
+    if isinstance(error, FrazilError):
+        return error
+    told = f"unexpected {type(error).__name__}: {first_line(error)}"
+    return UnexpectedError(told, hint="the same with -v shows where; please report it")
+
+
+def _pause(failures: int) -> float:
+    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (failures - 1))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing

@@ -1,0 +1,1 @@
+"""`spark.read.format("frazil")`: a topic as a Spark data source."""
