@@ -237,6 +237,78 @@ class PipelineSettings(Section):
     )
 
 
+class PolicySettings(Section):
+    """How one table, or all that a pattern names, are cared for. What is empty is taken from the next wider pattern."""
+
+    compact: bool | None = Field(None, description="merge small files and files with many deleted rows")
+    strategy: Literal["auto", "binpack", "sort", "zorder"] | None = Field(
+        None, description="auto: sorted as the table is; binpack; sort or zorder by `sort_by`"
+    )
+    sort_by: list[str] | None = Field(None, description="columns for sort or zorder; by default the table's own order")
+    target_file_size: Annotated[int, Field(ge=_MIB)] | None = Field(
+        None, description="bytes of a merged file; by default the table's write.target-file-size-bytes"
+    )
+    min_input_files: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="small files of about one size that are worth being merged"
+    )
+    delete_ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="share of deleted rows at which a file is written anew"
+    )
+    delete_files: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="position-delete files of one partition that are worth being merged"
+    )
+    manifests: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="small manifests that are worth being rewritten"
+    )
+    max_snapshot_age_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds after which a snapshot leaves the table's history"
+    )
+    max_snapshots: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="snapshots that stay at most, however young"
+    )
+    min_snapshots: Annotated[int, Field(ge=1)] | None = Field(None, description="snapshots that stay, however old")
+    file_grace_s: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="seconds that files stay in storage after their last snapshot left, for readers under way"
+    )
+    metadata_versions: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="former metadata files that are kept"
+    )
+    orphans: bool | None = Field(None, description="look for files that no snapshot knows, and remove them")
+    orphan_age_s: Annotated[float, Field(ge=3600)] | None = Field(
+        None, description="seconds, by the storage's clock, before which an unknown file is never touched"
+    )
+    orphan_every_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds between two looks for orphans"
+    )
+    statistics: bool | None = Field(None, description="keep statistics for query planners (compute_table_stats)")
+    statistics_every_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds between two computations"
+    )
+    retention_column: str | None = Field(None, description="time column by which rows leave the table")
+    retention_age_s: Annotated[float, Field(gt=0)] | None = Field(None, description="their age then, in seconds")
+
+    @field_validator("sort_by", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+class UpkeepSettings(Section):
+    """Upkeep: what the pipeline does for its tables between batches, and `frazil upkeep run` for any."""
+
+    enabled: bool = Field(True, description="the pipeline cares for the tables of its sinks")
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.1, description="share of a sink's time that upkeep takes at most, unless it is urgent"
+    )
+    turn_s: Annotated[float, Field(gt=0)] = Field(30.0, description="seconds that one turn of upkeep should not exceed")
+    every_s: Annotated[float, Field(gt=0)] = Field(20.0, description="seconds between two looks at a table, at least")
+    history: str = Field("frazil.upkeep_history", description="table with every run; empty: none")
+    policy: PolicySettings = Field(default_factory=PolicySettings, description="for all tables")
+    tables: dict[str, PolicySettings] = Field(
+        default_factory=dict, description="for the tables that a pattern names, such as `topics.*`; longest first"
+    )
+
+
 class NetworkSettings(Section):
     """Patience with servers."""
 
@@ -275,6 +347,7 @@ class SettingsModel(Section):
     serve: ServeSettings = Field(default_factory=ServeSettings, description="the broker")
     topics: TopicsSettings = Field(default_factory=TopicsSettings, description="topic tables")
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings, description="the sinks")
+    upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="care for tables")
     spark: SparkSettings = Field(default_factory=SparkSettings, description="Spark")
     network: NetworkSettings = Field(default_factory=NetworkSettings, description="patience with servers")
     logging: LoggingSettings = Field(default_factory=LoggingSettings, description="log output")

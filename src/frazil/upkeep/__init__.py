@@ -1,0 +1,1 @@
+"""Upkeep: tables that stay fast and small by themselves."""
