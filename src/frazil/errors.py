@@ -20,7 +20,7 @@ FrazilError                1   500
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class FrazilError(Exception):
@@ -41,6 +41,8 @@ class FrazilError(Exception):
         super().__init__(self.message)
         self.hint = hint if hint is None else mask_urls(hint)
         self._cause = cause if cause is None else mask_urls(cause)
+        #: Further fields of the error as JSON, such as how far it had come.
+        self.details: dict[str, Any] = {}
 
     @property
     def cause(self) -> str | None:
@@ -52,6 +54,13 @@ class FrazilError(Exception):
         # Spark pickles errors on their way from executors to the driver; keyword arguments need help there.
         return _rebuild, (type(self), self.message, self.cause, self.hint)
 
+    def adding(self, text: str, **details: Any) -> Self:
+        """The same error, which also says how far it had come: in its message, and as further fields of its JSON."""
+        self.message = mask_urls(f"{self.message}; {text}")
+        self.args = (self.message,)
+        self.details |= details
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """The error as JSON: the same fields on the command line and over HTTP."""
         return {
@@ -61,6 +70,7 @@ class FrazilError(Exception):
             "hint": self.hint,
             "exit_code": self.exit_code,
             "retryable": self.retryable,
+            **self.details,
         }
 
 

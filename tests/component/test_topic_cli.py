@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import structlog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import LongType
 
 from frazil.cli.amounts import seconds, shown_size, size
@@ -19,7 +20,7 @@ from frazil.cli.run import run_command
 from frazil.cli.topic_publish import _lines
 from frazil.errors import UsageError
 from frazil.topics.reading.places import parse_place
-from tests.sink_kit import sink_kit
+from tests.sink_kit import put_dead_letters, sink_kit
 
 
 class Cli:
@@ -202,6 +203,25 @@ def test_what_cannot_be_published_is_told(cli, args, says):
     cli.ok("create", "orders")
     cli.fails("publish", "orders", *args, code=2, says=[says])
     assert cli.json("show", "orders")["log"]["end"] == 0
+
+
+def test_a_publication_that_breaks_off_says_what_is_in_the_log(cli, tmp_path):
+    cli.ok("create", "orders")
+    cli.ok("publish", "orders", "before")
+    limit = ("--set", "log.max_message_size=1000")
+    says = ["publishing failed in the middle; 2 messages were acknowledged, at offsets 1 to 2", "the first 2 messages"]
+    cli.fails("publish", "orders", "a", "b", "y" * 2000, "c", *limit, code=3, says=says)
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"x\n" * 600_000 + b"y" * 2000 + b"\n")
+    code, _, errors = cli("publish", "orders", "--lines", "--file", str(lines), *limit, "-o", "json")
+    told = json.loads(errors.splitlines()[-1])
+    assert code == 3 and told["error"] == "PartialError" and not told["retryable"]
+    assert (told["first_offset"], told["unknown"]) == (3, 0)
+    assert told["last_offset"] == told["acknowledged"] + 2
+    assert cli.json("show", "orders")["log"]["end"] == told["last_offset"] + 1
+    _, _, errors = cli("publish", "orders", "y" * 2000, *limit, "-o", "json")
+    told = json.loads(errors.splitlines()[-1])
+    assert (told["error"], told["acknowledged"], told["unknown"]) == ("UsageError", 0, 0)
 
 
 def test_a_file_that_is_not_there(cli):
@@ -514,5 +534,64 @@ def test_dead_letters_are_listed_shown_and_sent_again(cli, tmp_path):
     assert cli.json("tail", "orders", "-n", "1")[0]["headers"]["frazil-replayed-from"] == "orders/0/1"
 
 
+def test_dead_letters_are_chosen_by_what_is_known_of_them(cli, tmp_path):
+    with sink_kit(tmp_path) as kit:
+        kit.create("orders")
+        for reason, first in (("type", 0), ("null", 3)):
+            put_dead_letters(kit, "orders", first, 3, reason=reason)
+    listed = ["dead-letters", "list", "orders"]
+
+    def offsets(*options: str) -> list[int]:
+        return [letter["offset"] for letter in cli.json(*listed, *options)]
+
+    assert offsets() == [5, 4, 3, 2, 1, 0]
+    assert offsets("--oldest-first", "--limit", "2") == [0, 1]
+    assert offsets("--reason", "null", "--from", "4") == [5, 4]
+    assert offsets("--to", "2", "--sink", "archive", "--partition", "0") == [1, 0]
+    assert offsets("--until", "2020-01-01") == offsets("--sink", "documents") == offsets("--partition", "1") == []
+    assert offsets("--since", "2020-01-01T00:00:00+02:00", "--limit", "1") == [5]
+    plan = cli.json("dead-letters", "replay", "orders", "--reason", "null", "--dry-run")
+    assert (plan["messages"], plan["done"]) == (3, False)
+    assert cli.json("dead-letters", "replay", "orders", "--reason", "null", "--to", "5", "--yes")["messages"] == 2
+    assert offsets("--status", "dead") == [5, 2, 1, 0]
+    cli.fails(*listed, "--from", "3", "--to", "3", code=2, says=["leaves nothing"])
+    cli.fails(*listed, "--since", "2026-01-02", "--until", "2026-01-01", code=2, says=["leaves nothing"])
+    cli.fails(*listed, "--since", "yesterday", code=2, says=["is no time"])
+
+
 def test_no_dead_letters_is_no_error(cli):
     assert cli.json("dead-letters", "list") == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "orders"],
+        ["replay", "orders", "--from", "start"],
+        ["retain", "orders", "--older-than", "0s", "--dry-run"],
+        ["verify", "orders"],
+        ["adopt", "orders", "--dry-run"],
+        ["migrate", "orders", "--to", "log", "--dry-run"],
+        ["delete", "orders", "--dry-run"],
+        ["dead-letters", "list"],
+        ["dead-letters", "replay", "orders", "--dry-run"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_closes_the_catalogs_that_it_opened(frozen, monkeypatch, words):
+    opened: list[SqlCatalog] = []
+    closed: list[SqlCatalog] = []
+    begin, end = SqlCatalog.__init__, SqlCatalog.close
+
+    def counted(self, *given, **more):
+        opened.append(self)
+        begin(self, *given, **more)
+
+    def close(self):
+        closed.append(self)
+        end(self)
+
+    monkeypatch.setattr(SqlCatalog, "__init__", counted)
+    monkeypatch.setattr(SqlCatalog, "close", close)
+    frozen.ok(*words)
+    assert opened and {*map(id, opened)} == {*map(id, closed)}

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import DateType
 
-from frazil.errors import FrazilError, NotFoundError, UsageError
+from frazil.errors import FrazilError, IntegrityError, NotFoundError, UsageError
 from frazil.observe.faultpoints import handled
 from frazil.tables import RolledBackError
 from frazil.topics.care.adopt import Adopting
-from frazil.topics.floor import LazyStore
-from frazil.topics.layout import dead_letters_name
-from frazil.topics.letters.resending import (
-    REPLAYED_FROM,
-    list_dead_letters,
-    replay_dead_letters,
-    show_dead_letter,
-)
-from tests.sink_kit import SinkKit, sink_kit
+from frazil.topics.layout import dead_letters_name, ensure_dead_letters
+from frazil.topics.letters import batches, looking, resending, rows
+from frazil.topics.letters.batches import REPLAYED_FROM
+from frazil.topics.letters.choice import Choice
+from frazil.topics.letters.looking import count_waiting, list_dead_letters, show_dead_letter
+from frazil.topics.letters.resending import replay_dead_letters
+from frazil.topics.reading import table_scan
+from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.row_groups import pieces
+from frazil.topics.storage import IcebergStorage
+from tests.faulty_storage import FaultyIO, every_third, on_faulty_storage
+from tests.sink_kit import SinkKit, put_dead_letters, sink_kit
 
 TOPIC = "orders"
 
@@ -64,10 +72,9 @@ def _replay(kit: SinkKit, **options: list[int]) -> int:
 def _arrived(kit: SinkKit) -> list[tuple[bytes, float, str]]:
     """Payload, amount and origin of the messages that were sent again, as the table has them."""
     kit.engine(TOPIC).catch_up()
-    rows = kit.rows(TOPIC, ["offset", "payload", "amount", "headers"])
     return [
         (r["payload"], r["amount"], dict(r["headers"])[REPLAYED_FROM])
-        for r in rows
+        for r in kit.rows(TOPIC, ["offset", "payload", "amount", "headers"])
         if REPLAYED_FROM in dict(r["headers"] or [])
     ]
 
@@ -76,12 +83,12 @@ ALL = [(b"a", 1.5, "orders/0/1"), (b"b", 2.5, "orders/0/2"), (b"c", 3.5, "orders
 
 
 def test_a_list_names_reason_and_place_and_show_has_the_whole_message(kit: SinkKit) -> None:
-    found = list_dead_letters(kit.store, kit.settings, topic=TOPIC)
+    found = list_dead_letters(kit.store, kit.settings, Choice(TOPIC))
     assert [(d.offset, d.reason, d.status) for d in found] == [(o, "type", "dead") for o in (3, 2, 1)]
     whole = show_dead_letter(kit.store, kit.settings, TOPIC, 1)
     assert (whole.payload, whole.headers, whole.columns) == (b"a", {"k": "v"}, {"amount": 1.5})
     assert (whole.segment_id, whole.segment_offset) == (0, 1)
-    assert list_dead_letters(kit.store, kit.settings, topic="other") == []
+    assert list_dead_letters(kit.store, kit.settings, Choice("other")) == []
 
 
 def test_a_message_that_is_none_is_told(kit: SinkKit) -> None:
@@ -109,16 +116,14 @@ def test_what_was_sent_again_is_not_sent_a_third_time(kit: SinkKit) -> None:
 
 
 def test_a_replay_that_dies_at_any_step_is_ended_by_the_next_one_without_a_double(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    number = 0
-    while True:
-        with sink_kit(tmp_path_factory.mktemp("replay")) as kit:
-            kit.create(TOPIC)
-            _retype(kit, DateType())
-            kit.publish(TOPIC, b"a", b"b", b"c", amount=pa.array([1.5, 2.5, 3.5]))
-            kit.engine(TOPIC).catch_up()
-            _retype(kit, None)
+    monkeypatch.setattr(resending, "_PORTION", 2)  # two portions
+    dying, number = True, 0
+    with sink_kit(tmp_path) as kit:
+        while dying:
+            topic = f"orders_{number}"
+            kit.create(topic)
             seen: list[str] = []
 
             def reached(step: str, at: int = number, steps: list[str] = seen) -> None:
@@ -127,15 +132,15 @@ def test_a_replay_that_dies_at_any_step_is_ended_by_the_next_one_without_a_doubl
                     if len(steps) == at + 1:
                         raise FaultError(step)
 
+            put_dead_letters(kit, topic, 0, 3)
             with handled(reached), suppress(FaultError, FrazilError):
-                _replay(kit)
-            _replay(kit)
-            assert _arrived(kit) == ALL
-            assert {d.status for d in list_dead_letters(kit.store, kit.settings)} == {"replayed"}
-        if len(seen) <= number:
-            break
-        number += 1
-    assert number >= 8
+                replay_dead_letters(kit.store, kit.settings, kit.client, topic)
+            replay_dead_letters(kit.store, kit.settings, kit.client, topic)
+            sent = [p for t in TopicReader(kit.log, topic).read() for p in t["payload"].to_pylist()]
+            assert sent == [b"0", b"1", b"2"]
+            assert {d.status for d in list_dead_letters(kit.store, kit.settings, Choice(topic))} == {"replayed"}
+            dying, number = len(seen) > number, number + 1
+    assert number > 16
 
 
 def test_after_a_rollback_of_the_dead_letters_a_person_lets_the_topic_go_on(kit: SinkKit) -> None:
@@ -143,20 +148,309 @@ def test_after_a_rollback_of_the_dead_letters_a_person_lets_the_topic_go_on(kit:
     _retype(kit, DateType())
     kit.publish(TOPIC, b"bad", amount=pa.array([4.5]))
     kit.engine(TOPIC).catch_up()
-    letters = kit.store.load(dead_letters_name(kit.settings))
-    letters.manage_snapshots().rollback_to_snapshot(letters.metadata.snapshots[0].snapshot_id).commit()
+    table = kit.store.load(dead_letters_name(kit.settings))
+    table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()
     kit.publish(TOPIC, b"worse", amount=pa.array([5.5]))
     with pytest.raises(RolledBackError, match="dead_letters"):
         kit.engine(TOPIC).catch_up()
-    store = LazyStore(kit.settings)
     with pytest.raises(UsageError) as told:
-        Adopting(kit.client, kit.settings, TOPIC, store, "rewind").plan()
+        Adopting(kit.client, kit.settings, TOPIC, kit.tables, "rewind").plan()
     assert "--keep" in (told.value.hint or "")
-    adopting = Adopting(kit.client, kit.settings, TOPIC, store, "keep")
+    adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables, "keep")
     plan = adopting.plan()
     assert plan.problem == "letters_rolled_back"
     adopting.do(plan)
     kit.engine(TOPIC).catch_up()
     assert [row["payload"] for row in kit.dead(TOPIC)] == [b"a", b"b", b"c", b"worse"]
-    assert Adopting(kit.client, kit.settings, TOPIC, store).plan().problem == "none"
+    assert Adopting(kit.client, kit.settings, TOPIC, kit.tables).plan().problem == "none"
     _replay(kit)
+
+
+# -- which, and in which order -----------------------------------------------------------------------------------------
+
+
+def _at(day: int) -> datetime:
+    return datetime(2026, 1, day, tzinfo=UTC)
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Iterator[SinkKit]:
+    """Ten letters on each of six days, one file per day."""
+    with sink_kit(tmp_path) as made:
+        made.create(TOPIC)
+        for day in range(1, 7):
+            more = {"reason": "null", "sink": "documents"} if day % 2 else {}
+            put_dead_letters(made, TOPIC, 10 * day, 10, written_at=_at(day), **more)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("choice", "first", "count"),
+    [
+        (Choice(), 69, 60),
+        (Choice(TOPIC), 69, 60),
+        (Choice("other"), None, 0),
+        (Choice(sink="documents"), 59, 30),
+        (Choice(partition=1), None, 0),
+        (Choice(first=15, before=22), 21, 7),
+        (Choice(reason="null"), 59, 30),
+        (Choice(since=_at(3), until=_at(5)), 49, 20),
+        (Choice(TOPIC, "documents", 0, 11, 60, "null", _at(2), _at(6)), 59, 20),
+    ],
+)
+def test_a_list_has_what_was_chosen(days: SinkKit, choice: Choice, first: int | None, count: int) -> None:
+    found = list_dead_letters(days.store, days.settings, choice)
+    assert (found[0].offset if found else None, len(found)) == (first, count)
+    assert count_waiting(days.store, days.settings, choice) == count
+    turned = list_dead_letters(days.store, days.settings, choice, oldest_first=True)
+    assert [x.offset for x in turned] == [x.offset for x in reversed(found)]
+    assert [x.offset for x in list_dead_letters(days.store, days.settings, choice, limit=3)] == [
+        x.offset for x in found[:3]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "options", "offsets", "files"),
+    [
+        (Choice(TOPIC), {"limit": 4}, [69, 68, 67, 66], 1),
+        (Choice(TOPIC), {"limit": 4, "oldest_first": True}, [10, 11, 12, 13], 1),
+        (Choice(TOPIC), {"limit": 11}, [*range(69, 59, -1), 59], 2),
+        (Choice(TOPIC, before=35), {"limit": 1}, [34], 1),
+        (Choice(TOPIC), {"limit": 2, "status": "dead"}, [69, 68], 1),
+        (Choice(TOPIC), {"limit": 2, "status": "replayed"}, [], 6),
+    ],
+)
+def test_a_list_reads_only_files_that_may_have_what_it_wants(
+    days: SinkKit,
+    monkeypatch: pytest.MonkeyPatch,
+    choice: Choice,
+    options: dict[str, Any],
+    offsets: list[int],
+    files: int,
+) -> None:
+    opened: list[str] = []
+
+    def counted(plan: Any, file: Any, *rest: Any) -> Any:
+        opened.append(file.path)
+        return pieces(plan, file, *rest)
+
+    monkeypatch.setattr(looking, "pieces", counted)
+    assert [x.offset for x in list_dead_letters(days.store, days.settings, choice, **options)] == offsets
+    assert len(opened) == files
+
+
+def test_a_replay_sends_what_was_chosen(days: SinkKit) -> None:
+    def sent(choice: Choice) -> int:
+        return replay_dead_letters(days.store, days.settings, days.client, TOPIC, choice).sent
+
+    assert sent(Choice(reason="null", since=_at(4))) == 10
+    assert sent(Choice(sink="documents")) == 20
+    assert sent(Choice(first=25, before=30)) == 5
+    assert count_waiting(days.store, days.settings, Choice(TOPIC)) == 25
+    assert {x.reason for x in list_dead_letters(days.store, days.settings, status="dead")} == {"type"}
+    assert len(list_dead_letters(days.store, days.settings, status="replayed")) == 35
+
+
+def test_letters_of_two_topics_with_the_same_offset_have_each_their_own_status(tmp_path: Path) -> None:
+    with sink_kit(tmp_path) as kit:
+        for topic in (TOPIC, "other"):
+            kit.create(topic)
+            put_dead_letters(kit, topic, 5, 1)
+        assert _replay(kit) == 1
+        found = {x.topic: x.status for x in list_dead_letters(kit.store, kit.settings)}
+        assert found == {TOPIC: "replayed", "other": "dead"}
+
+
+def test_a_message_that_two_sinks_refused_is_sent_once(tmp_path: Path) -> None:
+    with sink_kit(tmp_path) as kit:
+        kit.create(TOPIC)
+        put_dead_letters(kit, TOPIC, 0, 3)
+        put_dead_letters(kit, TOPIC, 0, 3, sink="documents")
+        assert _replay(kit) == 3
+        assert {x.status for x in list_dead_letters(kit.store, kit.settings)} == {"replayed"}
+        assert kit.log.info(TOPIC).end == 3
+
+
+def test_a_topic_made_anew_keeps_its_own_dead_letters_under_the_same_offsets(kit: SinkKit) -> None:
+    _replay(kit)
+    IcebergStorage(kit.log, TOPIC, kit.settings, kit.tables).delete()
+    kit.acknowledged.clear()
+    kit.create(TOPIC)
+    _retype(kit, DateType())
+    kit.publish(TOPIC, b"new", b"newer", amount=pa.array([7.5, 8.5]))
+    kit.engine(TOPIC).catch_up()
+    found = list_dead_letters(kit.store, kit.settings, Choice(TOPIC), status="dead")
+    assert [x.offset for x in found] == [2, 1]
+    assert show_dead_letter(kit.store, kit.settings, TOPIC, 1).payload == b"new"
+    _retype(kit, None)
+    assert _replay(kit) == 2
+    assert _arrived(kit) == [(b"new", 7.5, "orders/0/1"), (b"newer", 8.5, "orders/0/2")]
+
+
+# -- what happens meanwhile --------------------------------------------------------------------------------------------
+
+
+def test_two_replays_at_once_send_each_message_once(kit: SinkKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one does all its work after the first has looked, and before it has noted anything."""
+    monkeypatch.setattr(resending, "_PORTION", 2)
+    register, others = kit.client.register, []
+
+    def slowly(topic: str, name: str | None = None) -> Any:
+        if not others:
+            others.append(0)
+            others[0] = _replay(kit, offsets=[1, 3])
+        return register(topic, name)
+
+    monkeypatch.setattr(kit.client, "register", slowly)
+    assert _replay(kit) == 1
+    assert others == [2]
+    assert sorted(_arrived(kit)) == ALL
+
+
+def test_a_replay_that_finds_another_at_work_helps_it_and_both_note_it_once(kit: SinkKit) -> None:
+    seen: list[str] = []
+
+    def reached(step: str) -> None:
+        seen.append(step)
+        if seen.count("dead_letters.send.before") == 1 and step == "dead_letters.send.before":
+            assert _replay(kit) == 3
+
+    with handled(reached):
+        _replay(kit)
+    assert _arrived(kit) == ALL
+    assert sorted(r["status"] for r in kit.dead(TOPIC)) == ["dead"] * 3 + ["replayed"] * 3 + ["replaying"] * 3
+
+
+def test_messages_that_are_refused_again_are_left_for_the_next_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resending, "_PORTION", 1)
+    with sink_kit(tmp_path) as kit:
+        kit.create(TOPIC)
+        _retype(kit, DateType())
+        kit.publish(TOPIC, b"a", b"b", amount=pa.array([1.5, 2.5]))
+        kit.engine(TOPIC).catch_up()
+        told: list[int] = []
+
+        def progress(sent: int) -> None:
+            told.append(sent)
+            kit.engine(TOPIC).catch_up()
+
+        replay_dead_letters(kit.store, kit.settings, kit.client, TOPIC, progress=progress)
+        assert told == [1, 2]
+        assert [x.offset for x in list_dead_letters(kit.store, kit.settings, status="dead")] == [4, 3]
+
+
+def test_who_repeats_a_replay_of_some_offsets_that_was_cut_off_is_not_told_that_they_are_none(kit: SinkKit) -> None:
+    def reached(step: str) -> None:
+        if step == "dead_letters.send.before":
+            raise FaultError(step)
+
+    with handled(reached), suppress(FaultError):
+        _replay(kit, offsets=[1, 2])
+    assert _replay(kit, offsets=[2]) == 2
+    assert _arrived(kit) == ALL[:2]
+
+
+def test_a_letter_that_is_gone_when_its_replay_is_taken_up_is_told(kit: SinkKit) -> None:
+    def reached(step: str) -> None:
+        if step == "dead_letters.send.before":
+            raise FaultError(step)
+
+    with handled(reached), suppress(FaultError):
+        _replay(kit)
+    kit.store.load(dead_letters_name(kit.settings)).delete("offset = 2 and status = 'dead'")
+    with pytest.raises(IntegrityError, match="a dead letter of topic 'orders' between offsets 1 and 3 is gone"):
+        _replay(kit)
+    assert _arrived(kit) == []
+
+
+def test_files_that_go_while_letters_are_read_are_looked_for_again(
+    days: SinkKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[str] = []
+
+    def vanishing(plan: Any, file: Any, *rest: Any) -> Any:
+        if plan.snapshot_id not in lost:
+            lost.append(plan.snapshot_id)
+            raise FileNotFoundError(file.path)
+        return pieces(plan, file, *rest)
+
+    monkeypatch.setattr(looking, "pieces", vanishing)
+    monkeypatch.setattr(table_scan, "pieces", vanishing)
+    assert len(list_dead_letters(days.store, days.settings, Choice(TOPIC))) == 60
+    assert _replay(days) == 60
+    assert len(lost) >= 2
+    assert days.log.info(TOPIC).end == 60
+
+
+def test_letters_are_read_and_sent_from_storage_that_fails_every_third_read(
+    days: SinkKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frazil.observe.resilience._pause", lambda _attempt: 0.0)
+    ios: list[FaultyIO] = []
+
+    def faulty(*given: Any) -> Any:
+        table = ensure_dead_letters(days.store, days.settings)
+        before = sum(io.reads for io in ios)
+        ios.append(on_faulty_storage(table, lambda number: every_third(before + number)))
+        return table
+
+    monkeypatch.setattr(rows, "find_table", faulty)
+    monkeypatch.setattr(batches, "ensure_dead_letters", faulty)
+    assert [x.offset for x in list_dead_letters(days.store, days.settings)] == list(range(69, 9, -1))
+    assert _replay(days) == 60
+    assert sum(io.failed for io in ios) > 10
+    payloads = [row for t in TopicReader(days.log, TOPIC).read(0) for row in t["payload"].to_pylist()]
+    assert payloads == [b"%d" % n for n in range(10, 70)]
+
+
+def test_two_hundred_thousand_letters_are_listed_and_sent_again_in_bounded_memory(tmp_path: Path) -> None:
+    """All of them together take 460 MiB as Python objects, with payloads of 300 bytes; what is left to be seen here
+    is a row group or two, and what the libraries keep for themselves."""
+    count = 200_000
+    with sink_kit(tmp_path) as kit:
+        kit.create(TOPIC)
+        for first in range(0, count, count // 4):
+            payloads = pa.array([b"%d %s" % (n, b"x" * 300) for n in range(first, first + count // 4)], pa.binary())
+            put_dead_letters(kit, TOPIC, first, count // 4, payload=payloads)
+        script = [sys.executable, "-c", _MANY, str(kit.settings.model.home), kit.client.address]
+        done = subprocess.run(script, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["newest"] == list(range(count - 1, count - 101, -1))
+        assert (found["waiting"], found["sent"], found["left"]) == (count, count, [])
+        assert found["portions"] >= 10
+        assert found["grown_mib"] < 320
+        assert kit.log.info(TOPIC).end == count
+
+
+_MANY = """
+import json, sys
+from pathlib import Path
+from frazil.log.remote.client import Client
+from frazil.settings import load_settings
+from frazil.topics.floor import LazyStore
+from frazil.topics.letters.choice import Choice
+from frazil.topics.letters.looking import count_waiting, list_dead_letters
+from frazil.topics.letters.resending import replay_dead_letters
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+settings = load_settings(flags={"home": sys.argv[1]}, environ={})
+orders, told = Choice("orders"), []
+with LazyStore(settings) as opened, Client(sys.argv[2]) as client:
+    store = opened.store()
+    list_dead_letters(store, settings, Choice("none"))
+    before = peak()
+    found = {
+        "newest": [x.offset for x in list_dead_letters(store, settings, orders)],
+        "waiting": count_waiting(store, settings, orders),
+        "sent": replay_dead_letters(store, settings, client, "orders", progress=told.append).sent,
+        "left": [x.offset for x in list_dead_letters(store, settings, orders, status="dead")],
+        "portions": len(told),
+    }
+    print(json.dumps(found | {"grown_mib": peak() - before}))
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -46,6 +47,44 @@ def test_a_catalog_that_is_away_is_told(tmp_path):
     flags = {"home": str(tmp_path), "catalog.uri": "http://127.0.0.1:9", "network.retry_timeout": "0.1"}
     with pytest.raises(UnavailableError):
         table_floor(load_settings(flags=flags, environ={}))("orders", "aa")
+
+
+def test_a_topic_that_gets_a_table_which_is_ahead_goes_on_behind_it(tmp_path):
+    """As after the restore of an old copy of the log, whose topic was then the log's alone for a while."""
+    log = tmp_path / "home" / "log"
+    with sink_kit(tmp_path / "home") as kit:
+        kit.create("orders")
+        kit.publish("orders", b"a")
+    shutil.copytree(log, tmp_path / "copy")
+    with sink_kit(tmp_path / "home") as kit:
+        kit.publish("orders", b"b", b"c")
+        kit.engine("orders").catch_up()
+    shutil.rmtree(log)
+    shutil.copytree(tmp_path / "copy", log)
+    with sink_kit(tmp_path / "home") as kit:
+        kit.client.configure("orders", {"storage": "log"})
+        kit.log.prepare("orders")
+        assert kit.client.configure("orders", {"storage": "iceberg"}).end == 3
+        assert kit.publish("orders", b"d").offset == 3
+        kit.engine("orders").catch_up()
+        assert [(r["offset"], r["payload"]) for r in kit.rows("orders")] == list(enumerate([b"a", b"b", b"c", b"d"]))
+
+
+def test_a_topic_does_not_get_a_table_of_another_log_nor_one_that_cannot_be_asked(tmp_path):
+    with sink_kit(tmp_path) as kit:
+        kit.create("orders")
+        kit.publish("orders", b"a")
+        kit.engine("orders").catch_up()
+        kit.log.delete_topic("orders")
+        kit.create("orders", storage="log")
+        kit.publish("orders", b"x")
+        with pytest.raises(ForeignLogError):
+            kit.client.configure("orders", {"storage": "iceberg"})
+        kit.log._floor = lambda *_: (_ for _ in ()).throw(UnavailableError("the catalog is away"))
+        with pytest.raises(UnavailableError):
+            kit.client.configure("orders", {"storage": "iceberg"})
+        assert kit.client.info("orders").storage == "log"
+        assert kit.publish("orders", b"y").offset == 1
 
 
 def test_pyiceberg_is_not_loaded_before_somebody_asks():

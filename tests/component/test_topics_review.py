@@ -172,7 +172,7 @@ def test_the_gauges_of_a_deleted_topic_go_with_it(kit: SinkKit) -> None:
         pipeline.drain()
         assert _gauge("frazil_sink_lag_offsets") is not None
         kit.log.delete_topic(TOPIC)
-        pipeline._tick()
+        pipeline._give_turns(pipeline._ours())
     assert _gauge("frazil_sink_lag_offsets") is None
     assert _gauge("frazil_sink_offset") is None
 

@@ -88,6 +88,64 @@ def test_messages_of_one_publisher_keep_their_order(log: Log):
         assert offsets == sorted(offsets)
 
 
+def test_what_one_coroutine_publishes_without_waiting_keeps_its_order_whatever_it_is(log: Log):
+    async def work() -> list[Ack]:
+        calls = [
+            log.publish_async("orders", b"0"),
+            log.publish_async("orders", b"1", request_id=7),
+            log.publish_async("orders", b"2", level="os"),
+            log.append_async("orders", Batch.of_messages([b"3", b"4"])),
+            log.publish_async("orders", b"5"),
+            log.publish_async("orders", b"6", headers={"a": "b"}),
+            log.publish_async("orders", b"7", level="memory"),
+            log.publish_async("orders", b"8"),
+        ]
+        log.publish("orders", b"9")
+        return list(await asyncio.gather(*calls))
+
+    log.prepare("orders")
+    acks = asyncio.run(work())
+    assert [(a.offset, a.count, a.level.value) for a in acks] == [
+        (0, 1, "disk"), (1, 1, "disk"), (2, 1, "os"), (3, 2, "disk"), (5, 1, "disk"), (6, 1, "disk"),
+        (-1, 1, "memory"), (8, 1, "disk"),
+    ]  # fmt: skip
+    assert messages_of(log) == {i: b"%d" % i for i in range(10)}
+    assert table_of(log)["request_id"].to_pylist() == [None, 7] + [None] * 8
+
+
+def test_coroutines_that_publish_in_one_turn_share_a_frame_up_to_a_size(tmp_path: Path):
+    async def work(log: Log, size: int) -> list[Ack]:
+        return list(await asyncio.gather(*(log.publish_async("orders", bytes(size)) for _ in range(50))))
+
+    with new_log(tmp_path / "log", max_file_size=1 << 26) as log:
+        log.prepare("orders")
+        for size, frames in ((10, 1), (100_000, 5)):
+            before = log._topic("orders").writer.tally._counts[2]
+            asyncio.run(work(log, size))
+            assert log._topic("orders").writer.tally._counts[2] - before == frames
+        assert len(messages_of(log)) == 100
+
+
+def test_where_much_waits_it_is_committed_in_pieces_and_each_gets_its_own_offsets(tmp_path: Path):
+    async def work(log: Log) -> dict[bytes, Ack]:
+        batches = {b"%d" % i: Batch.of_messages([b"%d" % i, bytes(300_000)]) for i in range(20)}
+        acks = await asyncio.gather(*(log.append_async("orders", b) for b in batches.values()))
+        return dict(zip(batches, acks, strict=True))
+
+    syncs: list[str] = []
+    with (
+        new_log(tmp_path / "log", max_file_size=1 << 26) as log,
+        handled(lambda step: syncs.append(step) if step == "log.sync.after" else None),
+    ):
+        log.publish("orders", b"first")
+        syncs.clear()
+        acks = asyncio.run(work(log))
+        assert len(syncs) == 5
+        read = messages_of(log)
+        assert [a.offset for a in acks.values()] == list(range(1, 41, 2))
+        assert {read[a.offset]: a.offset for a in acks.values()} == {p: a.offset for p, a in acks.items()}
+
+
 def test_batches_and_single_messages_and_headers_mix(log: Log):
     log.publish("orders", b"one", request_id=1)
     assert log.append("orders", Batch.of_messages([b"two", b"three"], [2, None])).offset == 1
@@ -360,6 +418,32 @@ def test_a_blocking_call_inside_a_coroutine_does_not_wait_for_its_own_loop(log: 
     assert len(messages_of(log)) == 3
 
 
+def test_a_blocking_call_behind_a_coroutine_does_not_wait_for_its_own_loop_while_a_thread_commits(tmp_path: Path):
+    """A slow disk: the commit runs in a thread, and what comes next is the loop's, which stands still."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Slow(FaultyDisk):
+        def sync(self, fd: int) -> None:
+            if begun.is_set():
+                goes_on.wait(20)
+            super().sync(fd)
+
+    async def work(log: Log) -> list[Ack]:
+        log._topic("orders").files.sync_seconds = 1.0
+        begun.set()
+        first = asyncio.ensure_future(log.publish_async("orders", b"x"))
+        while log._topic("orders").files.written < 2:
+            await asyncio.sleep(0.001)
+        second = log.publish_async("orders", b"y")
+        threading.Timer(0.1, goes_on.set).start()
+        third = log.publish("orders", b"z")
+        return [await first, await second, third]
+
+    with new_log(tmp_path / "log", disk=Slow(tmp_path)) as log:
+        log.publish("orders", b"before")
+        assert [a.offset for a in asyncio.run(work(log))] == [1, 2, 3]
+
+
 def test_a_log_that_is_closed_inside_a_coroutine_answers_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -376,6 +460,33 @@ def test_a_log_that_is_closed_inside_a_coroutine_answers_those_who_wait(
     acks = asyncio.run(work())
     with open_log(tmp_path / "log") as log:
         assert {messages_of(log)[a.offset] for a in acks} == {b"%d" % i for i in range(5)}
+
+
+def test_a_log_that_is_closed_or_shut_acknowledges_nothing(tmp_path: Path):
+    disk = FaultyDisk(tmp_path)
+    log = new_log(tmp_path / "log", disk=disk)
+    log.publish("orders", b"first")
+    opened = log._topic("orders")
+    one = (Batch.of_messages([b"x"]), Level.os)
+
+    async def from_a_loop() -> Ack:
+        return await opened.publish_async(b"x", None, Level.os)
+
+    disk.fail("sync", match=".seg")
+    with pytest.raises(LogShutError):
+        log.publish("orders", b"lost")
+    for batches in ([one], [one, one]):
+        with pytest.raises(LogShutError):
+            log.append_many("orders", batches)
+    with pytest.raises(LogShutError):
+        asyncio.run(from_a_loop())
+    log.close()
+    again = open_log(tmp_path / "log")
+    opened = again._topic("orders")
+    again.close()
+    for batches in ([one], [one, one]):
+        with pytest.raises(UnavailableError, match="closed"):
+            opened.append_many(batches)
 
 
 def test_closing_while_others_publish_gives_each_an_acknowledgement_or_an_error(tmp_path: Path):

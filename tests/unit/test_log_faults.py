@@ -231,7 +231,7 @@ def test_nothing_is_written_behind_a_sync_that_failed_in_the_same_commit(disk: F
     from frazil.log.group import Entry
 
     large = Entry.of_batch(Batch.of_messages([bytes(4000)]), Level.os)
-    small = Entry(Level.os, 5, b"small")
+    small = Entry.of_message((b"small", None, None), Level.os)
     with opened.line._lock:
         opened.line._leading = True
         opened.line._pending += [large, small]

@@ -123,6 +123,31 @@ def test_a_newer_producer_of_the_same_name_fences_the_older_one_also_after_a_res
     log.close()
 
 
+def test_a_producer_without_a_name_that_registers_again_by_its_id_shuts_out_what_it_sent_before(tmp_path: Path):
+    with new_log(tmp_path / "log") as log:
+        old, other = log.register("orders"), log.register("orders")
+        log.append("orders", batch(old, 0))
+        new = log.register("orders", producer_id=old.producer_id)
+        assert (new.producer_id, new.producer_epoch) == (old.producer_id, old.producer_epoch + 1)
+        with pytest.raises(FencedError):
+            log.append("orders", batch(old, 1))
+        log.append("orders", batch(new, 0))
+        log.append("orders", batch(other, 0))
+    with open_log(tmp_path / "log") as log:
+        with pytest.raises(FencedError):
+            log.append("orders", batch(old, 1))
+        log.append("orders", batch(new, 1))
+
+
+def test_an_id_of_somebody_with_a_name_or_of_nobody_gives_a_new_producer(log: Log):
+    named = log.register("orders", "shop")
+    for foreign in (named.producer_id, 12345, 0):
+        made = log.register("orders", producer_id=foreign)
+        assert made.producer_id not in (foreign, 0)
+        assert made.producer_epoch == 0
+    log.append("orders", batch(named, 0))
+
+
 def test_an_unknown_producer_is_told_to_register(log: Log):
     with pytest.raises(UnknownProducerError, match="does not know producer 5"):
         log.append("orders", batch(Registration(5, 0), 0))

@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,6 +90,89 @@ def test_coroutines_and_threads_share_a_producer(log):
     )
     for t in range(4):
         assert [p for p in found if p.startswith(b"t%d-" % t)] == [b"t%d-%d" % (t, n) for n in range(50)]
+
+
+class Counting(LocalLink):
+    """Notes how many messages each batch has, and which thread has sent it."""
+
+    sent: list[tuple[int, bool]]
+
+    def put(self, batch, level):
+        self.sent.append((batch.count, threading.current_thread() is threading.main_thread()))
+        super().put(batch, level)
+
+
+@pytest.fixture
+def counted(log, monkeypatch):
+    Counting.sent = []
+    monkeypatch.setattr("frazil.log.remote.producer.LocalLink", Counting)
+    return Counting.sent
+
+
+def test_coroutines_of_one_turn_travel_together_and_their_loop_sends_them(log, counted):
+    async def publisher(producer, name):
+        return [await producer.publish_async(b"%d-%d" % (name, n)) for n in range(5)]
+
+    async def crowd(producer):
+        return await asyncio.gather(*(publisher(producer, name) for name in range(50)))
+
+    with Producer(log, "orders") as producer:
+        producer.publish(b"first")  # makes the way to the log, which a loop would leave to the thread
+        acks = asyncio.run(crowd(producer))
+    assert [count for count, _ in counted] == [1, 50, 50, 50, 50, 50]
+    assert any(by_loop for _, by_loop in counted[1:])
+    found = payloads(log)
+    assert all(found[a.offset] == b"%d-%d" % (name, n) for name, its in enumerate(acks) for n, a in enumerate(its))
+
+
+def test_a_loop_leaves_to_the_thread_what_could_make_it_wait(log, counted):
+    async def crowd(producer):
+        await asyncio.gather(*(producer.publish_async(b"x" * LIMIT) for _ in range(1000)))
+
+    with Producer(log, "orders") as producer:
+        producer.publish(b"first")
+        asyncio.run(crowd(producer))
+    assert counted[1:] == [(1000, False)]
+
+
+def test_what_a_coroutine_hands_over_goes_with_a_blocking_call_behind_it(log):
+    async def work(producer, call):
+        task = asyncio.create_task(producer.publish_async(b"from the loop"))
+        await asyncio.sleep(0)
+        call()
+        assert payloads(log)[0] == b"from the loop"
+        return await task
+
+    with Producer(log, "orders") as producer:
+        assert asyncio.run(work(producer, lambda: producer.publish(b"from a thread"))).offset == 0
+    with Producer(log, "orders") as producer:
+        assert asyncio.run(work(producer, producer.flush)).offset == 2
+
+
+def test_what_a_loop_has_left_behind_goes_when_the_producer_closes(log):
+    async def leave(producer):
+        asyncio.create_task(producer.publish_async(b"left"))  # noqa: RUF006 - nobody waits for it
+        await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    with Producer(log, "orders") as producer:
+        loop.run_until_complete(leave(producer))
+    assert payloads(log) == [b"left"]
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def test_two_loops_share_a_producer(log):
+    async def crowd(producer, name):
+        sent = [b"%d-%d" % (name, n) for n in range(200)]
+        acks = await asyncio.gather(*(producer.publish_async(p) for p in sent))
+        return {a.offset: p for a, p in zip(acks, sent, strict=True)}
+
+    with Producer(log, "orders") as producer, ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(lambda name: asyncio.run(crowd(producer, name)), range(2)))
+    assert dict(enumerate(payloads(log))) == told[0] | told[1]
 
 
 def test_a_bad_message_fails_alone_among_those_that_travelled_with_it(log):
@@ -208,6 +291,9 @@ class Network:
     def link(self) -> BreakingLink:
         return BreakingLink(self)
 
+    def full(self) -> bool:
+        return self.chance.random() < self.faults / 2
+
     def breaks(self) -> bool:
         self.bring_strays()
         return self.chance.random() < self.faults
@@ -250,6 +336,10 @@ class BreakingLink(LocalLink):
         return answer
 
     def _take_one(self):
+        if self._waiting and self._network.full():
+            self._waiting.popleft()
+            self._answers.append(UnavailableError("the log is full, for a moment"))
+            return
         try:
             self._answers.append(LocalLink.reply(self))
         except FrazilError as error:
@@ -260,6 +350,65 @@ class BreakingLink(LocalLink):
             self._network.strays.append(deque(self._waiting))
         self._waiting.clear()
         raise LostError("broken")
+
+
+class ScriptedLink(LocalLink):
+    """Does with each batch what its script says; without one it brings it to the log."""
+
+    def __init__(self, log: Log, *script: str) -> None:
+        super().__init__(log, "orders")
+        self._script = list(script)
+        self.held: deque = deque()
+
+    def reply(self):
+        step = self._script.pop(0) if self._script else ""
+        if step == "break":
+            self.held, self._waiting = self._waiting, deque()
+            raise LostError("broken")
+        if step == "full":
+            self._waiting.popleft()
+            raise UnavailableError("the log is full, for a moment")
+        return super().reply()
+
+
+@pytest.mark.parametrize("name", [None, "p"])
+def test_copies_in_a_broken_connection_are_not_taken_beside_what_was_sent_again(log, name):
+    links = [ScriptedLink(log, "break"), ScriptedLink(log, "full"), ScriptedLink(log)]
+    first = links[0]
+    outbox = Outbox(batch_bytes=400, linger_s=0, limit=10**9)
+    courier = Courier(log, lambda: links.pop(0), "orders", outbox, name=name, sleep=lambda _: None)
+    waiters: list[Future] = [Future(), Future()]
+    for payload, waiter in zip((b"a", b"b"), waiters, strict=True):
+        outbox.add_whole(Parcel.of_batch(Batch.of_messages([payload]), waiter))
+    courier.run(lambda: False)
+    assert [waiter.result().offset for waiter in waiters] == [0, 1]
+    for batch, level in first.held:  # they reach the log late, when it has room again
+        with pytest.raises(ConflictError):
+            log.append("orders", batch, level)
+    assert payloads(log) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("name", [None, "p"])
+def test_what_a_broken_connection_brought_before_it_was_shut_out_is_not_sent_again(log, name):
+    links = [ScriptedLink(log, "break"), ScriptedLink(log, "full"), ScriptedLink(log)]
+    first = links[0]
+    outbox = Outbox(batch_bytes=400, linger_s=0, limit=10**9)
+    courier = Courier(log, lambda: links.pop(0), "orders", outbox, name=name, sleep=lambda _: None)
+    register = log.register
+
+    def register_late(*args):
+        for batch, level in list(first.held)[:1]:
+            log.append("orders", batch, level)
+        register(*args)  # its answer got lost
+        return register(*args)
+
+    log.register = register_late  # type: ignore[method-assign]
+    waiters: list[Future] = [Future(), Future()]
+    for payload, waiter in zip((b"a", b"b"), waiters, strict=True):
+        outbox.add_whole(Parcel.of_batch(Batch.of_messages([payload]), waiter))
+    courier.run(lambda: False)
+    assert [(w.result().offset, w.result().duplicate) for w in waiters] == [(0, True), (1, False)]
+    assert payloads(log) == [b"a", b"b"]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -283,6 +432,8 @@ def test_whatever_breaks_each_acknowledged_message_is_there_once_and_in_order(tm
             else:
                 outbox.add_whole(Parcel.of_batch(Batch.of_messages([payload]), future))
             sent.append((payload, future, bad))
+            if chance.random() < 0.2:
+                courier.send_at_once()
             if chance.random() < 0.2:
                 courier.run(lambda: chance.random() < 0.2)
         courier.run(lambda: False)

@@ -277,6 +277,17 @@ def test_retention_by_age_removes_what_is_older(log: Log, monkeypatch: pytest.Mo
     assert log.retain("orders", age_s=1000).segments == 0
 
 
+@pytest.mark.parametrize("mode", ["always", "periodic", "none"])
+def test_offsets_that_a_table_knows_are_skipped_when_a_topic_gets_it(tmp_path: Path, mode: str):
+    with new_log(tmp_path / "log", floor=10, sync_mode=mode) as log:
+        log.publish("orders", b"a", level="os")
+        assert log.configure("orders", {"storage": "iceberg"}).end == 10
+        assert log.publish("orders", b"b", level="disk").offset == 10
+    with open_log(tmp_path / "log", floor=10) as log:
+        assert messages_of(log) == {0: b"a", 10: b"b"}
+        assert log.publish("orders", b"c").offset == 11
+
+
 def test_a_topic_with_a_table_falls_back_on_the_settings(tmp_path: Path):
     with new_log(tmp_path / "log", retention_bytes=0, retention_age_s=None, floor=None) as log:
         log.configure("orders", {"storage": "iceberg"})

@@ -26,6 +26,7 @@ from frazil.log.producers import Producers, Taken
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
+from frazil.log.waiting import LoopWaiter
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import messages_of, new_log, open_log
 
@@ -85,17 +86,23 @@ def test_a_column_of_another_type_is_refused_also_at_level_memory(tmp_path: Path
             log.append("orders", Batch.of_arrow(pa.record_batch({"payload": [b"x"], "price": ["1"]})), Level.memory)
 
 
+async def _from_a_loop(log: Log, payload: bytes) -> Ack:
+    return await log.publish_async("orders", payload, level="memory")
+
+
 def test_messages_lost_at_level_memory_are_told_and_those_who_follow_wait(tmp_path: Path):
     disk = FaultyDisk(tmp_path)
     with new_log(tmp_path / "log", disk=disk) as log:
         log.publish("orders", b"first")
-        disk.fail("write", errno.ENOSPC, times=4, match=".seg")
+        disk.fail("write", errno.ENOSPC, times=6, match=".seg")
         log.publish("orders", b"lost", level="memory")
         with capture_logs() as told:
             log._topic("orders").flush()
         assert [(t["event"], t["count"]) for t in told] == [("messages acknowledged at level memory are lost", 1)]
         with pytest.raises(UnavailableError, match="cannot be written"):
             log.publish("orders", b"refused", level="memory")
+        with pytest.raises(UnavailableError, match="cannot be written"):
+            asyncio.run(_from_a_loop(log, b"refused too"))
         disk.repair()
         assert log.publish("orders", b"good", level="memory").offset == 1
         assert log.publish("orders", b"ahead", level="memory").offset == -1
@@ -111,8 +118,8 @@ def test_a_loop_that_is_closed_while_it_is_told_does_not_shut_the_log(monkeypatc
     future: asyncio.Future[Ack] = loop.create_future()
     loop.close()
     monkeypatch.setattr(loop, "is_closed", lambda: False)  # it is closed between the question and the call
-    entry = Entry(Level.disk, 1, b"x")
-    entry.waiter = future
+    entry = Entry.of_message((b"x", None, future), Level.disk)
+    entry.waiter = LoopWaiter(loop)
     tell([entry], "orders", None, None)
     monkeypatch.undo()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -13,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from frazil.errors import FrazilError, NotFoundError, UnavailableError, UsageError
-from frazil.log.access import OffsetGoneError
+from frazil.log.access import NOT_TAKEN, OffsetGoneError
 
 #: Seconds that a client is asked to wait when the log takes no more for now.
 RETRY_AFTER = 1
@@ -39,6 +41,21 @@ def answer_to(error: FrazilError) -> JSONResponse:
     status = status_of(error)
     headers = {"Retry-After": str(RETRY_AFTER)} if isinstance(error, UnavailableError) else None
     return JSONResponse(error.to_dict(), status, headers)
+
+
+@contextmanager
+def telling_what_is_stored() -> Iterator[None]:
+    """Of a request to publish, which is one batch: what refuses it says whether it may be in the log all the same."""
+    try:
+        yield
+    except FrazilError as error:
+        sure = isinstance(error, (RequestError, *NOT_TAKEN))
+        # The log tells all who wait for one commit by the same error; each request has its own.
+        told = error if isinstance(error, RequestError) else copy.copy(error)
+        told.details |= {"acknowledged": 0, "stored": "no" if sure else "unknown"}
+        if not sure:
+            told.adding("whether the messages of this request are in the log is not known")
+        raise told from error.__cause__
 
 
 def answer_errors(app: FastAPI) -> None:

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from frazil.api import tail
 from frazil.api.bodies import JSON, content_type, declared_size, read_body
-from frazil.api.failures import RequestError
+from frazil.api.failures import RequestError, telling_what_is_stored
 from frazil.api.models import Acknowledgement, Message, MessagePage, NewMessages
 from frazil.api.publishing import ARROW, HEADER_PREFIX, KINDS, NDJSON, RAW, Publication, batch_of
 from frazil.api.reading import Format, Page, PayloadForm, as_arrow, as_json, as_ndjson, offset_of, read_page
@@ -58,6 +58,20 @@ async def publish(
     request_id: Annotated[int | None, Query(description="of a raw message")] = None,
 ) -> JSONResponse:
     """Publishes messages, and answers when they are as safe as the level says."""
+    with telling_what_is_stored():
+        return await _publish(
+            request, topic, service, level, _producer(producer_id, producer_epoch, sequence), request_id
+        )
+
+
+async def _publish(
+    request: Request,
+    topic: str,
+    service: Service,
+    level: Level | None,
+    producer: dict[str, int],
+    request_id: int | None,
+) -> JSONResponse:
     service.must_run()
     kind = content_type(request)
     if kind not in KINDS:
@@ -66,7 +80,6 @@ async def publish(
             status=415,
             hint=f"Content-Type: {', '.join(KINDS)}",
         )
-    producer = _producer(producer_id, producer_epoch, sequence)
     known = service.log.info(topic).extra  # before the body: an unknown topic is told at once
     size = declared_size(request)
     async with service.bodies.taken(service.body_limit if size is None else size):

@@ -161,3 +161,7 @@ class Failure(Answered):
     exit_code: int = Field(description="that of the command line")
     retryable: bool = Field(description="the same request may succeed later")
     start: int = Field(description="only with status 410: from which offset on it can be read")
+    acknowledged: int = Field(description="only of a request to publish: 0, because it is one batch, all or none")
+    stored: Literal["no", "unknown"] = Field(
+        description="only of a request to publish: `no`, or `unknown` after a failure of the disk in the middle"
+    )

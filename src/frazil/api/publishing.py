@@ -16,6 +16,7 @@ from frazil.api.models import MAX_MESSAGES, NewMessage, NewMessages
 from frazil.errors import IntegrityError, UsageError
 from frazil.log.batch import Batch
 from frazil.log.columns import HEADERS
+from frazil.log.ipc import is_compressed
 
 NDJSON = "application/x-ndjson"
 RAW = "application/octet-stream"
@@ -65,6 +66,8 @@ def _of_raw(given: Publication) -> Batch:
 
 def _of_arrow(given: Publication) -> Batch:
     try:
+        if is_compressed(given.body):
+            raise UsageError("the Arrow stream is compressed inside", hint="Arrow IPC without compression")
         with pa.ipc.open_stream(given.body) as reader:
             table = reader.read_all()
         table.validate(full=True)

@@ -9,8 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 import structlog
 import uvicorn
@@ -23,11 +22,9 @@ from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.settings import Settings
 from frazil.topics.connection import open_log
+from frazil.topics.floor import LazyStore
 from frazil.topics.layout import table_name
 from frazil.topics.reading.reader import TopicReader
-
-if TYPE_CHECKING:
-    from frazil.tables import TableStore
 
 #: Seconds that running requests have to end in; then the server hangs up, and a little later it stops waiting.
 _GRACE = 5
@@ -60,12 +57,16 @@ def run_server(settings: Settings, ready: Callable[[Served], None]) -> None:
         ConflictError: a port is taken.
     """
     serve = settings.model.serve
-    with open_log(settings) as opened, listening(serve.host, serve.http_port, "serve.http_port") as web:
+    with (
+        LazyStore(settings) as tables,
+        open_log(settings) as opened,
+        listening(serve.host, serve.http_port, "serve.http_port") as web,
+    ):
         if serve.flight_port:
             check_free(serve.host, serve.flight_port, "serve.flight_port")
         _recover(opened)
-        app = create_app(opened, settings.model, _reader_of(settings, opened))
-        with Broker(opened, serve.host, serve.flight_port) as broker:
+        app = create_app(opened, settings.model, _reader_of(settings, opened, tables))
+        with Broker(opened, serve.host, serve.flight_port, max_streams=serve.max_streams) as broker:
             http = f"http://{shown_host(serve.host)}:{web.getsockname()[1]}"
             opened.announce(flight=broker.address, http=http)
             served = Served(str(opened.directory), http, broker.address, os.getpid())
@@ -82,20 +83,14 @@ def _recover(opened: Log) -> None:
             log.error("a topic cannot be used", topic=topic.name, problem=topic.problem)
 
 
-def _reader_of(settings: Settings, opened: Log) -> ReaderOf:
+def _reader_of(settings: Settings, opened: Log, tables: LazyStore) -> ReaderOf:
     """Readers of table and log. The catalog is opened when a message is wanted that only the table has."""
-
-    @cache
-    def tables() -> TableStore:
-        from frazil.catalogs import open_catalog
-        from frazil.tables import TableStore
-
-        chosen = settings.catalog()
-        return TableStore(open_catalog(chosen, settings.model.network), chosen, settings.model.network)
+    network = settings.model.network
 
     @lru_cache(_READERS)
     def reader(topic: str) -> TopicReader:
-        return TopicReader(opened, topic, lambda: tables().load(table_name(settings, topic)), first="log")
+        name = table_name(settings, topic)
+        return TopicReader(opened, topic, lambda: tables.store().load(name), first="log", network=network)
 
     return reader
 

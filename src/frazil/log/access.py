@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
-from frazil.errors import NotFoundError
+from frazil.errors import ConflictError, IntegrityError, NotFoundError, UnavailableError, UsageError
 from frazil.log.batch import Batch
 
 Storage = Literal["log", "iceberg"]
@@ -63,12 +63,23 @@ class Ack(NamedTuple):
         return self._asdict()
 
 
+#: Refusals after which a batch is not in the log, for sure. After any other, such as a failed sync, it may be.
+NOT_TAKEN = (UsageError, IntegrityError, ConflictError, NotFoundError, UnavailableError)
+
+
 @dataclass(frozen=True)
 class Registration:
-    """A producer's identity. A name that registers again keeps its id and gets the next epoch; older ones are out."""
+    """A producer's identity. A name that registers again keeps its id and gets the next epoch; older ones are out.
+
+    From now on nothing more is taken under the epoch before, so that this is final: which one that was, the last
+    sequence that was taken under it, and of its last batches sequence, offset, messages and time.
+    """
 
     producer_id: int
     producer_epoch: int
+    before_epoch: int = -1
+    before_last: int = -1
+    before: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -191,7 +202,9 @@ class LogAccess(Protocol):
         """Changes `storage`, `sinks` (a list of names), `retention_age_s`, `retention_bytes`."""
         ...
 
-    def register(self, topic: str, name: str | None = None) -> Registration: ...
+    def register(self, topic: str, name: str | None = None, producer_id: int | None = None) -> Registration:
+        """Makes a producer known. A known name, or the id of one without a name, gets the next epoch."""
+        ...
 
     def append(self, topic: str, batch: Batch, level: Level | None = None) -> Ack:
         """Appends a batch, and returns when it is as safe as the level says (by default that of the sync mode)."""

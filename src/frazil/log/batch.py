@@ -6,6 +6,7 @@ batch as the producer sent it, which may have headers and columns of its own. Ne
 
 from __future__ import annotations
 
+import struct
 import zlib
 from array import array
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from frazil.errors import IntegrityError, UsageError
 from frazil.log.columns import extra_columns, normalised
 from frazil.log.frame import ALIGNMENT, Bytes, Kind
+from frazil.log.ipc import is_compressed
 
 #: Flag of a packed body: request ids follow the lengths.
 HAS_REQUEST_IDS = 1
@@ -28,13 +30,16 @@ IMPORTED = 2
 #: Stands for "no request id" where others of the batch have one.
 NO_REQUEST_ID = -(2**63)
 MAX_COUNT = 10_000_000
+_NO_COLUMNS = pa.schema([])
+#: The lengths of a batch of one message, padded.
+_ONE_LENGTH = struct.Struct("<I4x")
 #: Payloads of one frame are read as one Arrow array, whose offsets are 32 bits wide.
 MAX_BODY = 2**31 - 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Batch:
-    """One batch, ready for a frame.
+    """One batch, ready for a frame. Nobody changes it any more; it is not `frozen`, because that costs too much.
 
     A producer that wants its retries recognised gives its id, its epoch, and a sequence that grows by one per batch.
     """
@@ -57,7 +62,7 @@ class Batch:
         """Plain messages, without headers."""
         flags, body = pack(payloads, request_ids)
         made = cls(Kind.packed, len(payloads), body, zlib.crc32(body), flags, **producer)
-        object.__setattr__(made, "made_here", True)
+        made.made_here = True
         return made
 
     @classmethod
@@ -73,7 +78,13 @@ class Batch:
             writer.write_batch(batch)
         body = memoryview(sink.getvalue())
         made = cls(Kind.arrow, batch.num_rows, body, zlib.crc32(body), flags, **producer)
-        object.__setattr__(made, "made_here", True)
+        made.made_here = True
+        return made
+
+    def numbered(self, producer_id: int, producer_epoch: int, sequence: int) -> Batch:
+        """The same batch as one of a producer."""
+        made = Batch(self.kind, self.count, self.body, self.crc, self.flags, producer_id, producer_epoch, sequence)
+        made.made_here = self.made_here
         return made
 
     @cached_property
@@ -81,10 +92,14 @@ class Batch:
         """The record batch of an Arrow body."""
         return read_arrow(self.body)
 
-    @cached_property
+    @property
     def extra(self) -> pa.Schema:
         """The columns that are the producer's own."""
-        return extra_columns(self.arrow.schema) if self.kind == Kind.arrow else pa.schema([])
+        return self._extra if self.kind == Kind.arrow else _NO_COLUMNS
+
+    @cached_property
+    def _extra(self) -> pa.Schema:
+        return extra_columns(self.arrow.schema)
 
     @property
     def is_idempotent(self) -> bool:
@@ -125,6 +140,10 @@ class Batch:
 
     def _longest_packed(self) -> int:
         lengths_end, start = _packed_layout(self.count, self.flags)
+        if self.count == 1 and len(self.body) >= start:
+            (length,) = _ONE_LENGTH.unpack_from(self.body)
+            if start + length == len(self.body):
+                return int(length)
         lengths = np.frombuffer(self.body, "<u4", self.count) if len(self.body) >= lengths_end else None
         if lengths is None or start + int(lengths.sum(dtype=np.int64)) != len(self.body):
             raise IntegrityError("a packed batch does not have the length that it says", hint="send it again")
@@ -132,11 +151,13 @@ class Batch:
 
     def _longest_arrow(self) -> int:
         try:
+            if is_compressed(self.body):
+                raise UsageError("a batch is compressed inside", hint="Arrow IPC without compression")
             batch = self.arrow
             batch.validate(full=True)
         except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as error:
             raise IntegrityError("a batch is no Arrow stream of one record batch", hint="send it again") from error
-        if batch.get_total_buffer_size() > len(self.body):  # a small one could fill the memory of all who read it
+        if batch.get_total_buffer_size() > len(self.body):  # dictionaries and the like, which grow when they are read
             raise UsageError("a batch is compressed inside", hint="Arrow IPC without compression")
         if batch.num_rows != self.count:
             raise IntegrityError(f"a batch says {self.count} messages and has {batch.num_rows}", hint="send it again")
@@ -155,15 +176,17 @@ def pack(payloads: Sequence[bytes], request_ids: Sequence[int | None] | None = N
         raise UsageError(f"there are {len(payloads)} messages and {len(request_ids)} request ids")
     try:
         return _pack(payloads, request_ids)
-    except (TypeError, OverflowError) as error:
+    except (TypeError, OverflowError, struct.error) as error:
         raise UsageError("a payload is bytes, and a request id a number of 64 bits or nothing") from error
 
 
 def _pack(payloads: Sequence[bytes], request_ids: Sequence[int | None] | None) -> tuple[int, bytes]:
+    if len(payloads) == 1 and (request_ids is None or request_ids[0] is None):
+        return 0, b"".join((_ONE_LENGTH.pack(len(payloads[0])), payloads[0]))
     lengths = array("I", map(len, payloads)).tobytes()
     parts = [lengths, bytes(-len(lengths) % ALIGNMENT)]
     flags = 0
-    if request_ids is not None and any(r is not None for r in request_ids):
+    if request_ids is not None and tuple(request_ids).count(None) < len(request_ids):
         flags = HAS_REQUEST_IDS
         parts.append(array("q", [NO_REQUEST_ID if r is None else r for r in request_ids]).tobytes())
     parts.extend(payloads)

@@ -11,18 +11,20 @@ from dataclasses import dataclass, field
 from frazil.log.access import Ack, Level
 from frazil.log.batch import Batch, pack
 from frazil.log.frame import Bytes, Header, Kind, pack_header, padding
-from frazil.log.waiting import ThreadWaiter, Waiter, settle, settle_all
+from frazil.log.waiting import LoopWaiter, ThreadWaiter, Waiter, acknowledge, refuse
 
 #: A packed frame of single messages ends at this size, so that a damaged one costs little.
 MAX_RUN_BYTES = 1024 * 1024
 
 
+#: A message, its request id, and the coroutine that waits for it, if it is one.
+Single = tuple[bytes, int | None, "asyncio.Future[Ack] | None"]
+
+
 class Entry:
-    """What somebody wants in the log: a message, a batch, a change of state, or nothing but a sync.
+    """What somebody wants in the log: single messages, a batch, a change of state, or nothing but a sync."""
 
-    A plain class: one is made for each message, and most of its fields keep their default until the commit.
-    """
-
+    singles: list[Single] | None = None
     batch: Batch | None = None
     change: Callable[[Group], bytes] | None = None
     """Makes the body of a state frame, when it is this entry's turn."""
@@ -30,17 +32,20 @@ class Entry:
     acknowledged: bool = False
     """Its publisher has been told already, at level `memory`."""
     offset: int = -1
+    """Of its first message."""
     time_us: int = 0
     duplicate: bool = False
     error: BaseException | None = None
 
-    def __init__(
-        self, level: Level, size: int = 0, payload: bytes | None = None, request_id: int | None = None
-    ) -> None:
+    def __init__(self, level: Level, size: int = 0) -> None:
         self.level = level
         self.size = size
-        self.payload = payload
-        self.request_id = request_id
+
+    @classmethod
+    def of_message(cls, single: Single, level: Level) -> Entry:
+        entry = cls(level, len(single[0]))
+        entry.singles = [single]
+        return entry
 
     @classmethod
     def of_batch(cls, batch: Batch, level: Level) -> Entry:
@@ -56,7 +61,14 @@ class Entry:
 
     @property
     def messages(self) -> int:
-        return self.batch.count if self.batch is not None else int(self.payload is not None)
+        if self.singles is not None:
+            return len(self.singles)
+        return self.batch.count if self.batch is not None else 0
+
+    @property
+    def calls(self) -> int:
+        """How many publishers' calls it stands for."""
+        return len(self.singles) if self.singles is not None else 1
 
     @property
     def may_be_refused(self) -> bool:
@@ -64,9 +76,24 @@ class Entry:
         return self.batch is not None and (self.batch.is_idempotent or len(self.batch.extra) > 0)
 
     def outcome(self, topic: str) -> Ack | BaseException:
+        """The answer for all of it."""
         if self.error is not None:
             return self.error
         return Ack(topic, self.offset, self.messages, self.level, self.time_us, self.duplicate)
+
+
+class Run(Entry):
+    """Messages of one loop's coroutines that wait for the same commit.
+
+    An entry for each would cost more than all the rest.
+    """
+
+    singles: list[Single]
+
+    def __init__(self, first: Single, level: Level, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(level, len(first[0]))
+        self.singles, self.loop = [first], loop
+        self.waiter = LoopWaiter(loop)
 
 
 def tell(entries: list[Entry], topic: str, own: ThreadWaiter | None, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -78,26 +105,35 @@ def tell(entries: list[Entry], topic: str, own: ThreadWaiter | None, loop: async
         own: the leader itself, which needs no wake-up.
         loop: the loop in whose thread this runs, if it is one.
     """
-    elsewhere: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Ack], Ack | BaseException]]] = {}
+    elsewhere: dict[asyncio.AbstractEventLoop, list[Entry]] = {}
     for entry in entries:
         waiter = entry.waiter
-        if waiter is None:
-            continue
-        if entry.error is None and entry.payload is not None:
-            outcome: Ack | BaseException = Ack(topic, entry.offset, 1, entry.level, entry.time_us)
-        else:
-            outcome = entry.outcome(topic)
         if isinstance(waiter, ThreadWaiter):
-            waiter.take(outcome)
+            waiter.outcome = entry.outcome(topic)
             if waiter is not own:
                 waiter.wake()
-        elif (its := waiter.get_loop()) is loop:
-            settle(waiter, outcome)
-        else:
-            elsewhere.setdefault(its, []).append((waiter, outcome))
-    for its, settled in elsewhere.items():
+        elif waiter is not None:
+            elsewhere.setdefault(waiter.loop, []).append(entry)
+    for its, told in elsewhere.items():
+        if its is loop:
+            _settle(told, topic)
+            continue
         with suppress(RuntimeError):  # it is closed: nobody waits any more
-            its.call_soon_threadsafe(settle_all, settled)
+            its.call_soon_threadsafe(_settle, told, topic)
+
+
+def _settle(entries: list[Entry], topic: str) -> None:
+    """Answers coroutines; runs in their loop."""
+    for entry in entries:
+        assert isinstance(entry.waiter, LoopWaiter)
+        futures = [entry.waiter.future] if entry.singles is None else [future for _, _, future in entry.singles]
+        outcome = entry.outcome(topic)
+        if isinstance(outcome, BaseException):
+            refuse(futures, outcome)
+        elif entry.singles is not None:
+            acknowledge(futures, outcome)
+        elif futures[0] is not None and not futures[0].done():
+            futures[0].set_result(outcome)
 
 
 def pieces(entries: list[Entry]) -> Iterator[list[Entry]]:
@@ -105,7 +141,7 @@ def pieces(entries: list[Entry]) -> Iterator[list[Entry]]:
     run: list[Entry] = []
     size = 0
     for entry in entries:
-        if entry.payload is None:
+        if entry.singles is None:
             if run:
                 yield run
                 run, size = [], 0
@@ -144,15 +180,14 @@ class Group:
 
     def add_messages(self, run: list[Entry]) -> None:
         """Single messages, together in one packed frame."""
-        ids = [e.request_id for e in run]
-        flags, body = pack([e.payload or b"" for e in run], ids if any(i is not None for i in ids) else None)
-        offset, time_us = self.next_offset, self.time_us
+        singles: list[Single] = []
         for entry in run:
-            entry.offset = offset
-            entry.time_us = time_us
-            offset += 1
+            entry.offset, entry.time_us = self.next_offset + len(singles), self.time_us
+            singles += entry.singles or []
+        payloads, request_ids, _ = zip(*singles, strict=True)
+        flags, body = pack(payloads, request_ids)
         self.entries += run
-        self._frame(Kind.packed, flags, len(run), body, zlib.crc32(body), 0, 0, -1)
+        self._frame(Kind.packed, flags, len(payloads), body, zlib.crc32(body), 0, 0, -1)
 
     def add_batch(self, entry: Entry, batch: Batch) -> None:
         entry.offset, entry.time_us = self.next_offset, self.time_us

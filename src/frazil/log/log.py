@@ -22,6 +22,7 @@ from frazil.log.batch import Batch
 from frazil.log.care import importing, retention
 from frazil.log.disk import Disk
 from frazil.log.names import check_name, check_topic_name
+from frazil.log.nearby import Places
 from frazil.log.owner import Owner
 from frazil.log.singles import with_headers
 from frazil.log.topic import TopicLog
@@ -32,6 +33,8 @@ from frazil.settings.model import LogSettings
 FloorOf = Callable[[str, str], int | None]
 
 _DELETED = ".deleted-"
+#: By name: for each message, the look-up is cheaper than what an Enum does.
+_LEVELS: dict[str, Level] = {level.value: level for level in Level}
 #: How long a topic that cannot be opened counts as such, before it is looked at again.
 _BROKEN_S = 1.0
 
@@ -165,11 +168,30 @@ class Log:
         shutil.rmtree(gone, ignore_errors=True)
 
     def configure(self, topic: str, changes: dict[str, Any]) -> TopicInfo:
-        """Changes `storage`, `sinks`, `retention_age_s`, `retention_bytes`."""
+        """Changes `storage`, `sinks`, `retention_age_s`, `retention_bytes`.
+
+        Raises:
+            UnavailableError: the topic gets a table, and the catalog does not answer; nothing has changed.
+            ForeignLogError: there is a table of its name, written from another log; nothing has changed.
+        """
+        opened, kept = self._topic_and_file(topic)
+        gets_table = changes.get("storage") == "iceberg" and kept.storage != "iceberg"
+        floor = self._ask_floor(topic, kept.log_id) if gets_table else None
         with self._lock:
             _, kept = self._topic_and_file(topic)
             self._files[topic] = kept.changed(changes, self._folder(topic), self._disk)
+        if floor is not None:
+            opened.raise_floor(floor)
         return self.info(topic)
+
+    def _ask_floor(self, topic: str, log_id: str) -> int | None:
+        if self._floor is None:
+            raise UsageError(
+                f"topic '{topic}' has a table, and this log was opened without a way to ask it",
+                cause="offsets that the table knows must not be given out again",
+                hint="frazil.topics.open_log(settings), or the broker: frazil serve",
+            )
+        return self._floor(topic, log_id)
 
     def _folder(self, topic: str) -> Path:
         return self.directory / "topics" / topic
@@ -223,13 +245,7 @@ class Log:
         def floor() -> int | None:
             if self._files[name].storage != "iceberg":
                 return None
-            if self._floor is None:
-                raise UsageError(
-                    f"topic '{name}' has a table, and this log was opened without a way to ask it",
-                    cause="offsets that the table knows must not be given out again",
-                    hint="frazil.topics.open_log(settings), or the broker: frazil serve",
-                )
-            return self._floor(name, kept.log_id)
+            return self._ask_floor(name, kept.log_id)
 
         opened = TopicLog(name, self._folder(name), kept.log_id, self.settings, disk=self._disk, floor=floor)
         for note in opened.files.notes:
@@ -248,7 +264,7 @@ class Log:
         level: Level | str | None = None,
     ) -> Ack:
         """Publishes one message from this thread, and returns when it is as safe as the level says."""
-        asked = level if level is None or type(level) is Level else Level(level)
+        asked = level if level is None or type(level) is Level else _LEVELS.get(level) or Level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
             return opened.append(with_headers(payload, request_id, headers), asked)
@@ -264,7 +280,7 @@ class Log:
         level: Level | str | None = None,
     ) -> Awaitable[Ack]:
         """Publishes one message from a coroutine: `await log.publish_async(…)`."""
-        asked = level if level is None or type(level) is Level else Level(level)
+        asked = level if level is None or type(level) is Level else _LEVELS.get(level) or Level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
             return opened.append_async(with_headers(payload, request_id, headers), asked)
@@ -280,8 +296,8 @@ class Log:
         """Appends batches in one commit; each is taken or refused by itself."""
         return self._topic(topic).append_many(batches)
 
-    def register(self, topic: str, name: str | None = None) -> Registration:
-        return self._topic(topic).register(name)
+    def register(self, topic: str, name: str | None = None, producer_id: int | None = None) -> Registration:
+        return self._topic(topic).register(name, producer_id)
 
     def sync(self, topic: str) -> int:
         return self._topic(topic).sync()
@@ -297,6 +313,14 @@ class Log:
 
     def chunks(self, topic: str, start: int, end: int | None = None) -> Iterator[Chunk]:
         return reading.chunks(self._topic(topic), start, end)
+
+    def places(self, topic: str, start: int, end: int) -> Places:
+        """Where the visible frames of a range lie, for who reads them on this machine: `read_nearby`."""
+        opened = self._topic(topic)
+        found, names = reading.places(opened, start, end)
+        here = str(self.directory.absolute())
+        folder = str(self._folder(topic).absolute())
+        return Places(here, folder, self._owner.word, int(opened.log_id[:16], 16), names, found)
 
     def spans(self, topic: str, start: int, max_bytes: int, pieces: int) -> list[Span]:
         return reading.spans(self._topic(topic), start, max_bytes, pieces)

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import random
+import secrets
 import socket
 import time
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ class OwnerInfo:
     host: str
     started: str
     addresses: dict[str, str] = field(default_factory=dict)
+    word: str = ""
+    """Of this owner alone, however many have the same number and host: a reader can tell that it stands at its log."""
 
 
 class Owner:
@@ -47,9 +50,14 @@ class Owner:
             os.close(file)
             raise _locked(directory)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        owner = cls(file, {"pid": os.getpid(), "host": socket.gethostname(), "started": now})
+        info = {"pid": os.getpid(), "host": socket.gethostname(), "started": now, "word": secrets.token_hex(16)}
+        owner = cls(file, info)
         owner._write()
         return owner
+
+    @property
+    def word(self) -> str:
+        return str(self._info["word"])
 
     def announce(self, addresses: dict[str, str]) -> None:
         self._info["addresses"] = addresses
@@ -98,7 +106,8 @@ def read_owner(directory: Path) -> OwnerInfo | None:
 
 def _parse(content: bytes) -> OwnerInfo:
     try:
-        return OwnerInfo(**json.loads(content))
+        known: dict[str, Any] = json.loads(content)
+        return OwnerInfo(**{name: known[name] for name in OwnerInfo.__dataclass_fields__ if name in known})
     except (ValueError, TypeError):  # it is being written this moment
         return OwnerInfo(0, "unknown", "unknown")
 

@@ -68,6 +68,8 @@ class Producer:
     time_us: int
     last: int = -1
     recent: list[Taken] = field(default_factory=list)
+    before: tuple[int, int, list[Taken]] = (-1, -1, [])
+    """Epoch, last sequence and recent batches of the registration before, for its owner. Only in memory."""
 
     def to_json(self) -> list[Any]:
         return [self.id, self.name, self.epoch, self.time_us, self.last, [list(t) for t in self.recent]]
@@ -78,7 +80,7 @@ class Producer:
         return cls(producer_id, name, epoch, time_us, last, [Taken(*t) for t in recent])
 
     def copy(self) -> Producer:
-        return Producer(self.id, self.name, self.epoch, self.time_us, self.last, list(self.recent))
+        return Producer(self.id, self.name, self.epoch, self.time_us, self.last, list(self.recent), self.before)
 
 
 class Producers:
@@ -114,11 +116,16 @@ class Producers:
         if gone.name is not None and self._by_name.get(gone.name) == producer_id:
             del self._by_name[gone.name]
 
-    def next_for(self, name: str | None, time_us: int) -> Producer:
-        """The producer that a registration makes; it counts when it is put."""
-        known = self._by_id.get(self._by_name[name]) if name is not None and name in self._by_name else None
-        if known is not None:
-            return Producer(known.id, name, known.epoch + 1, time_us)
+    def next_for(self, name: str | None, time_us: int, producer_id: int | None = None) -> Producer:
+        """The producer that a registration makes; it counts when it is put.
+
+        A name that is known, or the id of a producer without a name, gets the next epoch: older batches are out.
+        """
+        known = self._by_id.get(producer_id or 0 if name is None else self._by_name.get(name, 0))
+        if known is not None and known.name == name:
+            # One that took nothing was asked for twice, because the first answer got lost.
+            before = (known.epoch, known.last, known.recent) if known.last >= 0 else known.before
+            return Producer(known.id, name, known.epoch + 1, time_us, before=before)
         return Producer(secrets.randbits(62) + 1, name, 0, time_us)
 
     def judge(self, batch: Batch, topic: str) -> Taken | None:

@@ -16,6 +16,7 @@ from frazil.log.columns import TIME
 from frazil.log.frame import HEADER_SIZE, BadFrameError, Header, unpack_header
 from frazil.log.mark import Mark
 from frazil.log.messages import decode_chunk
+from frazil.log.nearby import Place
 from frazil.log.segment import INDEX_STEP, Segment
 from frazil.log.topic import TopicLog
 
@@ -66,13 +67,34 @@ def _check_start(topic: TopicLog, segments: list[Segment], start: int) -> None:
 def chunks(topic: TopicLog, start: int, end: int | None = None) -> Iterator[Chunk]:
     """The visible frames of a range, in order; the first and the last chunk may reach beyond it."""
     for part in _parts(topic, start, end):
-        names = {i: topic.state.names[i] for i in list(part.segment.producers) if i in topic.state.names}
+        names = _names(topic, part)
         with _opened(topic, part.segment) as fd:
-            at = part.begin
-            while at < part.limit:
-                until = part.segment.cut(at, CHUNK_BYTES, part.limit)
+            for at, until in _cuts(part):
                 yield Chunk(part.segment.id, pa.py_buffer(os.pread(fd, until - at, at)), names)
-                at = until
+
+
+def places(topic: TopicLog, start: int, end: int) -> tuple[list[Place], dict[int, str]]:
+    """The same without the bytes: where they lie, and the names of producers that may occur in them."""
+    found: list[Place] = []
+    names: dict[int, str] = {}
+    for part in _parts(topic, start, end):
+        names |= _names(topic, part)
+        for at, until in _cuts(part):
+            following = part.segment.offset_at(until, part.limit, part.end_offset)
+            found.append(Place(part.segment.id, at, until, following))
+    return found, names
+
+
+def _cuts(part: _Part) -> Iterator[tuple[int, int]]:
+    at = part.begin
+    while at < part.limit:
+        until = part.segment.cut(at, CHUNK_BYTES, part.limit)
+        yield at, until
+        at = until
+
+
+def _names(topic: TopicLog, part: _Part) -> dict[int, str]:
+    return {i: topic.state.names[i] for i in list(part.segment.producers) if i in topic.state.names}
 
 
 class _opened:  # noqa: N801 - a context manager

@@ -23,7 +23,7 @@ class Segment:
 
     def __init__(self, folder: Path, segment_id: int) -> None:
         self.id = segment_id
-        self.path = folder / f"{segment_id:020d}.seg"
+        self.path = segment_path(folder, segment_id)
         self.size = 0
         self.end_offset = segment_id
         self.epoch = 0
@@ -108,6 +108,10 @@ class Segment:
         segment._times = numbers[2 * entries : 3 * entries]
         segment.producers = set(numbers[3 * entries : 3 * entries + producers])
         return segment
+
+
+def segment_path(folder: Path, segment_id: int) -> Path:
+    return folder / f"{segment_id:020d}.seg"
 
 
 def segment_ids(folder: Path) -> list[int]:

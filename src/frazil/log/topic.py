@@ -44,6 +44,7 @@ class TopicLog:
         self.name, self.log_id = name, log_id
         self.level = LEVEL_OF_MODE[settings.sync_mode]
         self._max_message_size, self._floor = settings.max_message_size, floor
+        self._batch_limit = settings.batch_limit
         number = int(log_id[:16], 16)
         self.files = Files(folder, name, number, settings.max_file_size, disk)
         self.writer = Writer(name, number, self.files, settings, self._tell_readers)
@@ -87,15 +88,16 @@ class TopicLog:
     def publish(self, payload: bytes, request_id: int | None = None, level: Level | None = None) -> Ack:
         """Publishes one message, and returns when it is as safe as the level says."""
         self._check_message(payload, request_id)
-        return self._submit(Entry(level or self.level, len(payload), payload, request_id))
+        return self._submit(Entry.of_message((payload, request_id, None), level or self.level))
 
     def publish_async(
         self, payload: bytes, request_id: int | None = None, level: Level | None = None
     ) -> Awaitable[Ack]:
         if request_id is not None or type(payload) is not bytes or len(payload) > self._max_message_size:
             self._check_message(payload, request_id)
-        entry = Entry(level or self.level, len(payload), payload, request_id)
-        return self.line.submit_async(entry) if self._ready else self._prepare_and_submit(entry)
+        if not self._ready:
+            return self._prepare_and_publish(payload, request_id, level or self.level)
+        return self.line.publish_async(payload, request_id, level or self.level)
 
     def append(self, batch: Batch, level: Level | None = None) -> Ack:
         """Appends a batch; it is checked first, and taken whole or not at all."""
@@ -107,7 +109,7 @@ class TopicLog:
         return self._submit_async(Entry.of_batch(batch, level or self.level))
 
     def append_many(self, batches: list[tuple[Batch, Level | None]]) -> list[Ack | FrazilError]:
-        """Appends batches in one commit; each is taken or refused by itself."""
+        """Appends batches in one commit; each is taken or refused by itself. They are written, at `memory` too."""
         entries: list[Entry] = []
         for batch, level in batches:
             entry = Entry.of_batch(batch, level or self.level)
@@ -120,12 +122,12 @@ class TopicLog:
         if asked:
             if not self._ready:
                 self.prepare()
-            self.line.submit_together(asked)
+            self.line.commit_all(asked)
         outcomes = [e.outcome(self.name) for e in entries]
         for outcome in outcomes:
-            if not isinstance(outcome, Ack | FrazilError):
+            if not isinstance(outcome, (Ack, FrazilError)):
                 raise outcome
-        return [o for o in outcomes if isinstance(o, Ack | FrazilError)]
+        return outcomes  # type: ignore[return-value]  # as the loop has found
 
     def _submit(self, entry: Entry) -> Ack:
         if not self._ready:
@@ -138,6 +140,10 @@ class TopicLog:
     async def _prepare_and_submit(self, entry: Entry) -> Ack:
         await asyncio.get_running_loop().run_in_executor(None, self.prepare)
         return await self.line.submit_async(entry)
+
+    async def _prepare_and_publish(self, payload: bytes, request_id: int | None, level: Level) -> Ack:
+        await asyncio.get_running_loop().run_in_executor(None, self.prepare)
+        return await self.line.publish_async(payload, request_id, level)
 
     def prepare(self) -> None:
         """Asks the tables, once, how far they are: offsets that they know are never given out again.
@@ -158,6 +164,11 @@ class TopicLog:
             self.writer.begin(floor)
             self._ready = True
 
+    def raise_floor(self, floor: int) -> None:
+        """From now on no offset below is given out: a table knows it already."""
+        self.writer.floor = max(self.writer.floor, floor)
+        self.sync()
+
     def _check_message(self, payload: bytes, request_id: int | None) -> None:
         """A message that cannot be packed is refused here: in a commit it would stop those beside it."""
         if not isinstance(payload, bytes) or not (request_id is None or _is_request_id(request_id)):
@@ -174,6 +185,11 @@ class TopicLog:
 
     def _check_batch(self, batch: Batch) -> None:
         try:
+            if len(batch.body) > self._batch_limit:
+                raise UsageError(
+                    f"a batch of {len(batch.body):,} bytes is over the limit of {self._batch_limit:,}",
+                    hint="smaller batches, or a higher log.max_batch_size",
+                )
             if batch.flags & IMPORTED and batch.kind == Kind.arrow:
                 raise UsageError("a batch with times of its own comes only by a migration", hint="leave out the flag")
             batch.check(self._max_message_size)
@@ -188,14 +204,14 @@ class TopicLog:
         self._submit(Entry(Level.disk))
         return self.end
 
-    def register(self, name: str | None) -> Registration:
-        """Makes a producer known, durably."""
+    def register(self, name: str | None, producer_id: int | None = None) -> Registration:
+        """Makes a producer known, durably; one without a name again by its id."""
         if name is not None:
             check_name(name, "producer")
         made: list[Producer] = []
 
         def change(group: Group) -> bytes:
-            producer = self.state.producers.next_for(name, self.writer.now())
+            producer = self.state.producers.next_for(name, self.writer.now(), producer_id)
             before = self.state.producers.get(producer.id)
             group.undo.append(lambda: self._unregister(producer, before))
             self.state.put_producer(producer)
@@ -203,7 +219,8 @@ class TopicLog:
             return producer_change(producer)
 
         self._submit(Entry.of_change(change))
-        return Registration(made[0].id, made[0].epoch)
+        epoch, last, taken = made[0].before
+        return Registration(made[0].id, made[0].epoch, epoch, last, [list(t) for t in taken])
 
     def _unregister(self, producer: Producer, before: Producer | None) -> None:
         self.state.producers.drop(producer.id)

@@ -1,9 +1,10 @@
-"""Who waits for a commit: a thread, or a coroutine. One of those who wait leads the next commit."""
+"""Who waits for a commit: a thread, or coroutines of one event loop. One of those who wait leads the next commit."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
 
 from frazil.log.access import Ack
 
@@ -11,13 +12,12 @@ from frazil.log.access import Ack
 class ThreadWaiter:
     """A thread that waits for its acknowledgement, or to be told to lead."""
 
-    __slots__ = ("_lock", "ack", "error", "leads")
+    __slots__ = ("_lock", "leads", "outcome")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
-        self.ack: Ack | None = None
-        self.error: BaseException | None = None
+        self.outcome: Ack | BaseException | None = None
         self.leads = False
 
     def wait(self) -> None:
@@ -26,31 +26,45 @@ class ThreadWaiter:
     def wake(self) -> None:
         self._lock.release()
 
-    def take(self, outcome: Ack | BaseException) -> None:
-        if isinstance(outcome, Ack):
-            self.ack = outcome
-        else:
-            self.error = outcome
+    def answered(self) -> bool:
+        return self.outcome is not None
 
     def result(self) -> Ack:
-        if self.error is not None:
-            raise self.error
-        assert self.ack is not None
-        return self.ack
+        outcome = self.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        assert outcome is not None
+        return outcome
 
 
-Waiter = ThreadWaiter | asyncio.Future[Ack]
+class LoopWaiter:
+    """A coroutine that waits for its batch; or those of one loop that wait for single messages, which have futures."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Ack] | None = None) -> None:
+        self.loop, self.future = loop, future
 
 
-def settle_all(settled: list[tuple[asyncio.Future[Ack], Ack | BaseException]]) -> None:
-    for future, outcome in settled:
-        settle(future, outcome)
+Waiter = ThreadWaiter | LoopWaiter
 
 
-def settle(future: asyncio.Future[Ack], outcome: Ack | BaseException) -> None:
-    if future.done():  # cancelled by its owner; the message is in the log all the same
-        return
-    if isinstance(outcome, Ack):
-        future.set_result(outcome)
-    else:
-        future.set_exception(outcome)
+def acknowledge(futures: Iterable[asyncio.Future[Ack] | None], first: Ack) -> None:
+    """Answers those who wait for neighbouring messages, each with its own offset; runs in their loop.
+
+    One that was cancelled has its message in the log all the same. This runs for each message, so that it is as short
+    as can be, and does without the detour by `Ack(…)`.
+    """
+    topic, offset, _, level, time_us, duplicate = first
+    step = 1 if offset >= 0 else 0  # -1: not known
+    new = tuple.__new__
+    for future in futures:
+        if future is not None and not future.done():
+            future.set_result(new(Ack, (topic, offset, 1, level, time_us, duplicate)))
+        offset += step
+
+
+def refuse(futures: Iterable[asyncio.Future[Ack] | None], error: BaseException) -> None:
+    for future in futures:
+        if future is not None and not future.done():
+            future.set_exception(error)

@@ -18,6 +18,7 @@ from frazil.observe.faultpoints import reach
 from frazil.settings.model import LogSettings
 
 _SPACE_CHECK_S = 0.5
+_DISK = Level.disk
 
 #: Is told which entries are done, and which of the commit are left.
 Answer = Callable[[list[Entry], list[Entry]], None]
@@ -42,6 +43,8 @@ class Writer:
         self.state: State = files.state
         self.epoch, self.next_offset = files.epoch, files.written
         self.skipped_to = 0
+        #: No offset below it is given out from the next commit on.
+        self.floor = 0
         self._last_time_us = files.last_time_us
         self._next_space_check = 0.0
         self.tally = Tally(topic)
@@ -65,17 +68,19 @@ class Writer:
     def commit(self, entries: list[Entry], answer: Answer) -> None:
         """Writes entries, syncs if one wants that, and answers each as soon as its level is reached."""
         reach("log.commit.before")
+        if self.floor > self.next_offset and not self._skip(entries, answer):
+            return
         self.group.renew(self.end, self.now())
         for piece in pieces(entries):
             try:
                 self._add(piece)
             except FrazilError as error:
                 _refuse(piece, error)
-                metrics.REFUSED.labels(self.topic, type(error).__name__).inc(len(piece))
+                metrics.REFUSED.labels(self.topic, type(error).__name__).inc(sum(e.calls for e in piece))
         self.write()
-        on_disk = [e for e in entries if e.level is Level.disk and e.error is None]
+        on_disk = [e for e in entries if e.level is _DISK and e.error is None]
         if len(on_disk) < len(entries):
-            answer([e for e in entries if e.level is not Level.disk or e.error is not None], on_disk)
+            answer([e for e in entries if e.level is not _DISK or e.error is not None], on_disk)
         if on_disk:
             try:
                 self._sync()
@@ -84,14 +89,25 @@ class Writer:
             answer(on_disk, [])
         reach("log.commit.after")
 
+    def _skip(self, entries: list[Entry], answer: Answer) -> bool:
+        """Goes on at the floor. What was written before is synced first: all below the visible end is on disk."""
+        try:
+            self._sync()
+        except FrazilError as error:
+            _refuse(entries, error)
+            answer(entries, [])
+            return False
+        self.begin(self.floor)
+        return True
+
     # -- draft -------------------------------------------------------------------------------------------------------
 
     def _add(self, piece: list[Entry]) -> None:
         """Drafts the frame of a piece; what it needs before it is drafted too, or a new segment begun."""
         entry = piece[0]
-        size = sum(e.size for e in piece)
-        if entry.payload is not None:
-            self._make_room(size + 16 * len(piece))
+        size = sum([e.size for e in piece])
+        if entry.singles is not None:
+            self._make_room(size + 16 * sum([e.messages for e in piece]))
             self.group.add_messages(piece)
         elif entry.batch is not None:
             self._add_batch(entry, entry.batch)
@@ -101,16 +117,17 @@ class Writer:
             self.group.entries.append(entry)
 
     def _add_batch(self, entry: Entry, batch: Batch) -> None:
-        if batch.is_idempotent and self._is_duplicate(entry, batch):
+        idempotent = batch.is_idempotent
+        if idempotent and self._is_duplicate(entry, batch):
             return
         drafted = self.group
         self._make_room(entry.size)
         # If that wrote, and failed, then batches that counted as taken a moment ago are not.
-        if self.group is not drafted and batch.is_idempotent and self._is_duplicate(entry, batch):
+        if self.group is not drafted and idempotent and self._is_duplicate(entry, batch):
             return
         self._learn_columns(batch)
         self.group.add_batch(entry, batch)
-        if batch.is_idempotent:
+        if idempotent:
             self._remember(batch, entry.offset)
 
     def _is_duplicate(self, entry: Entry, batch: Batch) -> bool:
@@ -189,7 +206,7 @@ class Writer:
             for undo in reversed(group.undo):
                 undo()
             _refuse(group.entries, error)
-            metrics.REFUSED.labels(self.topic, type(error).__name__).inc(len(group.entries))
+            metrics.REFUSED.labels(self.topic, type(error).__name__).inc(sum(e.calls for e in group.entries))
             self.group = self._new_group()
             if not isinstance(error, FrazilError):
                 raise
@@ -197,7 +214,7 @@ class Writer:
         self.next_offset = group.next_offset
         self._last_time_us = group.time_us
         self.tally.written(group)
-        self.group = self._new_group()
+        self.group = Group(self._log_id, self.epoch, group.synced, group.time_us, self.next_offset)
 
     def _sync(self) -> None:
         if self.files.sync():

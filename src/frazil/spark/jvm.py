@@ -11,11 +11,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frazil.errors import SetupError
 from frazil.settings import Settings
 from frazil.spark.java import Java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECONDS_TO_STOP = 10.0
 _AWS_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -55,10 +58,11 @@ def ending(gateway: Any, patience: float = SECONDS_TO_STOP) -> Iterator[None]:
     PySpark's own handler would wait for running jobs in some calls, for hours; and its cleanups and py4j's raise errors
     of their own in place of the interrupt.
     """
-    interrupted = threading.Event()
+    interrupted = False
 
     def end_now(_signal: int, _frame: object) -> None:
-        interrupted.set()
+        nonlocal interrupted
+        interrupted = True
         logging.disable(logging.CRITICAL)  # py4j logs the interrupted call as an error of its own
         gateway.proc.terminate()
         raise KeyboardInterrupt
@@ -68,8 +72,8 @@ def ending(gateway: Any, patience: float = SECONDS_TO_STOP) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        _end(gateway, gently=not interrupted.is_set())
-        if interrupted.is_set() and not isinstance(error, KeyboardInterrupt):
+        _end(gateway, gently=not interrupted)
+        if interrupted and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from error
         raise
     else:
@@ -87,10 +91,10 @@ def _end(gateway: Any, *, gently: bool = True, patience: float = SECONDS_TO_STOP
 
     process = gateway.proc
     if gently and process.poll() is None:
-        with suppress(Exception):  # a JVM that is ending has nothing left to stop
-            SparkContext._active_spark_context.stop()
-        with suppress(Exception):
-            gateway.shutdown()
+        # In a thread, because a JVM that hangs would never answer.
+        stopping = threading.Thread(target=_stop_gently, args=(gateway,), name="frazil-spark-stop", daemon=True)
+        stopping.start()
+        stopping.join(patience)
     with suppress(OSError):
         process.stdin.close()
     try:
@@ -102,6 +106,35 @@ def _end(gateway: Any, *, gently: bool = True, patience: float = SECONDS_TO_STOP
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkSession._instantiatedSession = None
+
+
+def _stop_gently(gateway: Any) -> None:
+    from pyspark import SparkContext
+
+    with suppress(Exception):  # a JVM that is ending has nothing left to stop
+        SparkContext._active_spark_context.stop()
+    with suppress(Exception):
+        gateway.shutdown()
+
+
+def lives(spark: SparkSession) -> bool:
+    """Whether the session's JVM runs."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
+def end_at_once(patience: float = 2.0) -> None:
+    """Ends the JVM of this process's session, from any thread, whatever runs in it."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return
+    process.terminate()  # it removes its scratch files, if it still can
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def last_words(log: Path) -> str | None:

@@ -31,13 +31,13 @@ class Command:
         name: stands before each of its lines.
         arguments: of `frazil`, asked for at each start.
         announced: called at the first line that it prints on standard output, which says that it is ready; returns
-            whether it is. None: it does not announce itself, and counts as ready when it has started.
+            whether it is.
         patience: seconds that it has to stop in.
     """
 
     name: str
     arguments: Callable[[], Sequence[str]]
-    announced: Callable[[], bool] | None = None
+    announced: Callable[[], bool]
     patience: float = 60.0
 
 
@@ -134,8 +134,6 @@ class Supervisor:
             *child.command.arguments(),
             stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True,
         )  # fmt: skip
-        if child.command.announced is None:
-            child.ready.set()
         prefix = f"{child.command.name:<{self._width}} | "
         words = Words(lambda line: self._say(prefix + line))
         assert process.stdout is not None
@@ -147,13 +145,14 @@ class Supervisor:
         return words
 
     async def _read(self, stream: asyncio.StreamReader, child: _Child, prefix: str) -> None:
-        """The first line on standard output says that a child is ready, where it announces that."""
-        announced = child.command.announced
+        """The first line on standard output says that a child is ready."""
+        first = True
         async for line in lines(stream):
             self._say(prefix + line)
-            if announced is not None and announced():
+            if first and child.command.announced():
                 child.ready.set()
-            announced = None
+                self._say(f"{child.command.name} is ready")
+            first = False
 
     def _signalled(self) -> None:
         self._signals += 1

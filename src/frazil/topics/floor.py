@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from frazil.settings import Settings
 
@@ -19,32 +20,35 @@ Floor = Callable[[str, str], int | None]
 def table_floor(settings: Settings, catalog: str | None = None) -> Floor:
     """A function of topic and log id that says below which offset the topic's tables know messages; None: no table.
 
-    The catalog is opened at the first call, not before.
+    A log asks once per topic, at its start: the catalog is opened for each question, and not held for a day.
 
     Raises:
         ForeignLogError: by the function, where the table knows another log.
         UnavailableError: by the function, where the catalog does not answer.
     """
-    opened = LazyStore(settings, catalog)
 
     def floor(topic: str, log_id: str) -> int | None:
-        from frazil.tables import highest_offsets
-        from frazil.topics.layout import dead_letters_name, table_name
-
-        store = opened.store()
-        table = find_table(store, table_name(settings, topic))
-        if table is None:
-            return None
-        require_own_log(table, topic, log_id)
-        known = highest_offsets(table, topic)
-        # Dead letters are committed first: after a crash between the two they may know more than the table.
-        letters = find_table(store, dead_letters_name(settings))
-        if letters is not None:
-            dead = highest_offsets(letters, topic)
-            known = {p: max(known.get(p, 0), dead.get(p, 0)) for p in known.keys() | dead.keys()}
-        return max(known.values(), default=0)
+        with LazyStore(settings, catalog) as opened:
+            return _floor(opened.store(), settings, topic, log_id)
 
     return floor
+
+
+def _floor(store: TableStore, settings: Settings, topic: str, log_id: str) -> int | None:
+    from frazil.tables import highest_offsets
+    from frazil.topics.layout import dead_letters_name, table_name
+
+    table = find_table(store, table_name(settings, topic))
+    if table is None:
+        return None
+    require_own_log(table, topic, log_id)
+    known = highest_offsets(table, topic)
+    # Dead letters are committed first: after a crash between the two they may know more than the table.
+    letters = find_table(store, dead_letters_name(settings))
+    if letters is not None:
+        dead = highest_offsets(letters, topic)
+        known = {p: max(known.get(p, 0), dead.get(p, 0)) for p in known.keys() | dead.keys()}
+    return max(known.values(), default=0)
 
 
 def require_own_log(table: Table, topic: str, log_id: str) -> None:
@@ -84,7 +88,7 @@ def find_table(store: TableStore, name: str) -> Table | None:
 
 
 class LazyStore:
-    """The catalog's tables, opened when somebody first asks."""
+    """The catalog's tables, opened when somebody first asks. Who makes one closes it: `with LazyStore(…) as opened`."""
 
     def __init__(self, settings: Settings, catalog: str | None = None) -> None:
         self._settings, self._catalog = settings, catalog
@@ -101,3 +105,19 @@ class LazyStore:
                 network = self._settings.model.network
                 self._store = TableStore(open_catalog(chosen, network), chosen, network)
             return self._store
+
+    def close(self) -> None:
+        """Lets go of the catalog's connections, where there are any."""
+        with self._lock:
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
+            store.catalog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

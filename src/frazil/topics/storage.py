@@ -15,7 +15,7 @@ from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table, recorded_position
 from frazil.topics.reading.reader import Bounds, TopicReader
-from frazil.topics.sinks.table_retention import Removed, retain_table
+from frazil.topics.sinks.retention import Removed, retain_table
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -109,7 +109,7 @@ class IcebergStorage(LogStorage):
 
         self._settings, self._store = settings, store
         self._name = table_name(settings, topic)
-        self.reader = TopicReader(access, topic, self.table)
+        self.reader = TopicReader(access, topic, self.table, network=settings.model.network)
 
     @property
     def store(self) -> TableStore:
@@ -177,13 +177,11 @@ class IcebergStorage(LogStorage):
             self.store.once(lambda: self.store.catalog.purge_table(identifier))
 
 
-def open_storage(
-    access: LogAccess, settings: Settings, topic: str, *, catalog: str | None = None
-) -> LogStorage | IcebergStorage:
-    """The storage of a topic, as its log says. The catalog is opened when it is needed."""
+def open_storage(access: LogAccess, settings: Settings, topic: str, store: LazyStore) -> LogStorage | IcebergStorage:
+    """The storage of a topic, as its log says. It opens the store when it needs it; its owner closes it."""
     if access.info(topic).storage == "log":
         return LogStorage(access, topic)
-    return IcebergStorage(access, topic, settings, LazyStore(settings, catalog))
+    return IcebergStorage(access, topic, settings, store)
 
 
 def retain_log(access: LogAccess, topic: str, *, age_s: float | None, size: int | None, dry_run: bool) -> Removed:

@@ -23,14 +23,16 @@ from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk, message_schema
 from frazil.log.remote.connections import cut_connections
+from frazil.log.remote.limits import Streams
 from frazil.log.remote.pipe import LARGE_BATCH, Pipe
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import FRAMES, PROTOCOL, pack_chunk, pack_error, pack_reply, to_json, unpack_batch
+from frazil.settings.model import ServeSettings
 
 #: Methods of `LogAccess` that are actions.
 ACTIONS = (
     "create_topic", "topics", "info", "delete_topic", "configure", "register", "sync", "wait", "spans", "offset_at",
-    "report", "retain", "commit", "import_segments",
+    "report", "retain", "commit", "import_segments", "places",
 )  # fmt: skip
 #: A call of `wait` holds a thread of the broker, so that it is short, and clients call again.
 LONGEST_WAIT_S = 30.0
@@ -67,10 +69,13 @@ class Broker:
         log: any log.
         host: the address to bind; another than loopback is open to the network.
         port: the port to bind; 0 takes a free one, and `address` tells which.
+        max_streams: streams of producers and running reads at once; further ones are refused.
     """
 
-    def __init__(self, log: Log, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._log, self._host, self._port = log, host, port
+    def __init__(
+        self, log: Log, host: str = "127.0.0.1", port: int = 0, *, max_streams: int = ServeSettings().max_streams
+    ) -> None:
+        self._log, self._host, self._port, self._max_streams = log, host, port, max_streams
         self._server: _Server | None = None
 
     @property
@@ -87,7 +92,7 @@ class Broker:
             ConflictError: the port is taken.
         """
         try:
-            self._server = _Server(self._log, f"grpc://{_bracketed(self._host)}:{self._port}")
+            self._server = _Server(self._log, f"grpc://{_bracketed(self._host)}:{self._port}", self._max_streams)
         except (pa.ArrowException, OSError) as error:
             raise ConflictError(
                 f"port {self._port} of {self._host} cannot be bound",
@@ -149,9 +154,12 @@ def _told(error: Exception) -> flight.FlightError:
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes untyped
     """Handlers. Each call has a thread of gRPC's; a stream keeps it while it is open."""
 
-    def __init__(self, served: Log, location: str) -> None:
+    def __init__(self, served: Log, location: str, max_streams: int) -> None:
         self._log = served
-        self._lock = threading.Condition()
+        self._limit = served.settings.batch_limit
+        self._streams = Streams(max_streams)
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         self._running = 0
         self._waiters = threading.BoundedSemaphore(MOST_WAITERS)
         self._draining = threading.Event()
@@ -165,21 +173,20 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         """Takes no more appends, and waits for those that run."""
         self._draining.set()
         with self._lock:
-            self._lock.wait_for(lambda: self._running == 0, timeout)
+            self._ended.wait_for(lambda: self._running == 0, timeout)
 
-    @contextmanager
-    def _appending(self) -> Iterator[None]:
-        """From the arrival of a batch until its acknowledgement is sent."""
+    # From the arrival of a batch until its acknowledgement is sent. No context manager: it would cost more than both.
+
+    def _begin(self) -> None:
         with self._lock:
             self._check_open()
             self._running += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running -= 1
-                if self._draining.is_set():
-                    self._lock.notify_all()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._draining.is_set():
+                self._ended.notify_all()
 
     def _check_open(self) -> None:
         if self._draining.is_set():
@@ -229,11 +236,15 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         pipe: Pipe | None = None
 
         def answer(messages: list[memoryview]) -> None:
-            with self._appending():
+            self._begin()
+            try:
                 for reply in self._replies_to(topic, messages):
                     writer.write_metadata(reply)
+            finally:
+                self._end()
 
         with ExitStack() as stack:
+            stack.enter_context(self._streams.one())
             stack.enter_context(metrics.STREAMS.track_inprogress())
             for chunk in _received(reader, context):
                 message = memoryview(chunk.app_metadata or b"")
@@ -247,21 +258,20 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
 
     def _replies_to(self, topic: str, messages: list[memoryview]) -> list[bytes]:
         """Appends batches in one go; each is taken or refused by itself."""
-        replies: list[Ack | FrazilError] = []
-        taken: list[tuple[int, tuple[Batch, Level | None]]] = []
-        for at, message in enumerate(messages):
+        replies: list[Ack | FrazilError | None] = []
+        taken: list[tuple[Batch, Level | None]] = []
+        for message in messages:
             try:
-                taken.append((at, unpack_batch(message)))
-                replies.append(FrazilError("not answered yet"))
+                taken.append(unpack_batch(message))
+                replies.append(None)
             except FrazilError as error:
                 replies.append(error)
         try:
-            outcomes = self._log.append_many(topic, [batch for _, batch in taken])
+            outcomes = self._log.append_many(topic, taken)
         except FrazilError as error:
             outcomes = [error] * len(taken)
-        for (at, _), outcome in zip(taken, outcomes, strict=True):
-            replies[at] = outcome
-        return [pack_reply(reply) for reply in replies]
+        following = iter(outcomes)
+        return [pack_reply(reply or next(following)) for reply in replies]
 
     @_answering("put")
     def do_put(
@@ -270,13 +280,26 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
     ) -> None:  # fmt: skip
         """Record batches of any Flight client. The first that is refused ends the stream."""
         target = _target_of(descriptor)
-        for chunk in _received(reader, context):
-            if chunk.data is None or not chunk.data.num_rows:
-                continue
-            with self._appending():
-                ack = self._log.append(target.topic, Batch.of_arrow(chunk.data), target.level)
-                writer.write(to_json(ack))
-            del chunk
+        with self._streams.one():
+            for chunk in _received(reader, context):
+                if chunk.data is None or not chunk.data.num_rows:
+                    continue
+                self._put(target, chunk.data, writer)
+                del chunk
+
+    def _put(self, target: Target, rows: pa.RecordBatch, writer: flight.FlightMetadataWriter) -> None:
+        """Appends a record batch. It is copied on its way, so that its size is looked at first."""
+        if rows.nbytes > self._limit:
+            raise UsageError(
+                f"a batch of {rows.nbytes:,} bytes is over the limit of {self._limit:,}",
+                hint="smaller batches, or a higher log.max_batch_size",
+            )
+        self._begin()
+        try:
+            ack = self._log.append(target.topic, Batch.of_arrow(rows), target.level)
+            writer.write(to_json(ack))
+        finally:
+            self._end()
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -291,13 +314,13 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         return flight.GeneratorStream(schema, self._messages(info, start, request.end, schema))
 
     def _frames(self, topic: str, start: int, end: int | None) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        with _answering("frames"):
+        with _answering("frames"), self._streams.one():
             for chunk in self._log.chunks(topic, start, end):
                 self._check_open()
                 yield pack_chunk(chunk)
 
     def _messages(self, info: TopicInfo, start: int, end: int | None, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with _answering("messages"):
+        with _answering("messages"), self._streams.one():
             for chunk in self._log.chunks(info.name, start, end):
                 self._check_open()
                 yield from decode_chunk(chunk, info.view, start, end, schema.names).to_batches()

@@ -17,6 +17,7 @@ from frazil.errors import FrazilError, UnavailableError, UsageError
 from frazil.log.access import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.frame import unpack_trusted
+from frazil.log.nearby import Places
 from frazil.log.remote.failures import no_broker, rebuilt
 from frazil.log.remote.stream import BatchStream, LostError
 from frazil.log.remote.transport import flight
@@ -70,8 +71,8 @@ class Client:
 
     # -- publish -----------------------------------------------------------------------------------------------------
 
-    def register(self, topic: str, name: str | None = None) -> Registration:
-        return Registration(**self._call("register", topic=topic, name=name))
+    def register(self, topic: str, name: str | None = None, producer_id: int | None = None) -> Registration:
+        return Registration(**self._call("register", topic=topic, name=name, producer_id=producer_id))
 
     def append(self, topic: str, batch: Batch, level: Level | str | None = None) -> Ack:
         """Appends a batch. One with a producer and a sequence is sent again when the connection breaks.
@@ -183,6 +184,14 @@ class Client:
                 yield unpack_chunk(found.data, found.app_metadata)
         finally:
             reader.cancel()
+
+    def places(self, topic: str, start: int, end: int) -> Places:
+        """Where the visible frames of a range lie on the broker's machine: `read_nearby` reads them, if it is there.
+
+        Raises:
+            UsageError: an older broker does not tell.
+        """
+        return Places.from_dict(self._call("places", topic=topic, start=start, end=end))
 
     def spans(self, topic: str, start: int, max_bytes: int, pieces: int) -> list[Span]:
         return [Span(**s) for s in self._call("spans", topic=topic, start=start, max_bytes=max_bytes, pieces=pieces)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import time
 from collections import deque
@@ -14,13 +13,11 @@ import structlog
 from frazil.errors import (
     ConflictError,
     FrazilError,
-    IntegrityError,
-    NotFoundError,
     UnavailableError,
     UsageError,
     first_line,
 )
-from frazil.log.access import Ack, Level, LogAccess, Registration
+from frazil.log.access import NOT_TAKEN, Ack, Level, LogAccess, Registration
 from frazil.log.batch import Batch
 from frazil.log.producers import REMEMBERED, FencedError, OutOfSequenceError, UnknownProducerError
 from frazil.log.remote.outbox import Outbox
@@ -29,11 +26,11 @@ from frazil.log.remote.stream import LostError
 
 #: Batches on their way at once. The log remembers more per producer, so that each retry gets its offsets.
 MOST_ON_THE_WAY = REMEMBERED // 2
+#: Bytes that gRPC takes without waiting for the broker, where nothing else is on its way.
+_AT_ONCE = 64 * 1024
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _MOST_REFUSALS = 1000
-#: Refusals after which a batch is not in the log, for sure. After any other, such as a failed sync, it may be.
-_NOT_TAKEN = (UsageError, IntegrityError, ConflictError, NotFoundError, UnavailableError)
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +96,9 @@ class Courier:
         self._failures = 0
         self._away_since = 0.0
         self._refusals = 0
-        self._registration: Registration | None = access.register(topic, name)
+        self._identity = access.register(topic, name)
+        #: None where another one is needed before anything is sent.
+        self._registration: Registration | None = self._identity
 
     @property
     def registration(self) -> Registration | None:
@@ -114,6 +113,21 @@ class Courier:
             while not done() and self._step():
                 pass
         except BaseException:  # Ctrl-C: whatever is under way is sent again by the next who carries
+            self._drop_link()
+            raise
+
+    def send_at_once(self) -> None:
+        """Sends what is due, where that cannot block: for a small parcel, while nothing else is on its way."""
+        if self._link is None or self._registration is None or self._failures or self._sent or self._again:
+            return
+        parcel = self._outbox.take(idle=True, most=_AT_ONCE)
+        if parcel is None:
+            return
+        try:
+            self._send(parcel)
+        except LostError as error:
+            self._lost(error)
+        except BaseException:
             self._drop_link()
             raise
 
@@ -152,21 +166,17 @@ class Courier:
     def _send(self, parcel: Parcel) -> None:
         self._again.appendleft(parcel)  # it is kept, whatever happens here
         link = self._linked()
+        if self._registration is None:
+            self._register_anew()
+            return
+        registration = self._registration
         try:
-            registration = self._registered()
             batch = parcel.encoded()
-        except LostError:
-            raise
         except Exception as error:  # noqa: BLE001 - told to its publishers
             self._again.popleft()
             self._again.extendleft(reversed(self._refused(parcel, _as_frazil(error))))
             return
-        parcel.batch = dataclasses.replace(
-            batch,
-            producer_id=registration.producer_id,
-            producer_epoch=registration.producer_epoch,
-            sequence=self._next,
-        )
+        parcel.batch = batch.numbered(registration.producer_id, registration.producer_epoch, self._next)
         self._sent.append(self._again.popleft())
         self._next += 1
         self._put(link, parcel)
@@ -176,14 +186,30 @@ class Courier:
         assert parcel.batch is not None
         link.put(parcel.batch, self._level)
 
-    def _registered(self) -> Registration:
-        if self._registration is None:
-            try:
-                self._registration = self._access.register(self._topic, self._name)
-            except UnavailableError as error:
-                raise LostError(error.message, cause=error.cause, hint=error.hint) from error
-            self._next = self._stray_below = 0
-        return self._registration
+    def _register_anew(self) -> None:
+        """Shuts out copies of batches that lie in broken connections; those that the log has after all are done."""
+        old = self._identity
+        try:
+            new = self._access.register(self._topic, self._name, old.producer_id)
+        except UnavailableError as error:
+            raise LostError(error.message, cause=error.cause, hint=error.hint) from error
+        except FrazilError as error:
+            self._fail_unsent(error)
+            return
+        self._identity = self._registration = new
+        self._next = self._stray_below = 0
+        if (new.producer_id, new.before_epoch) != (old.producer_id, old.producer_epoch):
+            return
+        taken = {sequence: (offset, time_us) for sequence, offset, _, time_us in new.before}
+        waiting, self._again = self._again, deque()
+        for parcel in waiting:
+            batch = parcel.batch
+            was_sent = batch is not None and batch.is_idempotent and batch.producer_epoch == old.producer_epoch
+            if batch is None or not was_sent or batch.sequence > new.before_last:
+                self._again.append(parcel)
+                continue
+            offset, time_us = taken.get(batch.sequence, (-1, 0))
+            self._settle(parcel, Ack(self._topic, offset, batch.count, Level.disk, time_us, duplicate=True))
 
     # -- the way -----------------------------------------------------------------------------------------------------
 
@@ -267,7 +293,7 @@ class Courier:
         try:
             while True:
                 if isinstance(outcome, FrazilError):
-                    certain = certain and isinstance(outcome, _NOT_TAKEN)
+                    certain = certain and isinstance(outcome, NOT_TAKEN)
                     back += self._refused(parcel, outcome)
                 else:
                     sure = False
@@ -286,6 +312,8 @@ class Courier:
             self._registration = None
         elif self._registration is not None:
             self._next = sequence
+            for parcel in back:  # under the numbers that they had, others go now
+                parcel.batch = None if parcel.batch is None else parcel.batch.numbered(0, 0, -1)
 
     def _unanswered(self, certain: bool) -> list[Parcel]:
         """What is on its way behind a refused batch was not taken, unless an earlier connection has brought it."""
@@ -311,6 +339,9 @@ class Courier:
         if isinstance(error, UnknownProducerError) and self._name is None and parcel.attempts == 1:
             self._registration = None
             return [_fresh(parcel)]
+        if isinstance(error, UnavailableError) and parcel.attempts > 1:
+            # For now only; and a copy in a broken connection may be taken later. It goes again when that is shut out.
+            return [_fresh(parcel)]
         if isinstance(error, UsageError) and not parcel.whole and len(parcel) > 1:
             return parcel.halves()  # a bad message does not take its neighbours with it
         self._fail(parcel, error)
@@ -319,7 +350,7 @@ class Courier:
         return []
 
     def _new_registration(self, error: FrazilError | None = None) -> None:
-        """A producer without a name becomes another one. A named one ends: its name may be somebody else's by now."""
+        """A producer without a name begins anew. A named one ends: its name may be somebody else's by now."""
         self._registration = None
         if self._name is not None:
             ended = error or ConflictError(

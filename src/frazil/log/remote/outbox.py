@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
 from contextlib import suppress
 
-from frazil.log.remote.parcel import Parcel, Waiter, size_of
+from frazil.log.access import Ack
+from frazil.log.remote.parcel import OVERHEAD, Message, Parcel, Waiter, size_of
 
 _MOST_MESSAGES = 100_000
 
@@ -24,6 +26,8 @@ class Outbox:
 
     def __init__(self, batch_bytes: int, linger_s: float, limit: int) -> None:
         self._batch_bytes, self._linger_s, self._limit = batch_bytes, linger_s, limit
+        #: Below this size a parcel is not full, by bytes or by messages.
+        self._far = min(batch_bytes, _MOST_MESSAGES * OVERHEAD)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._coroutines: deque[tuple[asyncio.Future[None], int]] = deque()
@@ -38,22 +42,40 @@ class Outbox:
     # -- in ----------------------------------------------------------------------------------------------------------
 
     def add(self, payload: bytes, request_id: int | None, headers: dict[str, str] | None, waiter: Waiter) -> None:
-        """Adds a message; waits in this thread for room."""
+        """Adds a message of a thread; waits in it for room."""
         size = size_of(payload, headers)
         with self._lock:
             self._wait_for_room(size)
-            self._put(payload, request_id, headers, waiter, size)
+            self._put((payload, request_id, headers, waiter), size)
+            if self._open is not None:
+                self._open.gathers = False
 
     def offer(
-        self, payload: bytes, request_id: int | None, headers: dict[str, str] | None, waiter: Waiter
+        self,
+        payload: bytes,
+        request_id: int | None,
+        headers: dict[str, str] | None,
+        waiter: asyncio.Future[Ack],
+        loop: asyncio.AbstractEventLoop,
     ) -> asyncio.Future[None] | None:
-        """Adds a message if there is room; else returns what a coroutine awaits before it tries again."""
-        size = size_of(payload, headers)
+        """Adds a message of a coroutine if there is room; else returns what it awaits before it tries again.
+
+        Its parcel goes when the loop has had its turn (`gathered`), so that others of this turn go along.
+        """
+        size = size_of(payload, headers) if headers else len(payload) + OVERHEAD
+        message = (payload, request_id, headers, waiter)
         with self._lock:
-            if self._has_room(size):
-                self._put(payload, request_id, headers, waiter, size)
-                return None
-            return self._await_room(waiter, size)
+            parcel, held = self._open, self.held + size
+            if parcel is not None and parcel.loop is loop and held < self._limit and parcel.size + size < self._far:
+                parcel.messages.append(message)  # most come here: no call more than needed
+                parcel.size += size
+                self.held = held
+                self._added += 1
+            elif self._has_room(size):
+                self._put(message, size, loop)
+            else:
+                return self._await_room(loop, size)
+        return None
 
     def add_whole(self, parcel: Parcel) -> None:
         """Adds a ready batch; waits in this thread for room."""
@@ -61,26 +83,26 @@ class Outbox:
             self._wait_for_room(parcel.size)
             self._put_whole(parcel)
 
-    def offer_whole(self, parcel: Parcel, waiter: Waiter) -> asyncio.Future[None] | None:
+    def offer_whole(self, parcel: Parcel, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
         with self._lock:
             if self._has_room(parcel.size):
                 self._put_whole(parcel)
                 return None
-            return self._await_room(waiter, parcel.size)
+            return self._await_room(loop, parcel.size)
 
-    def _put(
-        self, payload: bytes, request_id: int | None, headers: dict[str, str] | None, waiter: Waiter, size: int
-    ) -> None:
+    def _put(self, message: Message, size: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
         parcel = self._open
-        if parcel is None:
-            parcel = self._open = Parcel(time.monotonic())
-        elif parcel.size + size > self._batch_bytes:
+        if parcel is None or parcel.size + size > self._batch_bytes:
             self._close()
-            parcel = self._open = Parcel(time.monotonic())
-        parcel.add(payload, request_id, headers, waiter)
+            parcel = self._open = Parcel(time.monotonic(), loop)
+            parcel.gathers = loop is not None
+        elif parcel.loop is not loop:
+            parcel.loop = None
+        parcel.messages.append(message)
+        parcel.size += size
         self.held += size
         self._added += 1
-        if parcel.size >= self._batch_bytes or len(parcel) >= _MOST_MESSAGES:
+        if parcel.size >= self._batch_bytes or len(parcel.messages) >= _MOST_MESSAGES:
             self._close()
 
     def _put_whole(self, parcel: Parcel) -> None:
@@ -109,9 +131,8 @@ class Outbox:
             finally:
                 self._threads -= 1
 
-    def _await_room(self, waiter: Waiter, size: int) -> asyncio.Future[None]:
-        assert isinstance(waiter, asyncio.Future)
-        room: asyncio.Future[None] = waiter.get_loop().create_future()
+    def _await_room(self, loop: asyncio.AbstractEventLoop, size: int) -> asyncio.Future[None]:
+        room: asyncio.Future[None] = loop.create_future()
         self._coroutines.append((room, size))
         return room
 
@@ -127,12 +148,23 @@ class Outbox:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def take(self, *, idle: bool) -> Parcel | None:
-        """The next parcel that is due. `idle`: nothing is on its way."""
+    def gathered(self) -> None:
+        """A loop has had its turn: what its coroutines brought may go."""
+        with self._lock:
+            if self._open is not None:
+                self._open.gathers = False
+
+    def take(self, *, idle: bool, most: float = math.inf) -> Parcel | None:
+        """The next parcel that is due.
+
+        Args:
+            idle: nothing is on its way.
+            most: a larger one stays.
+        """
         with self._lock:
             if not self._closed and self._is_due(idle):
                 self._close()
-            return self._closed.popleft() if self._closed else None
+            return self._closed.popleft() if self._closed and self._closed[0].size <= most else None
 
     def has_due(self) -> bool:
         with self._lock:
@@ -141,7 +173,9 @@ class Outbox:
     def _is_due(self, idle: bool) -> bool:
         if self._open is None:
             return False
-        return time.monotonic() - self._open.born >= self._linger_s if self._linger_s else idle
+        if self._linger_s:
+            return time.monotonic() - self._open.born >= self._linger_s
+        return idle and not self._open.gathers
 
     def due_in(self) -> float | None:
         """Seconds until the open parcel has lingered; None where there is none, or where it is due already."""
@@ -188,6 +222,7 @@ class Outbox:
         """Takes no more messages: who adds or waits gets this error."""
         with self._lock:
             self._refusal = self._refusal or error
+            self._close()
             self._changed.notify_all()
             waiting = [room for room, _ in self._coroutines]
             self._coroutines.clear()

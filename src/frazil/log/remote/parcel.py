@@ -11,88 +11,101 @@ from contextlib import suppress
 from frazil.log.access import Ack
 from frazil.log.batch import Batch
 from frazil.log.singles import batch_with_headers
+from frazil.log.waiting import ThreadWaiter, acknowledge
 
-Waiter = Future[Ack] | asyncio.Future[Ack]
+Waiter = ThreadWaiter | Future[Ack] | asyncio.Future[Ack]
+#: Payload, request id, headers, and who waits for it.
+Message = tuple[bytes, int | None, dict[str, str] | None, Waiter]
 #: What a message costs in memory besides its payload, about.
-_OVERHEAD = 64
+OVERHEAD = 64
 
 
 class Parcel:
     """Either single messages of several publishers, or one batch of one publisher (`whole`)."""
 
-    __slots__ = ("_headers", "_payloads", "_request_ids", "_waiters", "attempts", "batch", "born", "size", "whole")
+    __slots__ = ("_waiter", "attempts", "batch", "born", "gathers", "loop", "messages", "size")
 
-    def __init__(self, born: float = 0.0) -> None:
-        self._payloads: list[bytes] = []
-        self._request_ids: list[int | None] = []
-        self._headers: list[dict[str, str] | None] = []
-        self._waiters: list[Waiter] = []
+    def __init__(self, born: float = 0.0, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.messages: list[Message] = []
+        self.loop = loop
+        """The loop from which all its messages come; None where there are others."""
+        self.gathers = False
+        """Its loop has coroutines that go on in this same turn, and may bring more."""
+        self._waiter: Waiter | None = None
         self.batch: Batch | None = None
         self.born = born
         self.size = 0
-        self.whole = False
         self.attempts = 0
 
     @classmethod
     def of_batch(cls, batch: Batch, waiter: Waiter) -> Parcel:
         parcel = cls()
-        parcel.batch, parcel.size, parcel.whole = batch, len(batch.body), True
-        parcel._waiters.append(waiter)
+        parcel.batch, parcel.size, parcel._waiter = batch, len(batch.body), waiter
         return parcel
 
-    def __len__(self) -> int:
-        return len(self._waiters)
+    @property
+    def whole(self) -> bool:
+        return self._waiter is not None
 
-    def add(self, payload: bytes, request_id: int | None, headers: dict[str, str] | None, waiter: Waiter) -> None:
-        self._payloads.append(payload)
-        self._request_ids.append(request_id)
-        self._headers.append(headers)
-        self._waiters.append(waiter)
-        self.size += size_of(payload, headers)
+    def __len__(self) -> int:
+        return 1 if self._waiter is not None else len(self.messages)
 
     def encoded(self) -> Batch:
         """The batch; made once, then kept for retries."""
         if self.batch is None:
-            if any(self._headers):
-                self.batch = batch_with_headers(self._payloads, self._request_ids, self._headers)
+            payloads, request_ids, headers, _ = zip(*self.messages, strict=True)
+            if headers.count(None) < len(headers):
+                self.batch = batch_with_headers(list(payloads), list(request_ids), list(headers))
             else:
-                self.batch = Batch.of_messages(self._payloads, self._request_ids)
+                self.batch = Batch.of_messages(payloads, request_ids)
         return self.batch
 
     def halves(self) -> list[Parcel]:
         """Two parcels with the same messages, so that a bad one does not take its neighbours with it."""
         middle = len(self) // 2
-        return [self._part(0, middle), self._part(middle, len(self))]
+        return [self._part(self.messages[:middle]), self._part(self.messages[middle:])]
 
-    def _part(self, first: int, last: int) -> Parcel:
-        part = Parcel(self.born)
-        for at in range(first, last):
-            part.add(self._payloads[at], self._request_ids[at], self._headers[at], self._waiters[at])
+    def _part(self, messages: list[Message]) -> Parcel:
+        part = Parcel(self.born, self.loop)
+        part.messages = messages
+        part.size = sum(size_of(payload, headers) for payload, _, headers, _ in messages)
         return part
 
     def settle(self, ack: Ack) -> None:
         """Hands out the acknowledgement: each message its own offset."""
-        if self.whole or len(self) == 1:
-            _tell(self._waiters, [ack])
-            return
-        topic, offset, _, level, time_us, duplicate = ack
-        offsets: Sequence[int] = range(offset, offset + len(self)) if offset >= 0 else [offset] * len(self)
-        _tell(self._waiters, [Ack(topic, at, 1, level, time_us, duplicate) for at in offsets])
+        if self.loop is not None:
+            with suppress(RuntimeError):  # it is closed: nobody waits any more
+                self.loop.call_soon_threadsafe(_acknowledge, self.messages, ack)
+        elif self._waiter is not None:
+            _tell([self._waiter], [ack])
+        else:
+            topic, offset, _, level, time_us, duplicate = ack
+            step = 1 if offset >= 0 else 0
+            acks = [Ack(topic, offset + step * n, 1, level, time_us, duplicate) for n in range(len(self))]
+            _tell([waiter for _, _, _, waiter in self.messages], acks)
 
     def fail(self, error: BaseException) -> None:
+        waiters = [self._waiter] if self._waiter is not None else [waiter for _, _, _, waiter in self.messages]
         # Each its own: an error that is raised in several threads would mix up their tracebacks.
-        _tell(self._waiters, [copy.copy(error) for _ in self._waiters])
+        _tell(waiters, [copy.copy(error) for _ in waiters])
 
 
 def size_of(payload: bytes, headers: dict[str, str] | None) -> int:
-    size = len(payload) + _OVERHEAD
-    return size + sum(len(k) + len(v) + _OVERHEAD for k, v in headers.items()) if headers else size
+    size = len(payload) + OVERHEAD
+    return size + sum(len(k) + len(v) + OVERHEAD for k, v in headers.items()) if headers else size
+
+
+def _acknowledge(messages: list[Message], ack: Ack) -> None:
+    acknowledge([waiter for _, _, _, waiter in messages], ack)  # type: ignore[misc]  # all come from a loop
 
 
 def _tell(waiters: Sequence[Waiter], outcomes: Sequence[Ack | BaseException]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Ack], Ack | BaseException]]] = {}
     for waiter, outcome in zip(waiters, outcomes, strict=True):
-        if isinstance(waiter, Future):
+        if isinstance(waiter, ThreadWaiter):
+            waiter.outcome = outcome
+            waiter.wake()
+        elif isinstance(waiter, Future):
             _settle(waiter, outcome)
         else:
             by_loop.setdefault(waiter.get_loop(), []).append((waiter, outcome))
@@ -107,7 +120,7 @@ def _settle_all(told: list[tuple[asyncio.Future[Ack], Ack | BaseException]]) -> 
             _settle(future, outcome)
 
 
-def _settle(future: Waiter, outcome: Ack | BaseException) -> None:
+def _settle(future: Future[Ack] | asyncio.Future[Ack], outcome: Ack | BaseException) -> None:
     if isinstance(outcome, BaseException):
         future.set_exception(outcome)
     else:

@@ -61,6 +61,7 @@ class Pipe:
                     self._queue.clear()
                     self._changed.notify_all()
                 return
+            del messages  # while it waits for the next ones, it holds nothing
 
     def __enter__(self) -> Self:
         return self

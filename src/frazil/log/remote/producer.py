@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -19,6 +21,7 @@ from frazil.log.remote.client import Client
 from frazil.log.remote.courier import Courier, Link, LocalLink
 from frazil.log.remote.outbox import Outbox
 from frazil.log.remote.parcel import Parcel, Waiter
+from frazil.log.waiting import ThreadWaiter
 from frazil.settings.model import NetworkSettings
 
 _MIB = 1024 * 1024
@@ -72,7 +75,9 @@ class Producer:
             log, _way_to(log, topic), topic, self._outbox, name=name, level=asked, patience_s=patience_s
         )
         self._carrying = threading.Lock()
-        self._bell = threading.Event()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        #: Loops that call `_carry_from_loop` at the end of this turn.
+        self._turns: set[asyncio.AbstractEventLoop] = set()
         self._closed = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._carry_what_waits, name=f"frazil-producer-{topic}", daemon=True)
@@ -82,19 +87,26 @@ class Producer:
 
     def publish(self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None) -> Ack:
         """Publishes a message, and returns when it is as safe as the level says."""
-        waiter = _future()
+        waiter = ThreadWaiter()
         self._outbox.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
         return self._result(waiter)
 
     async def publish_async(
         self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None
     ) -> Ack:
-        """Publishes a message from a coroutine."""
-        waiter: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        message = _bytes(payload), _id(request_id), _headers(headers)
-        while (room := self._outbox.offer(*message, waiter)) is not None:
+        """Publishes a message from a coroutine.
+
+        It goes when the loop has had its turn, together with those that other coroutines publish in the same turn.
+        """
+        loop = asyncio.get_running_loop()
+        if type(payload) is not bytes or request_id is not None or headers:
+            payload, request_id, headers = _bytes(payload), _id(request_id), _headers(headers)
+        waiter: asyncio.Future[Ack] = loop.create_future()
+        while (room := self._outbox.offer(payload, request_id, headers, waiter, loop)) is not None:
             await room
-        self._ring()
+        if loop not in self._turns:
+            self._turns.add(loop)
+            loop.call_soon(self._carry_from_loop, loop)
         return await waiter
 
     def send(self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None) -> Future[Ack]:
@@ -112,14 +124,15 @@ class Producer:
                 columns of its own.
             request_ids: one per payload.
         """
-        waiter = _future()
+        waiter = ThreadWaiter()
         self._outbox.add_whole(_parcel(messages, request_ids, waiter))
         return self._result(waiter)
 
     async def publish_batch_async(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Ack:
-        waiter: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Ack] = loop.create_future()
         parcel = _parcel(messages, request_ids, waiter)
-        while (room := self._outbox.offer_whole(parcel, waiter)) is not None:
+        while (room := self._outbox.offer_whole(parcel, loop)) is not None:
             await room
         self._ring()
         return await waiter
@@ -177,27 +190,41 @@ class Producer:
 
     # -- who carries -------------------------------------------------------------------------------------------------
 
-    def _result(self, waiter: Future[Ack]) -> Ack:
+    def _result(self, waiter: ThreadWaiter) -> Ack:
         """The publisher itself carries if nobody else does: the way to another thread and back costs more than it."""
         self._carry(waiter)
-        if not waiter.done():  # it lingers, or somebody else carries it
+        if not waiter.answered():  # it lingers, or somebody else carries it
             self._ring()
+        waiter.wait()
         return waiter.result()
 
-    def _carry(self, until: Future[Ack] | None = None) -> None:
+    def _carry(self, until: ThreadWaiter | None = None) -> None:
         if not self._carrying.acquire(blocking=False):
             return  # who carries looks for work once more after it has let go
         try:
-            self._courier.run(until.done if until else _never)
+            self._courier.run(until.answered if until is not None else _never)
         finally:
             self._carrying.release()
             if self._courier.has_work():
                 self._ring()
 
+    def _carry_from_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sends what has gathered in this turn of a loop, if nothing else is on its way. A thread takes the reply."""
+        self._turns.discard(loop)
+        self._outbox.gathered()
+        try:
+            if self._carrying.acquire(blocking=False):
+                try:
+                    self._courier.send_at_once()
+                finally:
+                    self._carrying.release()
+        finally:
+            self._ring()
+
     def _carry_what_waits(self) -> None:
         while not self._closed:
-            self._bell.wait(self._outbox.due_in())
-            self._bell.clear()
+            with suppress(queue.Empty):
+                self._bell.get(timeout=self._outbox.due_in())
             try:
                 self._carry()
             except Exception as error:
@@ -207,8 +234,8 @@ class Producer:
                 raise
 
     def _ring(self) -> None:
-        if not self._bell.is_set():
-            self._bell.set()
+        if self._bell.empty():
+            self._bell.put(None)
 
     def _noted(self) -> Future[Ack]:
         waiter = _future()

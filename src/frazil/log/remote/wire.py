@@ -30,6 +30,7 @@ _CRC_AT = _BATCH.size - 4
 _REPLY = struct.Struct("<BBBxIqq")
 _TAKEN, _REFUSED = 0, 1
 _LEVELS: tuple[Level | None, ...] = (None, Level.memory, Level.os, Level.disk)
+_KINDS = {int(kind): kind for kind in (Kind.packed, Kind.arrow)}
 _NUMBER = {level: number for number, level in enumerate(_LEVELS)}
 
 #: One column of one row: the frames of a chunk, as they lie in the segment.
@@ -59,12 +60,12 @@ def unpack_batch(message: Bytes) -> tuple[Batch, Level | None]:
     view = memoryview(message)
     if zlib.crc32(view[:_CRC_AT]) != head_crc:
         raise IntegrityError("the header of a batch was damaged on its way: its CRC does not fit", hint="send it again")
-    if version != PROTOCOL or kind not in (Kind.packed, Kind.arrow) or level >= len(_LEVELS):
+    if version != PROTOCOL or kind not in _KINDS or level >= len(_LEVELS):
         raise IntegrityError(
             f"a batch of version {version}, kind {kind} and level {level} is unknown here",
             hint="the same version of Frazil on both sides",
         )
-    batch = Batch(Kind(kind), count, view[_BATCH.size :], crc, flags, producer_id, epoch, sequence)
+    batch = Batch(_KINDS[kind], count, view[_BATCH.size :], crc, flags, producer_id, epoch, sequence)
     return batch, _LEVELS[level]
 
 

@@ -102,7 +102,11 @@ class DeadLetters:
         start = plan.expected.offsets.get(PARTITION, 0) if plan.expected else 0
         if position is None or position.offsets.get(PARTITION, 0) <= start:
             return frozenset()
-        wanted = f"sink = '{origin.sink}' and topic = '{origin.topic}' and status = 'dead' and offset >= {start}"
+        # Of this log: a topic that was deleted and made anew has other messages under the same offsets.
+        wanted = (
+            f"sink = '{origin.sink}' and topic = '{origin.topic}' and log_id = '{origin.log_id}' and status = 'dead'"
+            f" and offset >= {start} and offset < {plan.end}"
+        )
         table = self._loaded()
         scan = table.scan(row_filter=wanted, selected_fields=("offset",))
         return frozenset(self._store.call(scan.to_arrow, "scan", "storage").column("offset").to_pylist())

@@ -1,68 +1,42 @@
-"""Looks into the dead letters, and sends them again.
+"""Sends dead letters again, in portions, each of them once.
 
 A replay publishes each message anew, with its payload, headers and columns, and a header that says where it was. It
-survives a crash at any point without sending twice: first the dead-letter table notes which messages a producer of
-its own is going to send (`replaying`), then they are sent, then it notes that they are (`replayed`). Whoever finds a
-replay that was cut off sends it again as the same producer, and the log takes only what it does not have.
+survives a crash at any point without sending twice. For each portion, first the dead-letter table notes which
+messages a producer of its own is going to send (`replaying`), then they are sent, then it notes that they are
+(`replayed`). Whoever finds a portion that was cut off sends it again as the same producer, and the log takes only
+what it does not have.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from frazil.errors import NotFoundError
 from frazil.log.access import Level, LogAccess, TopicInfo
 from frazil.log.batch import Batch
-from frazil.log.columns import HEADERS
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
-from frazil.tables import Position, PositionMovedError, TableStore, commit_append, position_of
-from frazil.topics.layout import REPLAY, dead_letters_name, ensure_dead_letters, replays_of
-from frazil.topics.letters.dead_letters import letters
-from frazil.topics.letters.plain_values import from_plain
-from frazil.topics.sinks.fit import fit
-from frazil.topics.sinks.parquet import TableWriter, Target
+from frazil.tables import PositionMovedError, TableStore
+from frazil.topics.letters.batches import batches
+from frazil.topics.letters.choice import Choice
+from frazil.topics.letters.intents import Intent, keys_of, note, unfinished
+from frazil.topics.letters.looking import at_offsets, waiting
+from frazil.topics.letters.rows import KEY, columns, letters_by_offset, on_current, plan_letters
 
-#: The header that says where a message was before: topic/partition/offset.
-REPLAYED_FROM = "frazil-replayed-from"
-_BATCH_ROWS = 500
-_BATCH_BYTES = 4 * 1024 * 1024
-_WITHOUT_PAYLOAD = (
-    "sink", "topic", "partition", "offset", "status", "publish_time", "reason", "error", "replay", "written_at",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
-Key = tuple[str, int, int]
+T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class DeadLetter:
-    """A message that a sink could not take. `status`: dead, replaying or replayed."""
-
-    sink: str
-    topic: str
-    partition: int
-    offset: int
-    status: str
-    publish_time: datetime.datetime | None
-    reason: str | None
-    error: str | None
-    written_at: datetime.datetime
-    payload: bytes | None = None
-    headers: dict[str, str] | None = None
-    columns: dict[str, Any] | None = None
-    segment_id: int | None = None
-    segment_offset: int | None = None
-    log_id: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+#: Letters that are noted together; what a crash leaves to be sent again is at most so many.
+_PORTION = 20_000
 
 
 @dataclass(frozen=True)
@@ -73,213 +47,168 @@ class Replayed:
     resumed: int
 
 
-@dataclass(frozen=True)
-class _Intent:
-    """Which producer sends which messages, in this order."""
-
-    id: str
-    producer_id: int
-    producer_epoch: int
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-
-def list_dead_letters(
-    store: TableStore, settings: Settings, *, topic: str | None = None, status: str | None = None, limit: int = 100
-) -> list[DeadLetter]:
-    """The dead letters, newest first, without their payloads."""
-    rows = _rows(store, settings, f"topic = '{topic}'" if topic else None, _WITHOUT_PAYLOAD)
-    found = [_letter(row, last) for row, last in _with_status(rows)]
-    chosen = [letter for letter in found if status is None or letter.status == status]
-    return sorted(chosen, key=lambda letter: (letter.written_at, letter.offset), reverse=True)[:limit]
-
-
-def show_dead_letter(store: TableStore, settings: Settings, topic: str, offset: int) -> DeadLetter:
-    """One dead letter, whole.
-
-    Raises:
-        NotFoundError: that message is none.
-    """
-    rows = _rows(store, settings, f"topic = '{topic}' and offset = {offset}", None)
-    found = [_letter(row, last) for row, last in _with_status(rows)]
-    if not found:
-        raise NotFoundError(
-            f"offset {offset} of topic '{topic}' is no dead letter", hint=f"frazil topic dead-letters list {topic}"
-        )
-    return found[0]
-
-
 def replay_dead_letters(
-    store: TableStore, settings: Settings, access: LogAccess, topic: str, *, offsets: Iterable[int] | None = None
+    store: TableStore,
+    settings: Settings,
+    access: LogAccess,
+    topic: str,
+    choice: Choice | None = None,
+    *,
+    offsets: Collection[int] | None = None,
+    progress: Callable[[int], None] = lambda _sent: None,
 ) -> Replayed:
-    """Sends the dead letters of a topic again, all or those of some offsets; first what an earlier replay left undone.
+    """Sends the dead letters of a topic again; first what an earlier replay left undone, whatever it had chosen.
+
+    Letters that come up meanwhile are left for the next replay: those may be the same messages, refused again.
+
+    Args:
+        store: the catalog with the dead letters.
+        settings: the settings.
+        access: the log.
+        topic: the topic.
+        choice: which of its letters; all by default.
+        offsets: of these, only those at some offsets.
+        progress: is told after each portion how many have been sent so far.
 
     Raises:
-        NotFoundError: an offset is no dead letter, or was sent again already.
+        NotFoundError: an offset is no dead letter, or was sent again already. Nothing is sent.
+        IntegrityError: letters of a replay that was cut off are no longer in the table.
     """
-    info = access.info(topic)
-    resumed = 0
-    for intent, keys in _unfinished(store, settings, topic):
-        resumed += _send(store, settings, access, info, intent, keys)
-    wanted = None if offsets is None else set(offsets)
-    while True:
-        keys = _dead(store, settings, topic, wanted)
-        if not keys:
-            return Replayed(resumed, resumed)
-        registered = access.register(topic, f"dead-letters-{uuid.uuid4()}")
-        intent = _Intent(str(uuid.uuid4()), registered.producer_id, registered.producer_epoch)
-        try:
-            _mark(store, settings, topic, keys, "replaying", intent)
-        except PositionMovedError:
-            continue  # another replay was faster: look what is left
-        return Replayed(resumed + _send(store, settings, access, info, intent, keys), resumed)
+    chosen = replace(choice or Choice(), topic=topic)
+    if offsets is not None:
+        _require(store, settings, chosen, offsets)
+    replaying = _Replaying(store, settings, access, access.info(topic), progress)
+    resumed = replaying.resume()
+    replaying.send(chosen, offsets)
+    return Replayed(replaying.sent, resumed)
 
 
-def _send(
-    store: TableStore, settings: Settings, access: LogAccess, info: TopicInfo, intent: _Intent, keys: Sequence[Key]
-) -> int:
-    sent = 0
-    for sequence, batch in enumerate(_batches(store, settings, info, keys)):
-        producer = {"producer_id": intent.producer_id, "producer_epoch": intent.producer_epoch, "sequence": sequence}
-        reach("dead_letters.send.before")
-        access.append(info.name, Batch.of_arrow(batch, **producer), Level.disk)
-        reach("dead_letters.send.after")
-        sent += batch.num_rows
-    while True:
-        try:
-            _mark(store, settings, info.name, keys, "replayed", intent)
-        except PositionMovedError:
-            if intent.id in _finished(store, settings, info.name):
-                return sent  # another replay found this one, and took it to its end
-            continue
-        return sent
+def _require(store: TableStore, settings: Settings, choice: Choice, offsets: Collection[int]) -> None:
+    def look(table: Table) -> set[int]:
+        found = letters_by_offset(store, table, choice)
+        return {o for letters in found for o in at_offsets(waiting(letters), offsets)["offset"].to_pylist()}
 
-
-def _batches(store: TableStore, settings: Settings, info: TopicInfo, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
-    """The messages, cut the same way each time: a batch is recognised by its number."""
-    wanted = {(partition, offset): None for _, partition, offset in keys}
-    rows = _rows(store, settings, f"topic = '{info.name}' and status = 'dead'", None)
-    by_place = {(r["partition"], r["offset"]): r for r in rows}
-    held: list[dict[str, Any]] = []
-    size = 0
-    for place in sorted(wanted):
-        held.append(by_place[place])
-        size += len(by_place[place]["payload"] or b"")
-        if len(held) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield _record_batch(info, held)
-            held, size = [], 0
-    if held:
-        yield _record_batch(info, held)
-
-
-def _record_batch(info: TopicInfo, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    columns: dict[str, pa.Array] = {
-        "payload": pa.array([r["payload"] for r in rows], pa.binary()),
-        "headers": pa.array([_headers(r) for r in rows], HEADERS),
-    }
-    own = [json.loads(r["columns"]) if r["columns"] else {} for r in rows]
-    for f in info.extra:
-        if any(f.name in values for values in own):
-            columns[f.name] = pa.array([from_plain(values.get(f.name), f.type) for values in own], f.type)
-    return pa.record_batch(columns)
-
-
-def _headers(row: dict[str, Any]) -> list[tuple[str, str | None]]:
-    kept = [(k, v) for k, v in row["headers"] or [] if k != REPLAYED_FROM]
-    return [*kept, (REPLAYED_FROM, f"{row['topic']}/{row['partition']}/{row['offset']}")]
-
-
-# -- what the table says -----------------------------------------------------------------------------------------------
-
-
-def _rows(
-    store: TableStore, settings: Settings, where: str | None, columns: tuple[str, ...] | None
-) -> list[dict[str, Any]]:
-    try:
-        table = store.load(dead_letters_name(settings))
-    except NotFoundError:
-        return []
-    scan = table.scan(selected_fields=columns or ("*",))
-    found = scan.filter(where) if where else scan
-    rows: list[dict[str, Any]] = store.call(found.to_arrow, "scan", "storage").to_pylist()
-    return rows
-
-
-def _with_status(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each dead letter once, and what has become of it."""
-    rank = {"dead": 0, "replaying": 1, "replayed": 2}
-    last: dict[Key, str] = {}
-    for row in rows:
-        key = _key(row)
-        last[key] = max(last.get(key, "dead"), row["status"], key=lambda status: rank[status])
-    for row in rows:
-        if row["status"] == "dead":
-            yield row, last[_key(row)]
-
-
-def _key(row: dict[str, Any]) -> Key:
-    return row["sink"], row["partition"], row["offset"]
-
-
-def _letter(row: dict[str, Any], status: str) -> DeadLetter:
-    given = {k: v for k, v in row.items() if k in DeadLetter.__dataclass_fields__}
-    if given.get("headers") is not None:
-        given["headers"] = dict(given["headers"])
-    if given.get("columns") is not None:
-        given["columns"] = json.loads(given["columns"])
-    return DeadLetter(**given | {"status": status})
-
-
-def _dead(store: TableStore, settings: Settings, topic: str, wanted: set[int] | None) -> list[Key]:
-    """The letters that nobody has sent again."""
-    rows = _rows(store, settings, f"topic = '{topic}'", _WITHOUT_PAYLOAD)
-    open_ = {_key(row) for row, status in _with_status(rows) if status == "dead"}
-    if wanted is None:
-        return sorted(open_)
-    there = {offset for _, _, offset in open_}
-    if missing := sorted(wanted - there):
+    none: set[int] = set()
+    if missing := sorted(set(offsets) - on_current(store, settings, look, none)):
         raise NotFoundError(
-            f"offset {missing[0]} of topic '{topic}' is no dead letter that waits to be sent again",
-            hint=f"frazil topic dead-letters list {topic}",
+            f"offset {missing[0]} of topic '{choice.topic}' is no dead letter that waits to be sent again",
+            hint=f"frazil topic dead-letters list {choice.topic}",
         )
-    return sorted(key for key in open_ if key[2] in wanted)
 
 
-def _unfinished(store: TableStore, settings: Settings, topic: str) -> list[tuple[_Intent, list[Key]]]:
-    """Replays that were begun and not ended."""
-    rows = _rows(store, settings, f"topic = '{topic}' and status = 'replaying'", _WITHOUT_PAYLOAD)
-    done = _finished(store, settings, topic)
-    found: dict[str, tuple[_Intent, list[Key]]] = {}
-    for row in rows:
-        intent = _Intent(**json.loads(row["replay"]))
-        if intent.id not in done:
-            found.setdefault(intent.id, (intent, []))[1].append(_key(row))
-    return [(intent, sorted(keys)) for intent, keys in found.values()]
+@dataclass(frozen=True)
+class _Portion:
+    """Letters that are sent and noted together, by offset, and the table that says so of them."""
+
+    table: Table
+    keys: pa.Table
 
 
-def _finished(store: TableStore, settings: Settings, topic: str) -> set[str]:
-    rows = _rows(store, settings, f"topic = '{topic}' and status = 'replayed'", ("replay",))
-    return {json.loads(row["replay"])["id"] for row in rows}
+class _Replaying:
+    """One call of `replay_dead_letters`."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        settings: Settings,
+        access: LogAccess,
+        info: TopicInfo,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._store, self._settings, self._access, self._info = store, settings, access, info
+        self._progress = progress
+        self.sent = 0
+
+    def resume(self) -> int:
+        """Ends what others have begun."""
+        begun: list[Intent] = []
+        for intent in self._look(lambda table: unfinished(self._store, table, self._info.name), begun):
+            found = self._look(partial(self._portion_of, intent), None)
+            if found is not None:
+                self._send(intent, found)
+        return self.sent
+
+    def send(self, choice: Choice, offsets: Collection[int] | None) -> None:
+        chosen, start, intent = self._as_of_now(choice), 0, None
+        while True:
+            portion = self._look(partial(self._next, chosen, offsets, start), None)
+            if portion is None:
+                return
+            if intent is None:
+                registered = self._access.register(self._info.name, f"dead-letters-{uuid.uuid4()}")
+                intent = Intent(registered.producer_id, registered.producer_epoch)
+            try:
+                noted = self._note(portion, "replaying", intent)
+            except PositionMovedError:
+                continue  # another replay was faster: look what is left
+            following = self._send(intent, noted)
+            intent = Intent(intent.producer_id, intent.producer_epoch, following)
+            start = int(portion.keys["offset"][-1].as_py()) + 1
+
+    def _look(self, look: Callable[[Table], T], otherwise: T) -> T:
+        return on_current(self._store, self._settings, look, otherwise)
+
+    def _note(self, portion: _Portion, status: str, intent: Intent) -> _Portion:
+        topic = self._info.name
+        table = note(self._store, self._settings, portion.table, topic, portion.keys, status, intent)
+        return replace(portion, table=table)
+
+    def _as_of_now(self, choice: Choice) -> Choice:
+        """Without what comes up from now on."""
+
+        def look(table: Table) -> int:
+            return max((f.upper for f in plan_letters(self._store, table, choice.letters()).files), default=-1) + 1
+
+        end = self._look(look, 0)
+        return replace(choice, before=end if choice.before is None else min(end, choice.before))
+
+    def _next(self, choice: Choice, offsets: Collection[int] | None, start: int, table: Table) -> _Portion | None:
+        """The next letters that nobody has sent, all of an offset or none."""
+        found, count = [_NO_KEYS], 0
+        first = max(start, choice.first or 0)
+        for letters in letters_by_offset(self._store, table, replace(choice, first=first), start=first):
+            dead = letters.filter(pc.equal(letters["status"], "dead")).select(KEY)
+            found.append(at_offsets(dead, offsets))
+            count += found[-1].num_rows
+            if count >= _PORTION:
+                break
+        keys = pa.concat_tables(found).combine_chunks()
+        if count > _PORTION:
+            keys = keys.filter(pc.less_equal(keys["offset"], keys["offset"][_PORTION - 1]))
+        return _Portion(table, keys) if keys.num_rows else None
+
+    def _portion_of(self, intent: Intent, table: Table) -> _Portion | None:
+        keys = keys_of(self._store, table, self._info.name, intent, "replaying")
+        return _Portion(table, keys) if keys.num_rows else None
+
+    def _is_done(self, intent: Intent, table: Table) -> tuple[bool, Table]:
+        return keys_of(self._store, table, self._info.name, intent, "replayed").num_rows > 0, table
+
+    def _send(self, intent: Intent, portion: _Portion) -> int:
+        """Sends what an intent names and notes it; the number of the batch that would follow."""
+        sequence, sent = intent.sequence, 0
+        for batch in batches(self._store, self._settings, self._info, portion.keys):
+            producer = {"producer_id": intent.producer_id, "producer_epoch": intent.producer_epoch}
+            reach("dead_letters.send.before")
+            self._access.append(self._info.name, Batch.of_arrow(batch, **producer, sequence=sequence), Level.disk)
+            reach("dead_letters.send.after")
+            sequence, sent = sequence + 1, sent + batch.num_rows
+        self._finish(intent, portion)
+        self.sent += sent
+        self._progress(self.sent)
+        return sequence
+
+    def _finish(self, intent: Intent, portion: _Portion) -> None:
+        while True:
+            try:
+                self._note(portion, "replayed", intent)
+            except PositionMovedError:
+                done, table = self._look(partial(self._is_done, intent), (False, portion.table))
+                if done:
+                    return  # another replay found this one, and took it to its end
+                portion = replace(portion, table=table)
+            else:
+                return
 
 
-def _mark(store: TableStore, settings: Settings, topic: str, keys: Sequence[Key], status: str, intent: _Intent) -> None:
-    """Notes what became of letters. Two that do so at once: one wins, the other looks again."""
-    table = ensure_dead_letters(store, settings)
-    expected = position_of(table, REPLAY, replays_of(topic))
-    count = expected.offsets[0] if expected else 0
-    reached = Position(REPLAY, replays_of(topic), {0: count + 1}, "-", 0, str(uuid.uuid4()))
-    given = {
-        "sink": pa.array([k[0] for k in keys], pa.string()),
-        "partition": pa.array([k[1] for k in keys], pa.int32()),
-        "offset": pa.array([k[2] for k in keys], pa.int64()),
-        "topic": topic,
-        "status": status,
-        "replay": intent.to_json(),
-        "written_at": datetime.datetime.now(datetime.UTC),
-    }
-    writer = TableWriter(Target.of(table), f"{topic}-{status}")
-    writer.add(fit(letters(given, len(keys)), writer.schema).rows)
-    reach(f"dead_letters.{status}.before")
-    commit_append(store, table, writer.finish(), expected=expected, reached=reached)
-    reach(f"dead_letters.{status}.after")
+_NO_KEYS = columns(()).empty_table().select(KEY)

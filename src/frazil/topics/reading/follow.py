@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -84,8 +84,9 @@ class Reading:
     def _from_table(self, plan: TablePlan) -> Iterator[pa.Table]:
         upto = plan.position if self._end is None else min(plan.position, self._end)
         wanted = self._reader.schema_of(self._reader.info(), self._columns)
+        options: dict[str, Any] = {"budget": self._budget, "network": self._reader.network}
         try:
-            for scanned in scan(plan, with_offset(wanted), self._cursor, upto, budget=self._budget):
+            for scanned in scan(plan, with_offset(wanted), self._cursor, upto, **options):
                 self._cursor = max(self._cursor, scanned.reached)
                 if scanned.table.num_rows:
                     yield scanned.table.select(wanted.names)

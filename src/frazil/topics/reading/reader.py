@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,8 @@ from frazil.errors import NotFoundError, UsageError
 from frazil.log.access import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.log.columns import MESSAGE, TIME, merged
 from frazil.log.messages import message_schema
-from frazil.settings import Settings
+from frazil.settings import NetworkSettings, Settings
+from frazil.topics.floor import LazyStore
 from frazil.topics.layout import ARCHIVE, table_name
 from frazil.topics.positions import check_log
 from frazil.topics.reading.follow import Reading
@@ -49,6 +51,7 @@ class TopicReader:
         topic: the topic's name.
         load: loads the topic's table as it is now, or raises NotFoundError; None reads the log alone.
         first: where a read looks first for what both have.
+        network: patience with the storage of the table.
     """
 
     def __init__(
@@ -58,10 +61,12 @@ class TopicReader:
         load: Loader | None = None,
         *,
         first: Literal["table", "log"] = "table",
+        network: NetworkSettings | None = None,
     ) -> None:
         self.access = access
         self.topic = topic
         self.first = first
+        self.network = network or NetworkSettings()
         self._load = load
         self._known: TablePlan | None = None
         self._known_at: str | None = None
@@ -133,7 +138,7 @@ class TopicReader:
             if plan is None:
                 return self.access.offset_at(self.topic, time_us)
             try:
-                in_table = _first_at(plan, time_us)
+                in_table = _first_at(plan, time_us, self.network)
             except OSError as error:
                 vanished.check(error, plan.snapshot_id)
                 continue
@@ -160,7 +165,8 @@ class TopicReader:
                 return None
             if self._known is None or self._known_at != table.metadata_location:
                 try:
-                    self._known, self._known_at = plan_table(table, self.topic), table.metadata_location
+                    self._known = plan_table(table, self.topic, self.network)
+                    self._known_at = table.metadata_location
                 except OSError as error:
                     vanished.check(error, table.metadata.current_snapshot_id)
                     continue
@@ -196,6 +202,7 @@ class TopicReader:
             raise UsageError("a read needs at least one column", hint=f"one or more of: {', '.join(known)}")
 
 
+@contextmanager
 def open_reader(
     access: LogAccess,
     settings: Settings,
@@ -203,7 +210,7 @@ def open_reader(
     *,
     catalog: str | None = None,
     first: Literal["table", "log"] = "table",
-) -> TopicReader:
+) -> Iterator[TopicReader]:
     """The reader of a topic with the table that the settings give it. The catalog is opened when a table is needed.
 
     Args:
@@ -213,19 +220,9 @@ def open_reader(
         catalog: name of the catalog with the topics' tables; by default the default one.
         first: where a read looks first for what both have.
     """
-    from frazil.catalogs import open_catalog
-    from frazil.tables import TableStore
-
-    store: TableStore | None = None
-
-    def load() -> Table:
-        nonlocal store
-        if store is None:
-            chosen, network = settings.catalog(catalog), settings.model.network
-            store = TableStore(open_catalog(chosen, network), chosen, network)
-        return store.load(table_name(settings, topic))
-
-    return TopicReader(access, topic, load, first=first)
+    with LazyStore(settings, catalog) as store:
+        name, network = table_name(settings, topic), settings.model.network
+        yield TopicReader(access, topic, lambda: store.store().load(name), first=first, network=network)
 
 
 def microseconds(time: datetime) -> int:
@@ -233,11 +230,11 @@ def microseconds(time: datetime) -> int:
     return int(pa.scalar(time if time.tzinfo else time.replace(tzinfo=UTC), TIME).value)
 
 
-def _first_at(plan: TablePlan, time_us: int) -> int | None:
+def _first_at(plan: TablePlan, time_us: int, network: NetworkSettings) -> int | None:
     """The lowest offset in the table that was published at or after a time. Statistics leave one file to look into."""
     later = plan.only([f for f in plan.files if f.latest_us >= time_us])
     time = pa.scalar(time_us, TIME)
-    for scanned in scan(later, _TIMES, 0, plan.position):
+    for scanned in scan(later, _TIMES, 0, plan.position, network=network):
         match = scanned.table.filter(pc.field("publish_time") >= time)
         if match.num_rows:
             return int(match.column("offset")[0].as_py())

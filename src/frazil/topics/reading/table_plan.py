@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from frazil.errors import UnsupportedError
 from frazil.log.columns import MESSAGE
+from frazil.settings import NetworkSettings
 from frazil.tables import Position, RolledBackError, position_of
 from frazil.topics.layout import ARCHIVE
+from frazil.topics.reading.metadata_files import planned_tasks
 from frazil.topics.sinks.sink import PARTITION
 
 if TYPE_CHECKING:
@@ -87,8 +89,13 @@ class TablePlan:
         return min(later, default=max(self.position, offset))
 
 
-def plan_table(table: Table, topic: str) -> TablePlan:
+def plan_table(table: Table, topic: str, network: NetworkSettings | None = None) -> TablePlan:
     """The files of the table's current snapshot.
+
+    Args:
+        table: the table.
+        topic: the topic that it is of.
+        network: patience with its storage.
 
     Raises:
         UnsupportedError: it has equality deletes, which PyIceberg cannot read.
@@ -100,29 +107,31 @@ def plan_table(table: Table, topic: str) -> TablePlan:
         # What the rows reach still counts; what follows may be in the log. The pipeline is the one that must ask.
         position = error.table_position
     try:
-        tasks = list(table.scan().plan_files())
+        tasks = planned_tasks(table.scan(), network or NetworkSettings())
     except ValueError as error:
         raise UnsupportedError(
             f"the table {'.'.join(table.name())} cannot be read",
             cause=str(error),
             hint=f"compact it with Spark: CALL system.rewrite_data_files(table => '{'.'.join(table.name())}')",
         ) from error
-    files = sorted(_planned(table, tasks), key=lambda f: (f.lower, f.upper))
+    files = sorted(planned(table, tasks), key=lambda f: (f.lower, f.upper))
     end = position.offsets.get(PARTITION, 0) if position is not None else 0
     floor = min([end, *(f.lower for f in files)])
     return TablePlan(table.metadata, table.io, table.metadata.current_snapshot_id, tuple(files), position, floor)
 
 
-def _planned(table: Table, tasks: Sequence[FileScanTask]) -> Iterator[PlannedFile]:
+def planned(table: Table, tasks: Sequence[FileScanTask]) -> Iterator[PlannedFile]:
+    """Files with what their statistics say of offsets and times of publishing."""
     schema = table.schema()
     offset, time = schema.find_field("offset"), schema.find_field("publish_time")
     for task in tasks:
-        lower, upper = _bounds(task, offset)
-        earliest, latest = _bounds(task, time)
+        lower, upper = bounds(task, offset)
+        earliest, latest = bounds(task, time)
         yield PlannedFile(task, lower, upper, earliest, latest)
 
 
-def _bounds(task: FileScanTask, field: Any) -> tuple[int, int]:
+def bounds(task: FileScanTask, field: Any) -> tuple[int, int]:
+    """The lowest and the highest value that a file may have of a column of whole numbers or times."""
     from pyiceberg.conversions import from_bytes
 
     lower = (task.file.lower_bounds or {}).get(field.field_id)

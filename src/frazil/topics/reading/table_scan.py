@@ -8,21 +8,26 @@ then, at the price of reading such files more than once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from frazil.settings import NetworkSettings
 from frazil.topics.reading.ahead import ahead
+from frazil.topics.reading.patience import patiently
 from frazil.topics.reading.row_groups import Piece, depth, pieces
 from frazil.topics.reading.table_plan import PlannedFile, TablePlan
 
 #: Bytes that row groups under way may have together, before decoding.
 BUDGET = 256 * 1024 * 1024
+Order = Callable[[pa.Table, int, int], pa.Table]
 _THREADS = max(2, min(4, os.cpu_count() or 2))
 
 
@@ -34,22 +39,51 @@ class Scanned:
     reached: int
 
 
-def scan(plan: TablePlan, wanted: pa.Schema, start: int, end: int, *, budget: int = BUDGET) -> Iterator[Scanned]:
+def scan(
+    plan: TablePlan,
+    wanted: pa.Schema,
+    start: int,
+    end: int,
+    *,
+    budget: int = BUDGET,
+    where: pc.Expression | None = None,
+    once: bool = True,
+    network: NetworkSettings | None = None,
+) -> Iterator[Scanned]:
     """The rows of [start, end) with these columns, of which one is `offset`.
+
+    Where storage fails for a moment, the one look that failed is repeated: nothing that came before is read again.
+
+    Args:
+        plan: the files.
+        wanted: the columns.
+        start: the first offset.
+        end: the offset to stop before.
+        budget: bytes that may be read ahead.
+        where: only rows for which this holds; its columns are among those wanted.
+        once: each offset once; else all rows of an offset, next to each other.
+        network: patience with storage.
 
     Raises:
         FileNotFoundError: a file has gone since the plan was made; plan again.
+        OSError: storage does not answer, and patience has ended.
     """
     groups = _overlapping(plan.between(start, end).files)
+    patience = network or NetworkSettings()
+    order = in_order if once else all_in_order
 
     def opened(group: list[PlannedFile]) -> list[Piece]:
-        return [piece for file in group for piece in pieces(plan, file, wanted, start, end)]
+        return [p for file in group for p in patiently(partial(pieces, plan, file, wanted, start, end), patience)]
+
+    def load(step: _Step) -> pa.Table:
+        table = patiently(step.piece.read, patience)
+        return order(table if where is None else _matching(table, where), step.start, step.end)
 
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="frazil-scan")
     try:
         steps = _steps((found for _, found in ahead(pool, opened, groups, most=4)), start, end, budget)
-        loaded = ahead(pool, _load, steps, most=2 * _THREADS, weigh=lambda s: s.piece.size, budget=budget)
-        yield from _merged(loaded, end)
+        loaded = ahead(pool, load, steps, most=2 * _THREADS, weigh=lambda s: s.piece.size, budget=budget)
+        yield from _merged(loaded, order, end)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -98,18 +132,22 @@ def _windows(found: Sequence[Piece], start: int, end: int, budget: int) -> Itera
     yield from pairwise(cuts)
 
 
-def _load(step: _Step) -> pa.Table:
-    return in_order(step.piece.read(), step.start, step.end)
-
-
-def _merged(loaded: Iterable[tuple[_Step, pa.Table]], end: int) -> Iterator[Scanned]:
+def _merged(loaded: Iterable[tuple[_Step, pa.Table]], order: Order, end: int) -> Iterator[Scanned]:
     held: pa.Table | None = None
     for step, table in loaded:
         if held is not None:
-            table = in_order(pa.concat_tables([held, table]), step.start, step.end)
+            table = order(pa.concat_tables([held, table]), step.start, step.end)
         ready = int(np.searchsorted(_offsets(table), step.following))
         held = table.slice(ready) if ready < table.num_rows else None
         yield Scanned(table.slice(0, ready), min(step.following, end))
+
+
+def _matching(table: pa.Table, where: pc.Expression) -> pa.Table:
+    """The rows for which this holds. Payloads are copied only where some do not match."""
+    small = [f.name for f in table.schema if not (pa.types.is_nested(f.type) or pa.types.is_binary(f.type))]
+    numbered = table.select(small).append_column("row number", pa.array(np.arange(table.num_rows)))
+    found = numbered.filter(where)["row number"]
+    return table if len(found) == table.num_rows else table.take(found)
 
 
 def in_order(table: pa.Table, start: int, end: int) -> pa.Table:
@@ -121,6 +159,16 @@ def in_order(table: pa.Table, start: int, end: int) -> pa.Table:
     kept, at = np.unique(offsets, return_index=True)
     first, last = np.searchsorted(kept, [start, end])
     return table.take(pa.array(at[first:last]))
+
+
+def all_in_order(table: pa.Table, start: int, end: int) -> pa.Table:
+    """The rows with offsets in [start, end), sorted by offset."""
+    offsets = _offsets(table)
+    if not bool((offsets[1:] >= offsets[:-1]).all()):
+        at = np.argsort(offsets, kind="stable")
+        table, offsets = table.take(pa.array(at)), offsets[at]
+    first, last = np.searchsorted(offsets, [start, end])
+    return table.slice(first, last - first)
 
 
 def _offsets(table: pa.Table) -> Any:

@@ -7,23 +7,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError
-from frazil.log.access import LogAccess, Span, TopicInfo, TopicView
+from frazil.errors import FrazilError, IntegrityError, UsageError
+from frazil.log.access import Chunk, Span, TopicInfo, TopicView
 from frazil.log.messages import decode_chunk
+from frazil.log.nearby import read_nearby
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.tables import TableStore, commit_append
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_topic_table, table_name
 from frazil.topics.letters.dead_letters import DeadLetters, Origin, dead_rows
 from frazil.topics.sinks import metrics
-from frazil.topics.sinks.expiry import expire
 from frazil.topics.sinks.fit import fit
 from frazil.topics.sinks.parquet import TableWriter, Target, discard
+from frazil.topics.sinks.retention import expire
 from frazil.topics.sinks.sink import Plan, Work, Written, files_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
+
+    from frazil.log.remote.client import Client
 
 
 class ArchiveSink:
@@ -51,6 +54,7 @@ class ArchiveSink:
             self._dead_letters.target(),
             origin,
             self._dead_letters.known(origin, plan),
+            nearby=self._settings.model.pipeline.read_segments == "auto",
         )
 
     def commit(self, table: Table, plan: Plan, written: Sequence[Written]) -> Table:
@@ -86,7 +90,7 @@ class ArchiveSink:
 
 @dataclass(frozen=True)
 class ArchiveWork:
-    """Reads a span from the broker and writes it as files, chunk by chunk."""
+    """Reads a span from the log and writes it as files, chunk by chunk."""
 
     address: str
     view: TopicView
@@ -95,6 +99,8 @@ class ArchiveWork:
     origin: Origin
     known_dead: frozenset[int]
     """Offsets that a former try of this batch has put into the dead letters already."""
+    nearby: bool = True
+    """Whether the log's files may be read where they are on the same machine."""
 
     def __call__(self, span: Span) -> Written:
         reach("sink.task.before")
@@ -102,7 +108,7 @@ class ArchiveWork:
         main, dead = TableWriter(self.main, name), TableWriter(self.dead, f"{self.view.topic}-{name}")
         rows = lost = 0
         try:
-            for messages in read_span(self.address, self.view, span):
+            for messages in read_span(self.address, self.view, span, nearby=self.nearby):
                 fitted = fit(messages, main.schema)
                 main.add(fitted.rows)
                 rows += fitted.rows.num_rows
@@ -119,14 +125,31 @@ class ArchiveWork:
         return Written(files, rows, lost)
 
 
-def read_span(address: str, view: TopicView, span: Span) -> Iterator[pa.Table]:
-    """The messages of a span, as they lie in the log."""
-    for chunk in _client(address).chunks(view.topic, span.start, span.end):
-        yield decode_chunk(chunk, view, span.start, span.end)
+def read_span(address: str, view: TopicView, span: Span, *, nearby: bool) -> Iterator[pa.Table]:
+    """The messages of a span as they lie in the log: out of its files if they are here, else from the broker."""
+    client, start = _client(address), span.start
+    for chunk, following in _nearby(client, view.topic, span) if nearby else ():
+        try:
+            messages = decode_chunk(chunk, view, start, span.end)
+        except IntegrityError:
+            break  # the broker sees it too, or it is no longer its file
+        yield messages
+        start = following
+    if start < span.end:
+        for chunk in client.chunks(view.topic, start, span.end):
+            yield decode_chunk(chunk, view, start, span.end)
+
+
+def _nearby(client: Client, topic: str, span: Span) -> Iterator[tuple[Chunk, int]]:
+    try:
+        found = client.places(topic, span.start, span.end)
+    except UsageError:  # a broker of an older version
+        return
+    yield from read_nearby(found)
 
 
 @lru_cache(maxsize=4)
-def _client(address: str) -> LogAccess:
+def _client(address: str) -> Client:
     """Kept by the worker for the batches to come."""
     from frazil.log.remote.client import Client
 

@@ -13,6 +13,7 @@ import structlog
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import TopicInfo
 from frazil.topics.sinks import metrics
+from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.engine import NOTHING, Engine, Turn, needs_a_person
 
 log = structlog.get_logger(__name__)
@@ -59,14 +60,17 @@ class TopicStatus:
 class Lane:
     """Takes turns with an engine, one at a time, and keeps failures to itself."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, caretaker: Caretaker | None = None) -> None:
         self.engine = engine
+        self._caretaker = caretaker
+        self._tables = engine.sink.tables(engine.topic)
         self.busy = threading.Lock()
         self.error: FrazilError | None = None
         self.failures = 0
         self.total: Turn = NOTHING
         self._end = 0
         self._reached = 0
+        self._last_seen: int | None = None
         self._due = 0.0
         self._looked = time.monotonic()
 
@@ -91,17 +95,22 @@ class Lane:
                 self._failed(error)
                 return NOTHING
             self._recovered()
+            self._last_seen = self.engine.offset
             self.total += turn
+            if self._caretaker is not None and not at_once and self._caretaker.turn(self._tables, self.engine.lag_s):
+                self.engine.look_again()
             return turn
 
     def look(self) -> int | None:
         """The visible end of the log, or None where that failed."""
         with self.busy:
             try:
-                return self.engine.visible_end()
+                end = self.engine.visible_end()
             except Exception as error:  # noqa: BLE001 - as in `turn`
                 self._failed(error)
                 return None
+            self._end = max(self._end, end)
+            return end
 
     def pause(self, deadline: float | None = None) -> float:
         """Seconds until the next try after a failure."""
@@ -146,7 +155,7 @@ class Lane:
             state,
             error.message if error else None,
             error.hint if error else None,
-            self.engine.offset,
+            self._last_seen if self.engine.offset is None else self.engine.offset,
             self._end,
             total.rows,
             total.dead,

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import structlog
 
 from frazil.catalogs import open_catalog
-from frazil.errors import FrazilError, IntegrityError, PartialError, UnavailableError
+from frazil.errors import FrazilError, SetupError, UnavailableError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
+from frazil.spark.jvm import lives
 from frazil.tables import TableStore
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archive import ArchiveSink
+from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.engine import Engine, needs_a_person
 from frazil.topics.sinks.jobs import on_spark
 from frazil.topics.sinks.lane import Lane, TopicStatus
+from frazil.topics.sinks.left import broken, interrupted, not_drained, not_taken, stopped_early
 from frazil.topics.sinks.sink import Runner, Sink
 
 if TYPE_CHECKING:
@@ -35,15 +38,21 @@ _THREADS = 8
 _TICK_S = (0.01, 0.2)
 #: Failures in a row after which `drain` gives a topic up.
 _PATIENCE = 5
-#: Seconds that are left for what is still in the log when the pipeline is told to stop.
-GRACE_S = 20.0
+#: Seconds that are left for running batches, and for what is still in the log, when the pipeline is told to stop.
+GRACE_S = 45.0
+#: Seconds between two looks whether it is time to stop waiting for a thread.
+_LOOK_S = 0.1
 
+T = TypeVar("T")
 SinkMaker = Callable[[TableStore, Settings, str], Sink]
 SINKS: dict[str, SinkMaker] = {ARCHIVE: ArchiveSink}
 
 
 class Pipeline:
     """Runs the sinks of all topics.
+
+    Whatever may hang, in a broker, a catalog or Spark, does so in a thread of its own, so that the pipeline can always
+    give it up: `run` and `drain` return in bounded time once they are told to stop.
 
     Args:
         settings: the settings.
@@ -52,6 +61,7 @@ class Pipeline:
         address: where Spark's executors reach the log; see `flight_address`.
         topics: only these.
         catalog: name of the catalog; by default the one of the settings.
+        caretaker: cares for the tables between batches; None: nobody.
         run: instead of Spark, for tests.
     """
 
@@ -64,6 +74,7 @@ class Pipeline:
         *,
         topics: Sequence[str] = (),
         catalog: str | None = None,
+        caretaker: Caretaker | None = None,
         run: Runner | None = None,
     ) -> None:
         chosen = settings.catalog(catalog)
@@ -77,56 +88,104 @@ class Pipeline:
             assert spark is not None, "one of the two does the work"
             run = on_spark(spark)
         self._run = run
+        self._caretaker = caretaker
+        self._spark = spark
         self._parallelism = spark.sparkContext.defaultParallelism if spark is not None else 1
         self._sinks: dict[str, Sink] = {}
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="frazil-pipeline")
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="frazil-pipeline-look")
         self._working: dict[Lane, Future[object]] = {}
+        self._unfinished: set[Future[Any]] = set()
+        self._ended = threading.Event()
         self._broken: dict[str, str] = {}
 
-    def run(self, stop: threading.Event, *, grace_s: float = GRACE_S) -> None:
-        """Works until told to stop; then ends the running batches, and takes what is still in the log, in bounded time.
+    def run(
+        self,
+        stop: threading.Event,
+        *,
+        ready: Callable[[list[TopicStatus]], None] | None = None,
+        grace_s: float = GRACE_S,
+    ) -> FrazilError | None:
+        """Works until told to stop; then ends the running batches, and takes what is still in the log.
 
         A topic that fails is tried again; the others go on. See `status`.
+
+        Args:
+            stop: tells it.
+            ready: called once, when every topic that is there has been looked at, for good or ill.
+            grace_s: seconds after `stop` in which this returns, whatever hangs.
+
+        Returns:
+            What was left in the log, as the error to tell; None: nothing.
+
+        Raises:
+            SetupError: Spark has ended.
         """
         lag = self._settings.model.pipeline.max_lag_ms / 1000
         pause = min(max(lag / 10, _TICK_S[0]), _TICK_S[1])
         while not stop.wait(pause):
+            self._require_spark()
             try:
-                self._tick()
+                topics = self._ask(self._ours, stop=stop)
             except UnavailableError as error:
                 log.warning("the log does not answer", error=error.message, cause=error.cause)
                 stop.wait(1.0)
-        self._settle()
-        try:
-            self.drain(grace_s)
-        except FrazilError as error:
-            # It is in the log, and the next pipeline takes it.
-            log.warning("stopped before everything was in its table", error=error.message, cause=error.cause)
+                continue
+            except _GivenUpError:
+                break
+            self._give_turns(topics)
+            if ready is not None and all(_has_looked(lane) for lane in self._lanes.values()):
+                ready(self.status())
+                ready = None
+        return self._finish(time.monotonic() + grace_s)
 
-    def drain(self, seconds: float | None = None) -> list[TopicStatus]:
+    def drain(self, seconds: float | None = None, *, stop: threading.Event | None = None) -> list[TopicStatus]:
         """Takes all that is in the log now, and returns how it went.
+
+        Args:
+            seconds: after which it gives up; None: it takes its time.
+            stop: set by whoever wants it to end after the batches that run.
 
         Raises:
             PartialError: some topics could not be taken; others were.
             FrazilError: the only topic could not be taken.
+            InterruptedByUser: it was stopped before everything was taken.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        topics = self._ours()
+        try:
+            topics = self._ask(self._ours, deadline, stop)
+        except _GivenUpError as error:
+            raise UnavailableError(f"the {self._access.where} does not answer in time") from error
         lanes = [self._lane(info, sink) for info, sink in _with_sinks(topics)]
-        list(self._pool.map(lambda lane: self._drain_lane(lane, deadline), lanes))
+        turns = {lane: self._pool.submit(self._drain_lane, lane, deadline, stop) for lane in lanes}
+        self._wait(turns.values(), deadline, stop)
         failed = {lane.engine.topic: lane.error for lane in lanes if lane.error is not None}
-        failed |= {info.name: _broken(info) for info in topics if info.problem is not None}
+        failed |= {lane.engine.topic: not_taken(lane.engine.topic) for lane, turn in turns.items() if not turn.done()}
+        failed |= {info.name: broken(info) for info in topics if info.problem is not None}
+        statuses = [lane.status() for lane in lanes]
+        if stop is not None and stop.is_set() and not all(turn.done() and turn.result() for turn in turns.values()):
+            raise interrupted(statuses)
         if failed:
-            _raise(failed, len({info.name for info in topics}))
-        return [lane.status() for lane in lanes]
+            raise not_drained(failed, len({info.name for info in topics}), statuses)
+        return statuses
 
     def status(self) -> list[TopicStatus]:
         return [lane.status() for lane in list(self._lanes.values())]
 
+    @property
+    def hangs(self) -> bool:
+        """Whether it was closed while a thread of its own was in a call: Python would wait for that at its end."""
+        return self._ended.is_set() and any(not turn.done() for turn in self._unfinished)
+
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
-        self._store.close()
+        """Ends its threads. Those that hang in a call are left to themselves."""
+        self._ended.set()
+        self._unfinished = {turn for turn in (*self._unfinished, *self._working.values()) if not turn.done()}
+        for pool in (self._pool, self._looking):
+            pool.shutdown(wait=not self._unfinished, cancel_futures=True)
+        if not self._unfinished:  # else one of them may use it
+            self._store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -136,11 +195,10 @@ class Pipeline:
     ) -> None:
         self.close()
 
-    def _tick(self) -> None:
+    def _give_turns(self, topics: Sequence[TopicInfo]) -> None:
         """Gives a turn to each lane that has something to do."""
         now = time.monotonic()
         self._working = {lane: turn for lane, turn in self._working.items() if not turn.done()}
-        topics = self._ours()
         self._tell_broken(topics)
         found = _with_sinks(topics)
         for info, sink in found:
@@ -172,48 +230,90 @@ class Pipeline:
             sink = self._sinks.setdefault(name, SINKS[name](self._store, self._settings, self._address))
             pipeline = self._settings.model.pipeline
             engine = Engine(info.name, sink, self._access, self._run, pipeline, parallelism=self._parallelism)
-            self._lanes[key] = Lane(engine)
+            self._lanes[key] = Lane(engine, self._caretaker)
         return self._lanes[key]
 
-    def _settle(self) -> None:
-        wait(self._working.values())
-        self._working = {}
+    # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _drain_lane(self, lane: Lane, deadline: float | None) -> None:
+    def _finish(self, deadline: float) -> FrazilError | None:
+        """Ends the running batches, and takes what is left. What cannot be taken waits in the log for the next one."""
+        if self._caretaker is not None:
+            self._caretaker.end()
+        self._wait(self._working.values(), deadline)
+        self._working = {}
+        try:
+            self._require_spark()
+            self.drain(max(0.0, deadline - time.monotonic()))
+        except FrazilError as error:
+            return stopped_early(self.status(), error)
+        return None
+
+    def _require_spark(self) -> None:
+        if self._spark is not None and not lives(self._spark):
+            raise SetupError(
+                "Spark has ended while the pipeline ran",
+                cause="its JVM is gone: killed, or out of memory",
+                hint="start the pipeline again, with more spark.driver_memory if it happens again",
+            )
+
+    def _ask(self, question: Callable[[], T], deadline: float | None = None, stop: threading.Event | None = None) -> T:
+        """What a thread finds out.
+
+        Raises:
+            _GivenUpError: it was time to stop before there was an answer.
+        """
+        answer = self._looking.submit(question)
+        self._wait([answer], deadline, stop, grace_s=0.0)
+        if not answer.done():
+            raise _GivenUpError
+        return answer.result()
+
+    def _wait(
+        self,
+        turns: Collection[Future[Any]],
+        deadline: float | None = None,
+        stop: threading.Event | None = None,
+        *,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """Until all are done, or the deadline, or some time after `stop`. What is not done by then is remembered."""
+        self._unfinished.update(turns)
+        while wait(turns, None if deadline is None and stop is None else _LOOK_S).not_done:
+            now = time.monotonic()
+            if deadline is not None and now > deadline:
+                return
+            if stop is not None and stop.is_set():
+                deadline, stop = min(deadline or now + grace_s, now + grace_s), None
+        self._unfinished.difference_update(turns)
+
+    def _drain_lane(self, lane: Lane, deadline: float | None, stop: threading.Event | None) -> bool:
+        """Whether the table has all that the log had."""
         end: int | None = None
         lane.failures = 0
         while end is None or not lane.engine.has_reached(end):
+            if self._ended.is_set() or (stop is not None and stop.is_set()):
+                return False
             if deadline is not None and time.monotonic() > deadline:
-                lane.error = lane.error or UnavailableError(
-                    f"topic '{lane.engine.topic}' was not taken in time", hint="the next pipeline goes on with it"
-                )
-                return
+                lane.error = lane.error or not_taken(lane.engine.topic)
+                return False
             if end is None:
                 end = lane.look()
             else:
                 lane.turn(at_once=True)
             if lane.error is not None:
                 if needs_a_person(lane.error) or lane.failures >= _PATIENCE:
-                    return
-                time.sleep(lane.pause(deadline))
+                    return False
+                self._ended.wait(lane.pause(deadline))
+        return True
+
+
+class _GivenUpError(Exception):
+    """There was no answer before it was time to stop."""
+
+
+def _has_looked(lane: Lane) -> bool:
+    return lane.engine.offset is not None or lane.error is not None
 
 
 def _with_sinks(topics: Sequence[TopicInfo]) -> list[tuple[TopicInfo, str]]:
     return [(info, sink) for info in topics if info.problem is None for sink in info.sinks if sink in SINKS]
-
-
-def _broken(info: TopicInfo) -> FrazilError:
-    return IntegrityError(
-        f"topic '{info.name}' cannot be used", cause=info.problem, hint=f"frazil topic verify {info.name}"
-    )
-
-
-def _raise(failed: Mapping[str, FrazilError], total: int) -> None:
-    errors = list(failed.values())
-    if total == 1:
-        raise errors[0]
-    raise PartialError(
-        f"{len(failed)} of {total} topics could not be taken into their tables: {', '.join(failed)}",
-        cause="; ".join(e.message for e in errors),
-        hint=errors[0].hint,
-    )

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from frazil.errors import UnavailableError, UsageError
-from frazil.settings import Settings, load_settings
+from frazil.settings import NetworkSettings, Settings, load_settings
 from frazil.topics.reading.reader import TopicReader, open_reader
 from frazil.topics.reading.table_scan import scan
 from frazil.topics.reading.vanished import is_gone
@@ -117,7 +117,8 @@ class SourceTopic:
             if self.options.source == "log":
                 yield TopicReader(access, self.options.topic, None, first="log")
             else:
-                yield open_reader(access, self.settings, self.options.topic, first=first)
+                with open_reader(access, self.settings, self.options.topic, first=first) as reader:
+                    yield reader
 
     def wanted(self, schema: StructType) -> pa.Schema:
         """The columns of Spark's schema, which may be some of the topic's, in Arrow's types."""
@@ -158,7 +159,7 @@ class SourceTopic:
     def _tables(self, split: Split, wanted: pa.Schema) -> Iterator[pa.Table]:
         cursor = split.start
         try:
-            for scanned in _scanned(split, wanted):
+            for scanned in _scanned(split, wanted, self.settings.model.network):
                 cursor = scanned.reached
                 yield scanned.table.select(wanted.names)
             if split.plan is not None:
@@ -170,10 +171,12 @@ class SourceTopic:
             yield from reader.read(cursor, end=split.end, columns=wanted.names)
 
 
-def _scanned(split: Split, wanted: pa.Schema) -> Iterator[Any]:
+def _scanned(split: Split, wanted: pa.Schema, network: NetworkSettings) -> Iterator[Any]:
     from frazil.topics.reading.follow import with_offset
 
-    return iter(()) if split.plan is None else scan(split.plan, with_offset(wanted), split.start, split.end)
+    if split.plan is None:
+        return iter(())
+    return scan(split.plan, with_offset(wanted), split.start, split.end, network=network)
 
 
 def _resolved(edge: int | datetime | None, reader: TopicReader, default: int) -> int:

@@ -1,0 +1,34 @@
+"""How much a broker lets its clients have at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from frazil.errors import UnavailableError
+
+
+class Streams:
+    """Streams of producers and readers that are open at once. Each has a thread of the broker."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Raises UnavailableError where there are as many as may be."""
+        with self._lock:
+            if self._open >= self._most:
+                raise UnavailableError(
+                    f"the broker has {self._most:,} streams of producers and readers open, and takes no more",
+                    hint="close some, try again later, or raise serve.max_streams",
+                )
+            self._open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open -= 1

@@ -1,0 +1,85 @@
+"""What the dead-letter table notes of replays: which producer is going to send which letters, and that it has."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.observe.faultpoints import reach
+from frazil.settings import Settings
+from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.topics.layout import REPLAY, replays_of
+from frazil.topics.letters.choice import Choice
+from frazil.topics.letters.dead_letters import letters
+from frazil.topics.letters.rows import KEY, columns, rows_by_offset
+from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.parquet import TableWriter, Target
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True)
+class Intent:
+    """Some letters are sent by this producer, in batches that are numbered from `sequence` on."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int = 0
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def unfinished(store: TableStore, table: Table, topic: str) -> list[Intent]:
+    """What was begun and not ended, by this process or another one. Letters are not held, only whose they are."""
+    begun: dict[str, Intent] = {}
+    done: set[str] = set()
+    for rows in rows_by_offset(store, table, Choice(topic).marks(), ["replay"]):
+        for text in pc.unique(rows.filter(pc.equal(rows["status"], "replaying"))["replay"]).to_pylist():
+            intent = Intent(**json.loads(text))
+            begun[intent.id] = intent
+        for text in pc.unique(rows.filter(pc.equal(rows["status"], "replayed"))["replay"]).to_pylist():
+            done.add(json.loads(text)["id"])
+    return [intent for intent in begun.values() if intent.id not in done]
+
+
+def keys_of(store: TableStore, table: Table, topic: str, intent: Intent, status: str) -> pa.Table:
+    """The letters of an intent, by offset; none where it has not come to that."""
+    from pyiceberg.expressions import And, EqualTo
+
+    noted = And(EqualTo(term="status", value=status), EqualTo(term="replay", value=intent.to_json()))
+    found = rows_by_offset(store, table, And(EqualTo(term="topic", value=topic), noted), ["replay"])
+    return pa.concat_tables([columns(()).empty_table().select(KEY), *(rows.select(KEY) for rows in found)])
+
+
+def note(
+    store: TableStore, settings: Settings, table: Table, topic: str, keys: pa.Table, status: str, intent: Intent
+) -> Table:
+    """Notes what becomes of letters, on condition that no replay has noted anything since the table was loaded.
+
+    Raises:
+        PositionMovedError: one has; look again.
+    """
+    expected = position_of(table, REPLAY, replays_of(topic))
+    count = expected.offsets[0] if expected else 0
+    reached = Position(REPLAY, replays_of(topic), {0: count + 1}, "-", 0, str(uuid.uuid4()))
+    given = {name: keys[name] for name in KEY} | {
+        "status": status,
+        "replay": intent.to_json(),
+        "written_at": datetime.datetime.now(datetime.UTC),
+    }
+    writer = TableWriter(Target.of(table), f"{topic}-{status}")
+    writer.add(fit(letters(given, keys.num_rows), writer.schema).rows)
+    reach(f"dead_letters.{status}.before")
+    keep = settings.model.topics.keep_snapshots
+    done = commit_append(store, table, writer.finish(), expected=expected, reached=reached, keep_snapshots=keep)
+    reach(f"dead_letters.{status}.after")
+    return done.table

@@ -1,0 +1,45 @@
+"""Looks into a table's files again where storage was away for a moment: a long read does not end with one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from frazil.errors import UnavailableError
+from frazil.observe.resilience import retry
+from frazil.settings import NetworkSettings
+from frazil.topics.reading.vanished import is_gone
+
+T = TypeVar("T")
+
+_REFUSED = ("ACCESS_DENIED", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Forbidden")
+
+
+class _AwayError(UnavailableError):
+    """Storage did not answer as it should; the cause is its own error."""
+
+
+def patiently(read: Callable[[], T], network: NetworkSettings) -> T:
+    """Calls what reads from storage and may be called twice, as often as `network.retry_*` allow.
+
+    Raises:
+        OSError: the last one. A file that has gone and a refusal are answers, and come out at once.
+    """
+
+    def once() -> T:
+        try:
+            return read()
+        except OSError as error:
+            if is_gone(error) or _is_refused(error):
+                raise
+            raise _AwayError(f"storage does not answer: {error}") from error
+
+    try:
+        return retry(once, network, operation="topics.read")
+    except _AwayError as away:
+        assert away.__cause__ is not None
+        raise away.__cause__ from None
+
+
+def _is_refused(error: OSError) -> bool:
+    return isinstance(error, PermissionError) or any(word in str(error) for word in _REFUSED)

@@ -1,0 +1,122 @@
+"""Retention of a topic's table: by age of its messages, and by size. Whole files go, oldest first, and are not read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.observe.faultpoints import reach
+from frazil.tables import Removal, RolledBackError, TableStore, data_files, position_of, remove_files
+from frazil.topics.layout import ARCHIVE
+from frazil.topics.sinks.sink import PARTITION
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+#: Stand for "no bound": a file of which nothing is known may hold anything, and is as young as can be.
+_LOWEST, _LATEST = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What retention has removed, or would remove, from one place."""
+
+    where: str
+    """`log` or `table`."""
+    files: int
+    size: int
+    rows: int | None
+    start: int
+    """The first offset that this place has afterwards."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Aged:
+    """A data file, the lowest offset in it, and when its youngest message was published."""
+
+    path: str
+    lower: int
+    latest_us: int
+    size: int
+    rows: int
+
+
+def expire(store: TableStore, table: Table, *, age_s: float | None, size: int | None) -> Removal:
+    """Removes the files all of whose messages are older than an age, then the oldest ones beyond a size."""
+    if age_s is None and size is None:
+        return Removal(table)
+    return _remove(store, table, removable(aged(store, table), age_s, size, time.time()))
+
+
+def retain_table(
+    store: TableStore, table: Table, topic: str, *, age_s: float | None, size: int | None, dry_run: bool
+) -> Removed:
+    """The same as a plan, or done; and where the table begins then."""
+    files = aged(store, table)
+    going = removable(files, age_s, size, time.time())
+    if not dry_run:
+        _remove(store, table, going)
+    gone = {file.path for file in going}
+    start = min((file.lower for file in files if file.path not in gone), default=_position(table, topic))
+    return Removed("table", len(going), sum(f.size for f in going), sum(f.rows for f in going), start)
+
+
+def removable(files: Sequence[Aged], age_s: float | None, size: int | None, now: float) -> list[Aged]:
+    """The files that may go; by size the newest always stays."""
+    before = None if age_s is None else (now - age_s) * 1e6
+    going = [f for f in files if before is not None and f.latest_us < before]
+    staying = [f for f in files if before is None or f.latest_us >= before]
+    kept = sum(f.size for f in staying)
+    for file in staying[:-1]:
+        if size is None or kept <= size:
+            break
+        going.append(file)
+        kept -= file.size
+    return going
+
+
+def aged(store: TableStore, table: Table) -> list[Aged]:
+    """The data files of a topic's table, those with the lowest offsets first."""
+    schema = table.schema()
+    offset, published = schema.find_field("offset"), schema.find_field("publish_time")
+    found = [
+        Aged(
+            file.file_path,
+            _bound(file.lower_bounds, offset, _LOWEST),
+            _bound(file.upper_bounds, published, _LATEST),
+            file.file_size_in_bytes,
+            file.record_count,
+        )
+        for file in data_files(store, table)
+    ]
+    return sorted(found, key=lambda f: (f.lower, f.latest_us))
+
+
+def _bound(bounds: dict[int, bytes] | None, field: Any, otherwise: int) -> int:
+    from pyiceberg.conversions import from_bytes
+
+    value = (bounds or {}).get(field.field_id)
+    return otherwise if value is None else int(from_bytes(field.field_type, value))
+
+
+def _remove(store: TableStore, table: Table, going: Iterable[Aged]) -> Removal:
+    paths = [file.path for file in going]
+    if not paths:
+        return Removal(table)
+    reach("sink.expire.before")
+    removal = remove_files(store, table, paths)
+    reach("sink.expire.after")
+    return removal
+
+
+def _position(table: Table, topic: str) -> int:
+    try:
+        position = position_of(table, ARCHIVE, topic)
+    except RolledBackError as error:
+        position = error.table_position
+    return position.offsets.get(PARTITION, 0) if position is not None else 0
