@@ -26,9 +26,9 @@ test-all: setup-dev lint ## Everything, also what is slow: all pairs, long loops
 	@$(BIN)/python -m tests.services install
 	@$(BIN)/python -m pytest $(ARGS)
 
-soak: setup-dev ## Only the long loops
+soak: setup-dev ## Only the long loops, with six hours of upkeep (SOAK_MINUTES=360)
 	@$(BIN)/python -m tests.services install
-	@$(BIN)/python -m pytest -m soak $(ARGS)
+	@SOAK_MINUTES=$${SOAK_MINUTES:-360} $(BIN)/python -m pytest -m soak $(ARGS)
 
 bench: setup-dev ## Measure, and write benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks $(ARGS)

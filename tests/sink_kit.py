@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from frazil.catalogs import open_catalog
 from frazil.log.access import Ack
 from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.settings import Settings, load_settings
-from frazil.tables import TableStore
+from frazil.tables import Position, commit_append, position_of
 from frazil.topics import open_log
-from frazil.topics.layout import dead_letters_name, table_name
+from frazil.topics.floor import LazyStore
+from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_dead_letters, table_name
+from frazil.topics.letters.dead_letters import letters
 from frazil.topics.sinks.archive import ArchiveSink
 from frazil.topics.sinks.engine import Engine
+from frazil.topics.sinks.fit import fit
 from frazil.topics.sinks.jobs import in_process
+from frazil.topics.sinks.parquet import TableWriter, Target
 from frazil.topics.sinks.sink import Runner
 from tests.machine import machine_flags
 
@@ -30,10 +35,9 @@ from tests.machine import machine_flags
 class SinkKit:
     """One log with its broker, one catalog, and what was acknowledged, kept outside of both."""
 
-    def __init__(self, settings: Settings, log: Log, client: Client, catalog: str | None = None) -> None:
-        self.settings, self.log, self.client = settings, log, client
-        chosen = settings.catalog(catalog)
-        self.store = TableStore(open_catalog(chosen, settings.model.network), chosen, settings.model.network)
+    def __init__(self, settings: Settings, log: Log, client: Client, tables: LazyStore) -> None:
+        self.settings, self.log, self.client, self.tables = settings, log, client, tables
+        self.store = tables.store()
         self.acknowledged: dict[str, dict[int, bytes]] = {}
 
     def create(self, topic: str, storage: Any = "iceberg") -> None:
@@ -98,7 +102,21 @@ def sink_kit(folder: Path, topics: dict[str, Any] | None = None, **flags: str) -
 def sink_kit_of(settings: Settings, catalog: str | None = None) -> Iterator[SinkKit]:
     with open_log(settings, catalog=catalog) as log, Broker(log) as broker:
         log.announce(flight=broker.address)
-        with Client(broker.address) as client:
-            kit = SinkKit(settings, log, client, catalog)
-            yield kit
-            kit.store.close()
+        with Client(broker.address) as client, LazyStore(settings, catalog) as tables:
+            yield SinkKit(settings, log, client, tables)
+
+
+def put_dead_letters(kit: SinkKit, topic: str, first: int, count: int, **given: object) -> None:
+    """Dead letters as a sink puts them there: one commit, one file. Their payloads are their offsets."""
+    table = ensure_dead_letters(kit.store, kit.settings)
+    expected = position_of(table, ARCHIVE, topic)
+    offsets = range(first, first + count)
+    row = {
+        "sink": ARCHIVE, "topic": topic, "partition": 0, "status": "dead", "reason": "type", "error": "no number",
+        "offset": pa.array(offsets, pa.int64()), "payload": pa.array([b"%d" % n for n in offsets], pa.binary()),
+        "log_id": "aa", "written_at": datetime.now(UTC),
+    }  # fmt: skip
+    writer = TableWriter(Target.of(table), "test")
+    writer.add(fit(letters(row | given, count), writer.schema).rows)
+    reached = Position(ARCHIVE, topic, {0: first + count}, "aa", 0, str(uuid.uuid4()))
+    commit_append(kit.store, table, writer.finish(), expected=expected, reached=reached)

@@ -17,6 +17,7 @@ from frazil.tables import (
     position_of,
     remove_files,
 )
+from frazil.tables.position import carried_positions
 from tests.tables import (
     TOPIC,
     append,
@@ -256,3 +257,66 @@ def test_an_adopted_position_survives_expiry_and_retention(store, table):
 def test_a_sink_has_a_name_without_dots(table):
     with pytest.raises(UsageError):
         position_of(table, "a.b", TOPIC)
+
+
+# What upkeep carries: a hint for the case that all else is lost.
+
+
+def carry(store, table):
+    """A snapshot of upkeep: it moves no position, and says which there are."""
+    table.append(rows(0, 0), snapshot_properties=carried_positions(table.metadata))
+    return store.load(NAME)
+
+
+def forget_property(store):
+    table = store.load(NAME)
+    table.transaction().remove_properties(f"frazil.position.archive.{TOPIC}").commit_transaction()
+    return store.load(NAME)
+
+
+def test_a_carried_position_counts_where_nothing_else_is_left(store, table):
+    table = carry(store, append(store, table, 5).table)
+    assert reached(table).anchor != table.current_snapshot().snapshot_id
+    expire_all_but_current(store)
+    table = forget_property(store)
+    assert end_of(reached(table)) == 5
+    assert highest_offsets(table, TOPIC) == {0: 5}
+    table = append_until(store, table, 12)[0]
+    assert end_of(reached(table)) == 12
+
+
+def test_an_older_carried_position_in_a_newer_snapshot_does_not_count(store, table):
+    old = append(store, table, 5).table
+    stale = carried_positions(old.metadata)
+    table = append(store, old, 5).table
+    table.append(rows(0, 0), snapshot_properties=stale)
+    assert end_of(reached(store.load(NAME))) == 10
+    assert end_of(reached(forget_property(store))) == 10
+    table = store.load(NAME)
+    assert end_of(reached(carry(store, table))) == 10
+    expire_all_but_current(store)
+    assert end_of(reached(store.load(NAME))) == 10, "of several that are carried, the furthest counts"
+
+
+def test_after_a_rollback_the_rows_reach_what_was_carried(store, table):
+    table = carry(store, append(store, table, 5).table)
+    kept = table.current_snapshot().snapshot_id
+    expire_all_but_current(store)
+    append(store, store.load(NAME), 5)
+    table = roll_back(store, kept)
+    with pytest.raises(RolledBackError) as found:
+        reached(table)
+    assert end_of(found.value.table_position) == 5
+    table = accept_rollback(store, table, "archive", TOPIC, keep=False)
+    assert end_of(reached(table)) == 5
+    assert offsets_in(append_until(store, table, 12)[0]) == list(range(12))
+
+
+def test_all_positions_are_carried_and_what_is_no_position_is_not(store, table):
+    table = append(store, table, 5).table
+    table = commit_append(store, table, [], expected=None, reached=at(3, topic="views.by.day")).table
+    table.transaction().set_properties(**{"frazil.position.nothing": "x"}).commit_transaction()
+    assert set(carried_positions(store.load(NAME).metadata)) == {
+        f"frazil.carried.archive.{TOPIC}",
+        "frazil.carried.archive.views.by.day",
+    }

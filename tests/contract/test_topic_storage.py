@@ -30,7 +30,7 @@ def filled(kit, request) -> Callable[[int], PersistentStorage]:
 
     def fill(count: int) -> PersistentStorage:
         kit.create("orders", kind)
-        storage = open_storage(kit.log, kit.settings, "orders")
+        storage = open_storage(kit.log, kit.settings, "orders", kit.tables)
         for number in range(count):
             storage.append(Batch.of_messages([f"message {number} {'x' * 200}".encode()]))
             if (request.param.endswith("part") and number == count // 2) or (
@@ -128,4 +128,4 @@ def test_a_deleted_topic_is_gone_with_all_that_was_kept(kit, filled):
         storage.append(Batch.of_messages([b"late"]))
     assert find_table(kit.store, "topics.orders") is None
     kit.create("orders", storage.kind)
-    assert open_storage(kit.log, kit.settings, "orders").append(Batch.of_messages([b"anew"])).offset == 0
+    assert open_storage(kit.log, kit.settings, "orders", kit.tables).append(Batch.of_messages([b"anew"])).offset == 0

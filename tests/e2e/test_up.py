@@ -73,7 +73,10 @@ def is_ready(http: str) -> bool:
 def test_one_signal_ends_both_in_order_and_leaves_nothing_behind(up, number):
     served = up.ready(120)
     assert is_ready(served["http"])
-    eventually(lambda: child(up, "pipeline"))
+    assert served["pipeline"] == "ready"
+    assert [line for line in up.errors.splitlines() if line.endswith(" is ready")] == [
+        "serve is ready", "pipeline is ready",
+    ]  # fmt: skip
     started = descendants(up.process.pid)
     up.send(number)
     assert up.wait() == 0, up.errors
@@ -128,6 +131,30 @@ def test_what_keeps_serve_from_starting_is_told_once_and_ends_it(shell):
     assert done.returncode == 1 and done.stdout == ""
     last = json.loads(done.stderr.strip().splitlines()[-1])
     assert "serve ended with exit code 11" in last["message"] and f"port {port}" in last["cause"]
+
+
+def test_what_keeps_the_pipeline_from_starting_is_told_and_ends_both(shell, tmp_path):
+    done = shell.run("up", *_FREE_PORTS, "--set", f"spark.java_home={tmp_path}", "-o", "json")
+    assert done.returncode == 1 and done.stdout == ""
+    last = json.loads(done.stderr.strip().splitlines()[-1])
+    assert "pipeline ended with exit code 1, and is not started again" in last["message"]
+    assert str(tmp_path) in last["cause"]
+    assert re.search(r"^serve    \| stopped", done.stderr, re.MULTILINE)
+
+
+def test_it_is_up_when_the_pipeline_has_looked_at_every_topic(shell):
+    shell.run("topic", "create", "orders")
+    shell.run("topic", "publish", "orders", "a")
+    up = Running(shell, "up", *_FREE_PORTS)
+    try:
+        up.ready(120)
+        assert re.search(
+            r"^pipeline \| ready on the broker at grpc://\S+, topics: 1$", up.errors, re.MULTILINE
+        )
+        up.send(signal.SIGTERM)
+        assert up.wait() == 0, up.errors
+    finally:
+        up.end()
 
 
 def test_a_wrong_setting_is_told_before_anything_starts(shell):

@@ -16,7 +16,6 @@ from frazil.log.remote.client import Client
 from frazil.observe.faultpoints import handled
 from frazil.topics.care.migrate import Migrating
 from frazil.topics.care.verify import verify_topic
-from frazil.topics.floor import LazyStore
 from frazil.topics.positions import ForeignLogError
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.storage import open_storage
@@ -32,13 +31,13 @@ def kit(tmp_path) -> Iterator[SinkKit]:
 
 
 def migrating(kit: SinkKit, access: Any = None, topic: str = TOPIC) -> Migrating:
-    return Migrating(access or kit.log, kit.settings, topic, LazyStore(kit.settings), patience_s=0.5)
+    return Migrating(access or kit.log, kit.settings, topic, kit.tables, patience_s=0.5)
 
 
 def read(
     kit: SinkKit, columns: tuple[str, ...] = ("offset", "payload", "publish_time"), topic: str = TOPIC
 ) -> list[Any]:
-    tables = list(open_storage(kit.log, kit.settings, topic).read(columns=columns))
+    tables = list(open_storage(kit.log, kit.settings, topic, kit.tables).read(columns=columns))
     return [tuple(row.values()) for t in tables for row in t.to_pylist()]
 
 
@@ -147,8 +146,7 @@ def test_producers_write_and_readers_read_meanwhile(kit):
                 kit.acknowledged[TOPIC][ack.offset] = b"while it moves" * 20
 
     def follow() -> None:
-        store = LazyStore(kit.settings)
-        reader = TopicReader(kit.log, TOPIC, lambda: store.store().load(f"topics.{TOPIC}"))
+        reader = TopicReader(kit.log, TOPIC, lambda: kit.store.load(f"topics.{TOPIC}"))
         for table in reader.read(0, follow=True, stop=stop, columns=["offset"]):
             seen.extend(table.column("offset").to_pylist())
 
@@ -267,7 +265,7 @@ def test_a_remote_broker_is_not_asked_to_take_files_back(kit, tmp_path):
     shorten(kit)
     elsewhere = load_settings(flags={"home": str(tmp_path), "log.directory": str(tmp_path / "other")}, environ={})
     with pytest.raises(UnsupportedError, match="does not lie on this machine"):
-        Migrating(kit.client, elsewhere, TOPIC, LazyStore(kit.settings)).to_log()
+        Migrating(kit.client, elsewhere, TOPIC, kit.tables).to_log()
 
 
 def test_verify_finds_log_and_table_in_agreement_after_both_ways(kit):
@@ -276,7 +274,7 @@ def test_verify_finds_log_and_table_in_agreement_after_both_ways(kit):
     shorten(kit)
     migrating(kit).to_log()
     migrating(kit).to_iceberg()
-    assert verify_topic(kit.log, kit.settings, TOPIC, LazyStore(kit.settings)).findings == []
+    assert verify_topic(kit.log, kit.settings, TOPIC, kit.tables).findings == []
 
 
 def test_a_log_without_anything_to_copy_only_changes_its_storage(kit):

@@ -20,6 +20,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.errors import PartialError
+from frazil.log.access import Chunk
+from frazil.log.log import Log
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.spark.jars import spark_home
@@ -102,6 +104,28 @@ def test_what_is_in_the_log_when_it_is_told_to_stop_is_taken(kit: SinkKit, spark
     with running(kit, spark):
         kit.publish(topic, b"a")
     kit.check(topic)
+
+
+def test_a_spark_job_that_hangs_does_not_keep_the_pipeline(kit: SinkKit, spark: SparkSession, topic: str) -> None:
+    kit.publish(topic, b"a")
+    begun, stop = threading.Event(), threading.Event()
+    context = spark.sparkContext
+
+    def hanging(_work: Any, _spans: Any) -> Any:
+        begun.set()
+        context.parallelize([0], 1).foreach(lambda _: time.sleep(600))
+
+    try:
+        with Pipeline(kit.settings, kit.client, spark, kit.client.address, catalog=CATALOG, run=hanging) as pipeline:
+            threading.Thread(target=lambda: begun.wait() and stop.set()).start()
+            left = pipeline.run(stop, grace_s=1)
+            asked = time.monotonic()
+        assert time.monotonic() - asked < 1, "closing does not wait either"
+        assert isinstance(left, PartialError)
+        assert pipeline.hangs
+    finally:
+        context.cancelAllJobs()
+    until(lambda: not pipeline.hangs)
 
 
 def test_a_big_batch_is_shared_between_tasks(kit: SinkKit, spark: SparkSession, topic: str) -> None:
@@ -346,7 +370,18 @@ def _page(port: int) -> str:
         return str(answer.read().decode())
 
 
-def test_on_a_cluster_of_two_workers_both_write_and_every_message_arrives_once(own: SinkKit, tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_segments", ["auto", "never"])
+def test_on_a_cluster_of_two_workers_both_write_and_every_message_arrives_once(
+    own: SinkKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_segments: str
+) -> None:
+    sent: list[int] = []
+    chunks = Log.chunks
+
+    def counting(log: Log, topic: str, start: int, end: int | None = None) -> Iterator[Chunk]:
+        sent.append(start)
+        return chunks(log, topic, start, end)
+
+    monkeypatch.setattr(Log, "chunks", counting)
     source = random.Random(2)
     for _ in range(12):
         own.publish("orders", *(source.randbytes(1000) for _ in range(1000)), amount=pa.array(range(1000)))
@@ -355,6 +390,7 @@ def test_on_a_cluster_of_two_workers_both_write_and_every_message_arrives_once(o
     with cluster(folder) as (url, _):
         conf = {"driver.host": "127.0.0.1", "executor.memory": "512m", "cores.max": "2"}
         settings = {f"spark.conf.spark.{name}": value for name, value in conf.items()}
+        settings["pipeline.read_segments"] = read_segments
         drained = pipeline_process(own, "--drain", spark__master=url, **settings)
         _, errors = drained.communicate(timeout=200)
         assert drained.returncode == 0, errors
@@ -362,3 +398,4 @@ def test_on_a_cluster_of_two_workers_both_write_and_every_message_arrives_once(o
     own.check("orders")
     assert len(executors) == 2
     assert len(own.committed_files("orders")) == 2
+    assert len(sent) == (0 if read_segments == "auto" else 2)

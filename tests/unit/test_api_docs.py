@@ -81,7 +81,8 @@ def test_answers_have_the_fields_that_are_described(tmp_path):
 
 
 def test_errors_have_the_fields_that_are_described(spec):
-    assert set(FrazilError("x").to_dict()) | {"start"} == set(spec["components"]["schemas"]["Failure"]["properties"])
+    more = {"start", "acknowledged", "stored"}
+    assert set(FrazilError("x").to_dict()) | more == set(spec["components"]["schemas"]["Failure"]["properties"])
     for operations in spec["paths"].values():
         for operation in operations.values():
             assert operation["responses"]["default"]["content"][JSON]["schema"]["$ref"].endswith("/Failure")

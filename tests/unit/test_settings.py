@@ -166,6 +166,15 @@ SAMPLES = {
     "topics.compression": "gzip",
     "topics.partition": "hour(publish_time), bucket(4, producer_id)",
     "topics.sort": "publish_time, offset",
+    "upkeep.enabled": "false",
+    "upkeep.share": "0.5",
+    "upkeep.policy.compact": "false",
+    "upkeep.policy.strategy": "zorder",
+    "upkeep.policy.target_file_size": "8388608",
+    "upkeep.policy.delete_ratio": "0.5",
+    "upkeep.policy.orphans": "false",
+    "upkeep.policy.orphan_age_s": "7200",
+    "upkeep.policy.statistics": "true",
     "network.retry_attempts": "7",
     "network.breaker_failures": "7",
     "logging.level": "debug",
@@ -177,6 +186,7 @@ COMPANIONS = {"access_key": "secret_key", "secret_key": "access_key"}
 
 def sample(key: str) -> str:
     short = key.replace("catalogs.<name>.", "catalog.").replace("catalog.s3.", "s3.")
+    short = short.replace("upkeep.tables.<name>.", "upkeep.policy.")
     if short == "catalog.name" and key.startswith("catalogs."):
         return "one"
     is_place = short.endswith(("home", "cache", "directory", "ivy_settings", "warehouse"))

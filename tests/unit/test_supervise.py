@@ -101,6 +101,18 @@ def test_one_that_never_gets_ready_is_not_tried_again_and_the_others_end(monkeyp
     assert raised.value.cause == "error: no Java"
 
 
+def test_nobody_is_up_before_the_last_one_has_said_so(monkeypatch):
+    late = "import time; time.sleep(1); " + WAITS
+    stage = Stage(monkeypatch, a=WAITS, b=late)
+
+    def ready() -> None:
+        assert stage.said == ["a | ready", "a is ready", "b | ready", "b is ready"]
+        stop()
+
+    stage.run(ready)
+    assert "b is ready" in stage.said
+
+
 def test_one_that_dies_again_and_again_ends_everything_with_its_last_words(monkeypatch):
     stage = Stage(monkeypatch, a=WAITS, b="import sys; print('ready', flush=True); sys.exit('error: it broke')")
     with pytest.raises(FrazilError) as raised:

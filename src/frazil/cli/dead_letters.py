@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frazil.cli.invocation import CatalogOption, Run, command, new_app
 from frazil.cli.topic_session import DryRun, TopicName, Yes, confirmed, session, settings_of
+from frazil.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from frazil.topics.letters.choice import Choice
 
 app = new_app(
     "Messages that a sink could not take: look at them, and send them again.",
@@ -16,6 +22,14 @@ app = new_app(
 )
 
 _COLUMNS = ("topic", "partition", "offset", "sink", "status", "reason", "written_at")
+
+Sink = Annotated[str | None, typer.Option(help="only those that this sink could not take")]
+Partition = Annotated[int | None, typer.Option(min=0, help="only of this partition")]
+First = Annotated[int | None, typer.Option("--from", metavar="OFFSET", min=0, help="only from this offset on")]
+Before = Annotated[int | None, typer.Option("--to", metavar="OFFSET", min=0, help="only below this offset")]
+Reason = Annotated[str | None, typer.Option(help="only with this reason, as the list names it")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="only what became a dead letter at this time or later")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="only what became a dead letter before this time")]
 
 
 class Status(StrEnum):
@@ -29,22 +43,32 @@ def list_(
     run: Run,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="only of this topic")] = None,
     status: Annotated[Status | None, typer.Option(help="only what has come so far")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="at most this many, newest first")] = 100,
+    sink: Sink = None,
+    partition: Partition = None,
+    first: First = None,
+    before: Before = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=1, help="at most this many")] = 100,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="begin with the oldest")] = False,
     catalog: CatalogOption = None,
 ) -> None:
     """List dead letters, newest first, without their payloads."""
     from frazil.log.names import check_topic_name
     from frazil.topics.floor import LazyStore
-    from frazil.topics.letters.resending import list_dead_letters
+    from frazil.topics.letters.looking import list_dead_letters
 
     settings = settings_of(run)
     if topic is not None:
         check_topic_name(topic)
+    choice = _choice(topic, sink, partition, first, before, reason, since, until)
     chosen = None if status is None else status.value
-    store = LazyStore(settings, catalog).store()
-    found = list_dead_letters(store, settings, topic=topic, status=chosen, limit=limit)
-    rows = [[getattr(letter, name) for name in _COLUMNS] for letter in found]
-    run.printer.rows(_COLUMNS, rows, none="no dead letters")
+    with LazyStore(settings, catalog) as opened:
+        found = list_dead_letters(
+            opened.store(), settings, choice, status=chosen, limit=limit, oldest_first=oldest_first
+        )
+    run.printer.rows(_COLUMNS, ([getattr(x, name) for name in _COLUMNS] for x in found), none="no dead letters")
 
 
 @command(app, example="frazil topic dead-letters show orders 42")
@@ -57,11 +81,12 @@ def show(
     """Show a dead letter, whole: why it could not be taken, where it came from, and its bytes."""
     from frazil.log.names import check_topic_name
     from frazil.topics.floor import LazyStore
-    from frazil.topics.letters.resending import show_dead_letter
+    from frazil.topics.letters.looking import show_dead_letter
 
     settings = settings_of(run)
     check_topic_name(topic)
-    letter = show_dead_letter(LazyStore(settings, catalog).store(), settings, topic, offset).to_dict()
+    with LazyStore(settings, catalog) as opened:
+        letter = show_dead_letter(opened.store(), settings, topic, offset).to_dict()
     if not run.printer.json_output:
         letter["payload"] = _text(letter["payload"])
     run.printer.record(letter)
@@ -79,23 +104,68 @@ def replay(
     run: Run,
     topic: TopicName,
     offset: Annotated[list[int] | None, typer.Option(min=0, help="only this one; may be repeated")] = None,
+    sink: Sink = None,
+    partition: Partition = None,
+    first: First = None,
+    before: Before = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
     """Publish dead letters again, each once, also if this is broken off and repeated."""
-    from frazil.topics.letters.resending import list_dead_letters, replay_dead_letters
+    from frazil.topics.letters.looking import count_waiting
+    from frazil.topics.letters.resending import replay_dead_letters
 
+    choice = _choice(topic, sink, partition, first, before, reason, since, until)
     with session(run, catalog) as at:
         at.access.info(topic)
         store = at.store.store()
-        waiting = [
-            letter.offset
-            for letter in list_dead_letters(store, at.settings, topic=topic, limit=1_000_000)
-            if letter.status != "replayed" and (offset is None or letter.offset in offset)
-        ]
-        plan: dict[str, Any] = {"topic": topic, "messages": len(waiting)}
+        waiting = count_waiting(store, at.settings, choice, offsets=offset)
+        plan: dict[str, Any] = {"topic": topic, "messages": waiting}
+
+        def progress(sent: int) -> None:
+            if sent < waiting:
+                run.printer.note(f"{sent} of {waiting} messages")
+
         with confirmed(run, plan, yes=yes, dry_run=dry_run, what="publishing them again") as go:
             if go:
-                done = replay_dead_letters(store, at.settings, at.access, topic, offsets=offset)
+                done = replay_dead_letters(
+                    store, at.settings, at.access, topic, choice, offsets=offset, progress=progress
+                )
                 run.printer.note(f"{done.sent} messages were published again")
+
+
+def _choice(
+    topic: str | None,
+    sink: str | None,
+    partition: int | None,
+    first: int | None,
+    before: int | None,
+    reason: str | None,
+    since: str | None,
+    until: str | None,
+) -> Choice:
+    from frazil.topics.letters.choice import Choice
+
+    if first is not None and before is not None and before <= first:
+        raise UsageError(f"--from {first} --to {before} leaves nothing", hint="--to an offset above that of --from")
+    from_time, to_time = _time(since), _time(until)
+    if from_time is not None and to_time is not None and to_time <= from_time:
+        raise UsageError(f"--since {since} --until {until} leaves nothing", hint="--until a later time than --since")
+    return Choice(topic, sink, partition, first, before, reason, from_time, to_time)
+
+
+def _time(text: str | None) -> datetime | None:
+    """A time as people write it; without a zone it is taken for UTC."""
+    from datetime import UTC, datetime
+
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time", hint="a time as 2026-01-31T12:00:00Z") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -73,6 +73,7 @@ CATALOG_SECTIONS = ("catalog", "catalogs", "s3", "home")
 CatalogOption = Annotated[
     str | None, typer.Option("--catalog", help="name of the catalog [default: the one of the settings]")
 ]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="namespace.table")]
 
 
 def new_app(about: str, example: str | None = None) -> typer.Typer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
+from frazil.cli.stopping import Stopping, leave_soon
+from frazil.errors import FrazilError, InterruptedByUser
 
 if TYPE_CHECKING:
     from frazil.settings import SettingsModel
     from frazil.topics.sinks.lane import TopicStatus
+    from frazil.topics.sinks.pipeline import Pipeline
 
 app = new_app("Take topics from the log into their tables, on Spark.")
 
 _COLUMNS = ("topic", "sink", "state", "offset", "rows", "dead", "commits", "seconds", "reason")
+#: Seconds from the first signal to the end of the process, whatever hangs.
+_BOUND_S = 60.0
 
 
 @command(app, example="frazil pipeline --drain --topic orders")
@@ -30,37 +35,102 @@ def pipeline(
     topic: Annotated[list[str] | None, typer.Option(help="only this topic; may be repeated")] = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Run the sinks. Without --drain it runs until Ctrl-C or SIGTERM, then takes what is left, and ends."""
+    """Run the sinks. Without --drain it runs until Ctrl-C or SIGTERM, then takes what is left, and ends.
+
+    It ends within 60 seconds, with exit code 3 where something was left in the log. A second signal ends it at once.
+    """
     from frazil.spark import spark_session
     from frazil.topics import connect, flight_address
     from frazil.topics.sinks.jobs import for_pipeline
     from frazil.topics.sinks.pipeline import Pipeline
+    from frazil.upkeep.caretaker import caretaking
+    from frazil.upkeep.policy import check_policies
 
-    settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "spark"))
+    settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "upkeep", "spark"))
+    check_policies(settings)
     note = run.printer.note
-    with (
-        connect(settings, note=note, catalog=catalog) as access,
-        flight_address(access, note=note) as address,
-        answering_prometheus(settings.model, note),
-    ):
-        for name in topic or ():
-            access.info(name)
+    work = _Work(run)
+    try:
         with (
-            spark_session(settings) as spark,
-            Pipeline(settings, access, spark, address, topics=topic or (), catalog=catalog) as running,
+            Stopping(_BOUND_S, work.late, kill=_kill_jvm, json_output=run.printer.json_output) as stopping,
+            connect(settings, note=note, catalog=catalog) as access,
+            flight_address(access, note=note) as address,
+            answering_prometheus(settings.model, note),
         ):
-            if drain:
-                _print(run, running.drain())
-                return
-            with _stopping() as stop:
-                note(f"the pipeline runs on the {access.where}; Ctrl-C or SIGTERM ends it")
-                running.run(stop)
-            _print(run, running.status())
+            for name in topic or ():
+                access.info(name)
+            with (
+                spark_session(settings) as spark,
+                caretaking(settings, spark, catalog) as caretaker,
+                Pipeline(
+                    settings, access, spark, address, topics=topic or (), catalog=catalog, caretaker=caretaker
+                ) as running,
+            ):
+                stopping.be_gentle()
+                work.begin(running, access.where)
+                if drain:
+                    work.drain(stopping.asked)
+                else:
+                    work.go(stopping.asked)
+    finally:
+        if work.hangs:
+            leave_soon(_code(sys.exception()))
 
 
-def _print(run: Run, statuses: list[TopicStatus]) -> None:
-    rows = [[getattr(status, column) for column in _COLUMNS] for status in statuses]
-    run.printer.rows(_COLUMNS, rows, none="no topic has a table: frazil topic create NAME")
+class _Work:
+    """What the command does with its pipeline, and says about it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._pipeline: Pipeline | None = None
+        self._where = ""
+
+    def begin(self, pipeline: Pipeline, where: str) -> None:
+        self._pipeline, self._where = pipeline, where
+
+    @property
+    def hangs(self) -> bool:
+        return self._pipeline is not None and self._pipeline.hangs
+
+    def drain(self, stop: threading.Event) -> None:
+        assert self._pipeline is not None
+        try:
+            self._pipeline.drain(stop=stop)
+        except FrazilError:
+            if self._pipeline.status():
+                self._print()
+            raise
+        self._print()
+
+    def go(self, stop: threading.Event) -> None:
+        assert self._pipeline is not None
+        self._run.printer.note(f"the pipeline runs on the {self._where}; Ctrl-C or SIGTERM ends it")
+        left = self._pipeline.run(stop, ready=self._ready)
+        if left is None or self._pipeline.status():
+            self._print()
+        if left is not None:
+            raise left
+
+    def _ready(self, statuses: list[TopicStatus]) -> None:
+        """The first line on standard output: `frazil up` waits for it."""
+        if self._run.printer.json_output:
+            self._run.printer.json({"ready": True, "log": self._where, "topics": len(statuses)})
+        else:
+            failing = [status.topic for status in statuses if status.reason is not None]
+            but = f"; waiting or stopped: {', '.join(failing)}" if failing else ""
+            print(f"ready on the {self._where}, topics: {len(statuses)}{but}")
+        print(end="", flush=True)
+
+    def _print(self) -> None:
+        assert self._pipeline is not None
+        rows = [[getattr(status, column) for column in _COLUMNS] for status in self._pipeline.status()]
+        self._run.printer.rows(_COLUMNS, rows, none="no topic has a table: frazil topic create NAME")
+
+    def late(self) -> FrazilError:
+        from frazil.topics.sinks.left import stopped_early
+
+        statuses = [] if self._pipeline is None else self._pipeline.status()
+        return stopped_early(statuses, FrazilError(f"something hangs: it did not end within {_BOUND_S:g} s"))
 
 
 @contextmanager
@@ -90,21 +160,14 @@ def answering_prometheus(settings: SettingsModel, note: Callable[[str], None]) -
         thread.join()
 
 
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set. A second one of them ends the process as if nobody listened."""
-    stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def _kill_jvm() -> None:
+    from frazil.spark.jvm import end_at_once
 
-    def ask(_number: int, _frame: object) -> None:
-        stop.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    end_at_once()
 
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+def _code(error: BaseException | None) -> int:
+    """As `run_command` will say."""
+    if error is None:
+        return 0
+    return error.exit_code if isinstance(error, FrazilError) else InterruptedByUser.exit_code

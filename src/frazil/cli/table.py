@@ -1,4 +1,4 @@
-"""`frazil table list|show|snapshots|files|history`."""
+"""`frazil table`: list, show, snapshots, files, history; and what the modules `table_…` have."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
+from frazil.cli import table_care, table_expire, table_rewrite
+from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, TableName, command, new_app
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 T = TypeVar("T")
 
-app = new_app("List tables and look into them. No JVM is started.", example="frazil table list")
+app = new_app("List tables, look into them, and take care of them.", example="frazil table list")
 
 _SNAPSHOT_COLUMNS = {
     "snapshot_id": "snapshot_id",
@@ -25,8 +26,6 @@ _SNAPSHOT_COLUMNS = {
     "total": "total_rows",
     "refs": "refs",
 }
-
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="namespace.table")]
 
 
 def _look(run: Run, name: str, catalog: str | None, ask: Callable[[Table], T]) -> T:
@@ -109,3 +108,14 @@ def files(
 def _print(run: Run, rows: list[dict[str, object]], none: str) -> None:
     columns = list(rows[0]) if rows else []
     run.printer.rows(columns, [list(row.values()) for row in rows], none=none)
+
+
+command(app, example="frazil table health demo.photos --policy")(table_care.health)
+command(app, example="frazil table expire demo.photos --older-than 7d --dry-run")(table_expire.expire)
+command(app, example="frazil table orphans demo.photos --yes")(table_expire.orphans)
+command(app, example="frazil table verify demo.photos")(table_expire.verify)
+command(app, example="frazil table pins demo.photos")(table_expire.pins)
+command(app, example="frazil table compact demo.photos --dry-run")(table_rewrite.compact)
+command(app, example="frazil table manifests demo.photos")(table_rewrite.manifests)
+command(app, example="frazil table stats demo.photos --column name")(table_rewrite.stats)
+app.add_typer(table_rewrite.partition_app, name="partition")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.log.access import LogAccess
     from frazil.settings import Settings
     from frazil.topics.care.verify import TopicReport
-    from frazil.topics.sinks.table_retention import Removed
+    from frazil.topics.sinks.retention import Removed
     from frazil.topics.storage import LogStorage
 
 
@@ -86,7 +86,7 @@ def retain(
     if save and (table or not rule):
         raise UsageError("--save keeps a rule for the log, and none is given", hint="--older-than or --larger-than")
     with session(run, catalog) as at:
-        storage = open_storage(at.access, at.settings, topic, catalog=catalog)
+        storage = open_storage(at.access, at.settings, topic, at.store)
         planned = _retain(storage, age, limit, log=log, table=table, dry_run=True)
         if run.printer.json_output:
             plan: dict[str, Any] = {"topic": topic, "removed": [r.to_dict() for r in planned]}
@@ -168,7 +168,7 @@ def verify(
         return
     with ExitStack() as stack:
         access = _running_broker(settings, stack)
-        report = verify_topic(access, settings, topic, LazyStore(settings, catalog))
+        report = verify_topic(access, settings, topic, stack.enter_context(LazyStore(settings, catalog)))
     _print_report(run, report)
     if not report.sound:
         raise _faults(report)

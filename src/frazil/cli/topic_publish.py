@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli.invocation import Run
+from frazil.cli.topic_progress import telling_progress
 from frazil.cli.topic_session import TopicName, session
 from frazil.errors import NotAllowedError, NotFoundError, UsageError
 
@@ -54,19 +55,19 @@ def publish(
         groups = iter([[m for group in groups for m in group]])
     headers = _headers(header or [])
     acks: list[Ack] = []
-    sent = 0
     with session(run) as at:
         sender = _Sender(at.access, topic, headers, level.value if level else None, producer)
-        for group in groups:
-            ack = sender.send(group)
-            sent += ack.count
-            if run.printer.json_output:
+        with telling_progress(acks) as under_way:
+            for group in groups:
+                under_way[:] = [len(group)]
+                ack = sender.send(group)
+                under_way.clear()
                 acks.append(ack)
-            else:
-                print(_line(ack), flush=True)
+                if not run.printer.json_output:
+                    print(_line(ack), flush=True)
     if run.printer.json_output:
         run.printer.json([ack.to_dict() for ack in acks])
-    if not sent:
+    if not acks:
         raise UsageError("there was no message to publish", hint="a message, --file, or lines on standard input")
 
 

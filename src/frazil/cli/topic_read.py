@@ -76,7 +76,7 @@ def replay(
     if follow and to is not None:
         raise UsageError("--follow has no end, and --to is one", hint="one of them")
     with session(run, catalog) as at:
-        reader = open_storage(at.access, at.settings, topic, catalog=catalog).reader
+        reader = open_storage(at.access, at.settings, topic, at.store).reader
         start = None if from_ is None else offset_at(reader, from_)
         if subscription is not None:
             from frazil.log.names import check_name

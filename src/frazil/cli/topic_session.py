@@ -38,8 +38,11 @@ def session(run: Run, catalog: str | None = None) -> Iterator[Session]:
     from frazil.topics.floor import LazyStore
 
     settings = run.settings(*_SECTIONS)
-    with connect(settings, note=lambda text: run.printer.note(f"note: {text}"), catalog=catalog) as access:
-        yield Session(settings, access, LazyStore(settings, catalog))
+    with (
+        LazyStore(settings, catalog) as store,
+        connect(settings, note=lambda text: run.printer.note(f"note: {text}"), catalog=catalog) as access,
+    ):
+        yield Session(settings, access, store)
 
 
 def settings_of(run: Run) -> Settings:

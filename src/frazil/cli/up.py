@@ -13,6 +13,7 @@ app = new_app("Run serve and pipeline together.")
 def up(run: Run) -> None:
     """Run `serve` and `pipeline` together: restarted when they die, and stopped in order by one Ctrl-C.
 
+    It says that it is up when the pipeline has looked at every topic, too.
     What they say comes on standard error, each line behind its name.
     """
     import asyncio
@@ -25,6 +26,9 @@ def up(run: Run) -> None:
     folder = log_folder(settings)
     served: dict[str, str] = {}
 
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
     def serve_is_ready() -> bool:
         if owner := read_owner(folder):
             served.update(owner.addresses)
@@ -32,19 +36,22 @@ def up(run: Run) -> None:
 
     def ready() -> None:
         if run.printer.json_output:
-            run.printer.json({"log": str(folder), **served})
+            run.printer.json({"log": str(folder), **served, "pipeline": "ready"})
         else:
-            print(f"up: HTTP at {served['http']}, Arrow Flight at {served['flight']}; Ctrl-C stops it")
+            print(
+                f"up: HTTP at {served['http']}, Arrow Flight at {served['flight']}, and the pipeline is ready;"
+                " Ctrl-C stops it"
+            )
         print(end="", flush=True)
 
     commands = [
         Command("serve", lambda: ["serve", *_options(run, _same_ports(served))], serve_is_ready, patience=30),
         # The pipeline must never take the log itself while serve is on its way back.
-        Command("pipeline", lambda: ["pipeline", *_options(run, {"log.broker": served["flight"]})], patience=120),
+        Command("pipeline", lambda: ["pipeline", *_options(run, {"log.broker": served["flight"]})], lambda: True, 90),
     ]
 
     async def supervise() -> None:
-        await Supervisor(commands, lambda line: print(line, file=sys.stderr, flush=True)).run(ready)
+        await Supervisor(commands, say).run(ready)
 
     asyncio.run(supervise())
 

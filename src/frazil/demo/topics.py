@@ -128,12 +128,12 @@ def _replay(stage: Stage, client: Client, settings: Settings, acked: list[tuple[
 
 
 def _read(client: Client, settings: Settings) -> list[tuple[int, bytes]]:
-    reader = open_reader(client, settings, TOPIC)
-    return [
-        (row["offset"], row["payload"])
-        for table in reader.read(0, columns=["offset", "payload"])
-        for row in table.to_pylist()
-    ]
+    with open_reader(client, settings, TOPIC) as reader:
+        return [
+            (row["offset"], row["payload"])
+            for table in reader.read(0, columns=["offset", "payload"])
+            for row in table.to_pylist()
+        ]
 
 
 class _Broker:

@@ -6,6 +6,7 @@ A path is a tuple (``("catalog", "uri")``), because keys inside a map, such as S
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Union, get_args, get_origin
@@ -37,7 +38,8 @@ def resolve(written: str, *, where: str, spell: Callable[[str], str] = str, alia
     """The path of the setting or section that is written so, dotted.
 
     Args:
-        written: for example `catalog.uri`; below a map the rest is one key, dots and all.
+        written: for example `catalog.uri`; below a map the rest is one key, dots and all. A name with dots may stand
+            in quotes: `upkeep.tables."topics.*".compact`.
         where: the place in which it stands, for the error.
         spell: how that place writes a key, for the hint.
         aliases: further keys that the place knows, for the hint.
@@ -45,11 +47,17 @@ def resolve(written: str, *, where: str, spell: Callable[[str], str] = str, alia
     Raises:
         ConfigError: there is no such setting; it names the nearest that exists.
     """
-    parts = tuple(written.split("."))
+    parts = _split(written)
     path = _descend(SettingsModel, parts)
     if path is None:
         raise unknown_key(parts, where, spell, aliases)
     return path
+
+
+def _split(written: str) -> Path:
+    """At the dots that do not stand in quotes."""
+    parts = re.split(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)', written)
+    return tuple(part[1:-1] if len(part) > 1 and part[0] == part[-1] == '"' else part for part in parts)
 
 
 def _descend(model: type[BaseModel], parts: Path) -> Path | None:
@@ -64,9 +72,19 @@ def _descend(model: type[BaseModel], parts: Path) -> Path | None:
         return (name, ".".join(rest)) if rest else (name,)
     if inner is None:
         return None if rest else (name,)
-    taken = 2 if shape == "sections" and rest else 1
-    below = _descend(inner, parts[taken:])
-    return None if below is None else (*parts[:taken], *below)
+    if shape == "section" or not rest:
+        below = _descend(inner, rest)
+        return None if below is None else (name, *below)
+    for end in range(1, len(rest) + 1 if has_dotted_names(field) else 2):
+        below = _descend(inner, rest[end:])
+        if below is not None:
+            return (name, ".".join(rest[:end]), *below)
+    return None
+
+
+def has_dotted_names(field: FieldInfo) -> bool:
+    """Whether the names of these sections may have dots, as patterns of tables do."""
+    return isinstance(field.json_schema_extra, dict) and bool(field.json_schema_extra.get("dotted_names"))
 
 
 def field_at(path: Path) -> FieldInfo | None:
@@ -115,14 +133,20 @@ def unknown_key(parts: Path, where: str, spell: Callable[[str], str] = str, alia
             return ConfigError(
                 f"{where}: '{leaf}' takes one value, and has no keys below it", hint=f"quote the value of {leaf}"
             )
-    own_name = parts[1] if parts[0] == "catalogs" and len(parts) > 2 else None
-    candidates = [key.replace("<name>", own_name or "<name>") for key, _ in known_keys()]
+    candidates = [key.replace("<name>", _own_name(key, parts)) for key, _ in known_keys()]
     candidates = [key for key in candidates if "<name>" not in key]
     near = nearest(dotted(parts), [*candidates, *aliases])
     return ConfigError(
         f"{where}: there is no setting '{dotted(parts)}'",
         hint=spell(near) if near else "frazil config show lists all settings",
     )
+
+
+def _own_name(key: str, parts: Path) -> str:
+    """The name that was written where the key has `<name>`, or that again where another section was meant."""
+    before = tuple(key.partition("<name>")[0].rstrip(".").split("."))
+    rest = parts[len(before) :]
+    return ".".join(rest[:-1]) if parts[: len(before)] == before and len(rest) > 1 else "<name>"
 
 
 def nearest(written: str, candidates: list[str]) -> str | None:

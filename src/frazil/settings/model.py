@@ -159,6 +159,9 @@ class LogSettings(Section):
     max_message_size: Annotated[int, Field(ge=1, le=256 * _MIB)] = Field(
         8 * _MIB, description="bytes of the largest message that is taken"
     )
+    max_batch_size: Annotated[int, Field(ge=1, le=2**31 - 1)] = Field(
+        64 * _MIB, description="bytes of the largest batch that is taken; one message that may be as large always fits"
+    )
     max_buffer: Annotated[int, Field(ge=1024)] = Field(
         64 * _MIB, description="bytes that may wait for the disk; then publishers wait"
     )
@@ -174,6 +177,11 @@ class LogSettings(Section):
     retention_bytes: Annotated[int, Field(ge=0)] | None = Field(
         _GIB, description="bytes of committed messages that stay in a topic's log at most"
     )
+
+    @property
+    def batch_limit(self) -> int:
+        """Bytes of a batch's body, with some for the headers of one message that is as large as it may be."""
+        return max(self.max_batch_size, self.max_message_size + 64 * 1024)
 
     @field_validator("broker")
     @classmethod
@@ -191,6 +199,9 @@ class ServeSettings(Section):
         8815, description="port of Arrow Flight; 0: any free one"
     )
     http_port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="port of HTTP; 0: any free one")
+    max_streams: Annotated[int, Field(ge=1)] = Field(
+        1000, description="streams of producers and running reads by Arrow Flight at once; further ones are refused"
+    )
 
 
 class TopicsSettings(Section):
@@ -227,10 +238,15 @@ class TopicsSettings(Section):
 class PipelineSettings(Section):
     """How the sinks take messages from the log: a batch is ready at `target_bytes`, or after `max_lag_ms`."""
 
-    target_bytes: Annotated[int, Field(ge=1)] = Field(128 * _MIB, description="bytes of one batch")
+    target_bytes: Annotated[int, Field(ge=1)] = Field(
+        128 * _MIB, description="bytes that make a batch; where more waits, it takes up to four times as much"
+    )
     max_lag_ms: Annotated[int, Field(ge=0)] = Field(1000, description="milliseconds that a message waits for its batch")
     tasks: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Spark tasks per batch; by default Spark's parallelism"
+    )
+    read_segments: Literal["auto", "never"] = Field(
+        "auto", description="auto: executors on the broker's machine read the log's files; never: all ask the broker"
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         None, description="port at which the pipeline answers Prometheus, on serve.host; empty: none"
@@ -302,11 +318,22 @@ class UpkeepSettings(Section):
     )
     turn_s: Annotated[float, Field(gt=0)] = Field(30.0, description="seconds that one turn of upkeep should not exceed")
     every_s: Annotated[float, Field(gt=0)] = Field(20.0, description="seconds between two looks at a table, at least")
-    history: str = Field("frazil.upkeep_history", description="table with every run; empty: none")
+    history: str = Field("frazil.upkeep_history", description="table with every step that was done; none: no table")
     policy: PolicySettings = Field(default_factory=PolicySettings, description="for all tables")
     tables: dict[str, PolicySettings] = Field(
-        default_factory=dict, description="for the tables that a pattern names, such as `topics.*`; longest first"
+        default_factory=dict,
+        description="for the tables that a pattern names, such as `topics.*`; longest first",
+        json_schema_extra={"dotted_names": True},
     )
+
+    @field_validator("history")
+    @classmethod
+    def _table_or_none(cls, value: str) -> str:
+        if value == "none":
+            return ""
+        if "." not in value.strip("."):
+            raise ValueError("namespace.table, or none")
+        return value
 
 
 class NetworkSettings(Section):

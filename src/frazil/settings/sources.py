@@ -168,11 +168,24 @@ def _assigned(assignment: Assignment) -> Iterator[Assignment]:
     elif shape == "map":
         for scalar in parse_yaml(assignment.value, str(origin)):
             yield replace(assignment, path=(*path, keys.dotted(scalar.path)), value=scalar.value or "")
+    elif _has_dotted_names(path[:-1]):
+        # A name may have dots, so that a key which is not known was taken for a part of it.
+        raise keys.unknown_key((*path[:-1], *path[-1].split(".")), str(origin))
+    elif _has_dotted_names(path):
+        for scalar in parse_yaml(assignment.value, str(origin)):
+            below = keys.resolve(keys.dotted((*path, *scalar.path)), where=str(origin))
+            yield from _assigned(replace(assignment, path=below, value=scalar.value or ""))
     else:
         name = keys.dotted(path)
         raise ConfigError(
             f"{origin}: '{name}' is a section, and takes no value itself", hint=f"frazil config show {path[0]}"
         )
+
+
+def _has_dotted_names(path: keys.Path) -> bool:
+    """Whether this is a map of sections whose names no variable can have: FRAZIL_UPKEEP__TABLES='{"a.*": {…}}'."""
+    field = keys.field_at(path)
+    return field is not None and keys.has_dotted_names(field) and keys.field_at(path[:-1]) is not field
 
 
 def find_project_file(start: FilePath) -> FilePath | None:

@@ -5,6 +5,10 @@ A position stands twice in each commit: in the summary of the snapshot, and in a
 The property is what remains when expiry has removed every snapshot that carried a summary. It names its anchor, the
 snapshot that it was set with; where the history of the table should contain that anchor and does not, somebody has
 rolled the table back.
+
+Upkeep makes snapshots too, and says in them how far the table was when it looked: `frazil.carried.<sink>.<topic>`. That
+is a hint for the case that both places above are lost, and no more: a sink may have committed between the look and the
+commit, so that such a snapshot may be newer than the position it tells of.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 PREFIX = "frazil.position."
+CARRIED = "frazil.carried."
 
 
 @dataclass(frozen=True)
@@ -72,14 +77,18 @@ class Position:
         return ", ".join(f"{p}:{o}" for p, o in sorted(self.offsets.items())) or "nothing"
 
 
+_SINK = r"[A-Za-z][A-Za-z0-9_-]*"
+_NAME = re.compile(rf"(?P<sink>{_SINK})\.(?P<topic>.+)")
+
+
 def position_key(sink: str, topic: str) -> str:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", sink) or not topic:
+    if not re.fullmatch(_SINK, sink) or not topic:
         raise UsageError(f"'{sink}' of '{topic}' is no sink", hint="letters, digits, '_' and '-', then a topic's name")
     return f"{PREFIX}{sink}.{topic}"
 
 
 def parse_position(key: str, text: str) -> Position:
-    sink, _, topic = key.removeprefix(PREFIX).partition(".")
+    sink, _, topic = key.removeprefix(PREFIX).removeprefix(CARRIED).partition(".")
     try:
         found = json.loads(text)
         return Position(
@@ -119,7 +128,7 @@ def position_of(table: Table, sink: str, topic: str) -> Position | None:
             table_position=held,
             recorded=recorded,
         )
-    return recorded if held is None or (recorded and recorded.sequence >= held.sequence) else held
+    return _newer(held, recorded)
 
 
 def look(metadata: TableMetadata, sink: str, topic: str) -> tuple[Position | None, Position | None, bool]:
@@ -129,23 +138,49 @@ def look(metadata: TableMetadata, sink: str, topic: str) -> tuple[Position | Non
     recorded = parse_position(key, text) if text else None
     held: Position | None = None
     for snapshot in ancestors(metadata):
-        if held is None and snapshot.summary is not None and (carried := snapshot.summary.get(key)):
-            held = parse_position(key, carried).anchored(snapshot.snapshot_id, snapshot.sequence_number or 0)
+        held = held or _set_with(snapshot, key)
         if recorded is None or snapshot.snapshot_id == recorded.anchor:
             if held is not None or recorded is not None:
                 return held, recorded, False
         elif (snapshot.sequence_number or 0) < recorded.sequence:
             # The history goes on below the anchor's number without having met the anchor.
-            return held or _older(metadata, snapshot, key), recorded, True
+            return held or _older(metadata, snapshot, key) or _carried(metadata, key), recorded, True
     gone = metadata.current_snapshot_id is None and recorded is not None and recorded.anchor is not None
-    return held, recorded, gone
+    return held if held or recorded else _carried(metadata, key), recorded, gone
+
+
+def _set_with(snapshot: Snapshot, key: str) -> Position | None:
+    text = snapshot.summary.get(key) if snapshot.summary is not None else None
+    return parse_position(key, text).anchored(snapshot.snapshot_id, snapshot.sequence_number or 0) if text else None
 
 
 def _older(metadata: TableMetadata, start: Snapshot, key: str) -> Position | None:
-    for snapshot in ancestors(metadata, start):
-        if snapshot.summary is not None and (carried := snapshot.summary.get(key)):
-            return parse_position(key, carried).anchored(snapshot.snapshot_id, snapshot.sequence_number or 0)
-    return None
+    return next((found for s in ancestors(metadata, start) if (found := _set_with(s, key))), None)
+
+
+def _carried(metadata: TableMetadata, key: str) -> Position | None:
+    """The furthest that upkeep has seen, of all that it says in this history."""
+    name = CARRIED + key.removeprefix(PREFIX)
+    texts = (s.summary.get(name) for s in ancestors(metadata) if s.summary is not None)
+    return max((parse_position(name, text) for text in texts if text), key=lambda p: p.sequence, default=None)
+
+
+def carried_positions(metadata: TableMetadata) -> dict[str, str]:
+    """What a snapshot that moves no position says of all of them, for its summary."""
+    summaries = (s.summary.additional_properties for s in ancestors(metadata) if s.summary is not None)
+    keys = {key for properties in (metadata.properties, *summaries) for key in properties}
+    names = {key.removeprefix(p) for key in keys for p in (PREFIX, CARRIED) if key.startswith(p)}
+    found = {}
+    for parts in filter(None, map(_NAME.fullmatch, sorted(names))):
+        held, recorded, rolled_back = look(metadata, parts["sink"], parts["topic"])
+        position = held if rolled_back else _newer(held, recorded)
+        if position is not None:
+            found[CARRIED + parts[0]] = position.to_json()
+    return found
+
+
+def _newer(held: Position | None, recorded: Position | None) -> Position | None:
+    return recorded if held is None or (recorded and recorded.sequence >= held.sequence) else held
 
 
 def ancestors(metadata: TableMetadata, start: Snapshot | None = None) -> Iterator[Snapshot]:
@@ -177,7 +212,7 @@ def highest_offsets(table: Table, topic: str) -> dict[int, int]:
     summaries = (s.summary.additional_properties for s in table.metadata.snapshots if s.summary is not None)
     for properties in (table.metadata.properties, *summaries):
         for key, text in properties.items():
-            if not key.startswith(PREFIX) or not key.endswith(f".{topic}"):
+            if not key.startswith((PREFIX, CARRIED)) or not key.endswith(f".{topic}"):
                 continue
             position = parse_position(key, text)
             if position.topic == topic:

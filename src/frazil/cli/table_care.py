@@ -1,0 +1,179 @@
+"""`frazil table health`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, TableName
+
+if TYPE_CHECKING:
+    from frazil.upkeep.health import Health
+    from frazil.upkeep.model import Step
+
+_SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep")
+_BAR = 24
+
+
+def health(
+    run: Run,
+    table: TableName,
+    policy: Annotated[bool, typer.Option("--policy", help="also show the policy, and where it comes from")] = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Show how a table is, and what its policy will do next. Reads metadata alone, and changes nothing.
+
+    JSON has the policy always. Exit codes: 2 where the policy contradicts itself, 10 where there is no such table.
+    """
+    from frazil.upkeep.health import examine
+    from frazil.upkeep.opening import open_care
+
+    with open_care(run.settings(*_SECTIONS), catalog) as care:
+        found = examine(care, table)
+    if run.printer.json_output:
+        run.printer.json(found.to_dict())
+        return
+    for line in _lines(found):
+        print(line)
+    print_steps(run, found.steps)
+    if policy:
+        print("\npolicy")
+        rows = [[name, _value(name, told["value"]), told["source"]] for name, told in found.policy.items()]
+        run.printer.rows(("setting", "value", "source"), rows)
+
+
+def print_steps(run: Run, steps: Sequence[Step]) -> None:
+    """What is next, as people read it."""
+    if not steps:
+        print("\nnext: nothing, all is as the policy wants it")
+        return
+    print("\nnext")
+    rows = [[n, s.kind, "urgent" if s.urgent else "", s.why, gains(s), costs(s)] for n, s in enumerate(steps, 1)]
+    run.printer.rows(("", "step", "", "why", "gain", "cost"), rows)
+
+
+def gains(step: Step) -> str:
+    from frazil.upkeep import words
+
+    said = [
+        words.size(number) if name == "bytes" else f"{number:,} {name.replace('_', ' ')}"
+        for name, number in step.gain.items()
+        if number
+    ]
+    return ", ".join(said)
+
+
+def costs(step: Step) -> str:
+    from frazil.upkeep import words
+
+    return f"about {words.size(step.cost)}" if step.cost else ""
+
+
+def _value(name: str, value: Any) -> Any:
+    from frazil.upkeep import words
+
+    if isinstance(value, list):
+        return ", ".join(value) or None
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if name.endswith("_s"):
+        return words.age(value)
+    return words.size(value) if name.endswith("_size") else value
+
+
+def _lines(found: Health) -> Iterator[str]:
+    from frazil.upkeep import words
+
+    yield f"{found.table}, format version {found.format_version}, at {found.taken_at}"
+    if found.snapshot_id is None:
+        yield "nothing was written yet"
+        return
+    files, manifests, snapshots, metadata = found.files, found.manifests, found.snapshots, found.metadata
+    yield ""
+    yield f"rows        {found.rows:,}{_deleted(found)}"
+    yield f"files       {files['count']:,} with {words.size(files['bytes'])}; small: {files['small']:,}"
+    yield (
+        f"            least {words.size(files['least'])}, median {words.size(files['median'])}, "
+        f"most {words.size(files['most'])}, target {words.size(files['target'])}"
+    )
+    yield from _histogram(found)
+    yield f"deletes     {_deletes(found.deletes)}"
+    specs = f", of {len(found.specs)} specs" if len(found.specs) > 1 else ""
+    yield f"partitions  {found.partitions:,}{specs}"
+    if found.partitions > 1:
+        yield from _largest(found)
+    yield f"manifests   {manifests['count']:,} with {words.size(manifests['bytes'])}; small: {manifests['small']:,}"
+    yield f"snapshots   {snapshots['count']:,}, the oldest {words.age(snapshots['oldest_age_s'])} old"
+    yield from _refs(found)
+    yield f"metadata    {words.size(metadata['bytes'])}; metadata.json {_json(metadata)}"
+    if found.expired["count"]:
+        yield f"expired     files on {words.count(found.expired['count'], 'list')} wait for the end of their grace"
+    yield f"growth      {_growth(found.growth)}"
+    last = found.last_upkeep
+    yield "last upkeep " + ("none that the history shows" if last is None else f"{last['kind']}, {last['at']}")
+
+
+def _deleted(found: Health) -> str:
+    return f", {found.deleted_rows:,} of them deleted ({found.delete_ratio:.1%})" if found.deleted_rows else ""
+
+
+def _histogram(found: Health) -> Iterator[str]:
+    from frazil.upkeep import words
+
+    most = max((tier.files for tier in found.tiers), default=0)
+    for tier in found.tiers:
+        if tier.files:
+            edge = f"below {words.size(tier.below)}" if tier.below is not None else "large enough"
+            bar = "█" * max(1, round(_BAR * tier.files / most))
+            yield f"            {edge:<16} {tier.files:>8,}  {bar:<{_BAR}}  {words.size(tier.bytes)}"
+
+
+def _deletes(deletes: Mapping[str, int]) -> str:
+    from frazil.upkeep import words
+
+    said = []
+    if deletes["position_files"]:
+        said.append(f"{words.count(deletes['position_files'], 'position-delete file')}")
+    if deletes["vectors"]:
+        said.append(f"{words.count(deletes['vectors'], 'deletion vector')}")
+    if deletes["equality_files"]:
+        said.append(f"{words.count(deletes['equality_files'], 'equality-delete file')}, which every reader must apply")
+    if deletes["dangling"]:
+        said.append(f"{deletes['dangling']:,} of these for data that is gone")
+    return "; ".join(said) or "none"
+
+
+def _largest(found: Health) -> Iterator[str]:
+    from frazil.upkeep import words
+
+    names = [", ".join(f"{k}={v}" for k, v in part.partition.items()) or "(none)" for part in found.largest]
+    width = max(map(len, names))
+    for name, part in zip(names, found.largest, strict=True):
+        small = f", {part.small_files:,} small" if part.small_files else ""
+        size = words.size(part.bytes)
+        yield f"            {name:<{width}}  {size:>9}  {words.count(part.files, 'file')}{small}"
+
+
+def _refs(found: Health) -> Iterator[str]:
+    said = [f"{'pin' if ref.pin else ref.kind} {ref.name}" for ref in found.refs]
+    if said != ["branch main"] and said:
+        yield f"refs        {', '.join(said)}"
+
+
+def _json(metadata: Mapping[str, Any]) -> str:
+    from frazil.upkeep import words
+
+    size = "of unknown size" if metadata["json_bytes"] is None else words.size(metadata["json_bytes"])
+    return f"{size}, {words.count(metadata['versions'], 'version')} kept"
+
+
+def _growth(growth: Mapping[str, float] | None) -> str:
+    from frazil.upkeep import words
+
+    if growth is None:
+        return "not known: the history is too short"
+    parts = [f"{growth[name]:+,.0f} {name}" for name in ("rows", "files", "commits")]
+    size = ("+" if growth["bytes"] >= 0 else "") + words.size(growth["bytes"])
+    return f"a day {size}, {', '.join(parts)} (over {words.age(growth['over_s'])})"

@@ -1,0 +1,264 @@
+"""`frazil table expire|orphans|verify|pins`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, TableName
+from frazil.errors import ConflictError, IntegrityError, PartialError, UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.upkeep.care import Care
+    from frazil.upkeep.model import Outcome
+    from frazil.upkeep.orphans import Search
+    from frazil.upkeep.policy import Policy
+    from frazil.upkeep.verify import Verdict
+
+_SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep", "spark")
+#: Paths that text shows of each kind; JSON has all.
+_SHOWN = 10
+#: Seconds that an orphan must be old at least: a writer under way may not have committed yet.
+_YOUNGEST_S = 3600.0
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only show what would be done")]
+
+
+def expire(
+    run: Run,
+    table: TableName,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="TIME", help="snapshots older than this, such as 5d [default: the policy's]")
+    ] = None,
+    keep: Annotated[int | None, typer.Option(min=1, help="snapshots that stay at most [default: the policy's]")] = None,
+    snapshot: Annotated[
+        list[int] | None, typer.Option(metavar="ID", help="this one, whatever its age; may be repeated")
+    ] = None,
+    grace: Annotated[
+        str | None, typer.Option(metavar="TIME", help="how long files stay after that [default: the policy's]")
+    ] = None,
+    dry_run: DryRun = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Take old snapshots out of a table's history, and delete files whose snapshots are gone for long enough.
+
+    What a branch, tag or pin holds stays. Files are deleted when their grace is over: by a later run of this, or of
+    upkeep. Exit codes: 3 where some files could not be deleted, 11 where other writers were faster, 12 where another
+    table has its files there.
+    """
+    from frazil.cli.amounts import seconds
+    from frazil.upkeep.expire import choose
+    from frazil.upkeep.expire import plan as plan_expiry
+    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.policy import policy_for
+    from frazil.upkeep.reclaim import waiting
+
+    if snapshot and (older_than or keep):
+        raise UsageError("--snapshot names them, --older-than and --keep choose them", hint="one of both")
+    age = None if older_than is None else seconds(older_than)
+    grace_s = None if grace is None else seconds(grace)
+    with open_care(run.settings(*_SECTIONS), catalog) as care:
+        found = care.load(table)
+        policy = policy_for(care.settings, found)
+        grace_s = policy.file_grace_s if grace_s is None else grace_s
+        limits = _limits(policy, age, keep)
+        chosen = list(snapshot or ()) or choose(found.metadata, now_ms=int(time.time() * 1000), **limits)
+        planned = plan_expiry(care, found, chosen)
+        told: dict[str, Any] = {
+            "table": ".".join(found.name()),
+            "snapshots": list(planned.snapshots),
+            "files": len(planned.files),
+            "bytes": planned.size,
+            "kinds": dict(Counter(file.kind for file in planned.files.values())),
+            "grace_s": grace_s,
+        }
+        outcomes = [] if dry_run else _expire(care, found, planned.snapshots, grace_s)
+        told["done"] = not dry_run and all(outcome.result in ("done", "nothing") for outcome in outcomes)
+        told["reclaimed_files"] = sum(outcome.files_removed for outcome in outcomes)
+        told["reclaimed_bytes"] = sum(outcome.bytes_reclaimed for outcome in outcomes)
+        told["waiting"] = asdict(waiting(care, found, grace_s))
+    _print_expiry(run, told)
+    _raise_failures(outcomes)
+
+
+def _limits(policy: Policy, age: float | None, keep: int | None) -> dict[str, Any]:
+    """One limit that is named on the command line stands alone; without one, those of the policy do."""
+    if age is None and keep is None:
+        age, keep = policy.max_snapshot_age_s, policy.max_snapshots
+    return {"max_age_s": age, "max_snapshots": keep, "min_snapshots": policy.min_snapshots}
+
+
+def _expire(care: Care, table: Table, snapshots: Iterable[int], grace_s: float) -> list[Outcome]:
+    from frazil.upkeep import expire as expiry
+    from frazil.upkeep import reclaim
+    from frazil.upkeep.model import Step
+
+    outcomes = []
+    if snapshots := list(snapshots):
+        outcomes.append(expiry.run(care, table, Step("expire", "asked for", options={"snapshots": snapshots})))
+    outcomes.append(reclaim.run(care, table, Step("reclaim", "asked for", options={"grace_s": grace_s})))
+    return outcomes
+
+
+def _print_expiry(run: Run, told: dict[str, Any]) -> None:
+    from frazil.cli.amounts import shown_size
+
+    if run.printer.json_output:
+        run.printer.json(told)
+        return
+    verb = "are expired" if told["done"] else "would be expired"
+    size = shown_size(told["bytes"])
+    print(f"{len(told['snapshots'])} snapshots {verb}; {told['files']} files ({size}) are theirs alone")
+    if told["done"]:
+        print(f"{told['reclaimed_files']} files ({shown_size(told['reclaimed_bytes'])}) are deleted")
+    waits = told["waiting"]
+    if waits["files"]:
+        size, due = shown_size(waits["size"]), shown_size(waits["due_size"])
+        print(f"{waits['files']} files ({size}) wait to be deleted; the grace is over for {waits['due']} ({due})")
+
+
+def _raise_failures(outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        reason = outcome.reason or ""
+        if outcome.result == "conflict":
+            raise ConflictError(reason, hint=outcome.hint)
+        if outcome.result == "unsupported":
+            raise UnsupportedError(f"nothing was expired: {reason}", hint=outcome.hint)
+        if outcome.kind == "reclaim" and outcome.result in ("done", "failed") and reason:
+            raise PartialError(reason, hint=outcome.hint)
+
+
+def orphans(
+    run: Run,
+    table: TableName,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="TIME", help="files older than this, such as 3d [default: the policy's]")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="delete them")] = False,
+    dry_run: DryRun = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Find files in a table's folder that nothing refers to. With --yes, delete them.
+
+    Only the table's own folder is looked at, and ages are told by the storage's clock. Exit codes: 3 where some could
+    not be deleted, 12 where another table has, or may have, files there.
+    """
+    from frazil.cli.amounts import seconds
+    from frazil.upkeep import orphans as search_for
+    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.policy import policy_for
+
+    if yes and dry_run:
+        raise UsageError("--yes does it and --dry-run does not", hint="one of them")
+    age = None if older_than is None else seconds(older_than)
+    if age is not None and age < _YOUNGEST_S:
+        raise UsageError(
+            f"--older-than {older_than} is too young",
+            cause="a writer under way has files that no snapshot knows yet",
+            hint="1h or more; 3d is the default",
+        )
+    removed = None
+    with open_care(run.settings(*_SECTIONS), catalog) as care:
+        found = care.load(table)
+        age = policy_for(care.settings, found).orphan_age_s if age is None else age
+        search = search_for.find(care, found, age, dry_run=not yes)
+        if yes:
+            removed = search_for.remove(care, search)
+    _print_orphans(run, search, yes, removed.files if removed else 0, removed.size if removed else 0)
+    if removed is not None and removed.error is not None:
+        raise PartialError(
+            f"{len(removed.left)} orphans could not be deleted", cause=removed.error.message, hint=removed.error.hint
+        )
+
+
+def _print_orphans(run: Run, search: Search, yes: bool, removed: int, removed_size: int) -> None:
+    from frazil.cli.amounts import shown_size
+
+    if run.printer.json_output:
+        run.printer.json(
+            {
+                "table": ".".join(search.table.name()),
+                "older_than_s": search.age_s,
+                "seen": search.seen,
+                "orphans": [vars(orphan) for orphan in search.orphans],
+                "bytes": search.size,
+                "young": search.young,
+                "young_bytes": search.young_size,
+                "expired": search.listed,
+                "unknown": search.unknown,
+                "done": yes,
+                "removed": removed,
+                "removed_bytes": removed_size,
+            }
+        )
+        return
+    kinds = {kind: [o for o in search.orphans if o.kind == kind] for kind in sorted({o.kind for o in search.orphans})}
+    rows = [[kind, len(some), shown_size(sum(o.size for o in some))] for kind, some in kinds.items()]
+    run.printer.rows(["orphans", "files", "size"], rows, none=f"no orphans among {search.seen} files")
+    for orphan in search.orphans[:_SHOWN]:
+        print(f"  {orphan.written:%Y-%m-%d %H:%M}  {orphan.uri}")
+    if len(search.orphans) > _SHOWN:
+        print(f"  and {len(search.orphans) - _SHOWN} more: --output json has all")
+    others = {
+        "not old enough yet": search.young,
+        "of expired snapshots, which go when their grace is over": search.listed,
+        "of a kind that is not Iceberg's, which stay": len(search.unknown),
+    }
+    for what, count in others.items():
+        if count:
+            print(f"{count} files {what}")
+    if yes:
+        print(f"{removed} files ({shown_size(removed_size)}) are deleted")
+    elif search.orphans:
+        run.printer.note("nothing was deleted: the same with --yes deletes them")
+
+
+def verify(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
+    """Check that every file of every snapshot, branch and tag is there with its size. Changes nothing, needs no JVM.
+
+    Exit code 13 where one is missing or has another size.
+    """
+    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.verify import verify as check
+
+    with open_care(run.settings(*_SECTIONS), catalog) as care:
+        verdict = check(care, care.load(table))
+    _print_verdict(run, verdict)
+    if not verdict.sound:
+        count = sum(finding.severity == "error" for finding in verdict.findings)
+        raise IntegrityError(
+            f"the table {verdict.table} has {'1 fault' if count == 1 else f'{count} faults'}",
+            hint=f"restore the files from a backup, or roll back to a sound snapshot: frazil table snapshots {table}",
+        )
+
+
+def _print_verdict(run: Run, verdict: Verdict) -> None:
+    from frazil.cli.amounts import shown_size
+
+    if run.printer.json_output:
+        run.printer.json(verdict.to_dict())
+        return
+    print(f"{verdict.snapshots} snapshots, {verdict.refs} refs, {verdict.files} files, {shown_size(verdict.size)}")
+    for finding in verdict.findings:
+        users = f" (snapshots {', '.join(map(str, finding.snapshots))})" if finding.snapshots else ""
+        print(f"{finding.severity}: {finding.uri}: {finding.message}{users}")
+    if verdict.sound:
+        print("sound")
+
+
+def pins(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
+    """List who holds which snapshot, such as a backup that runs, and until when."""
+    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.pins import pins as pins_of
+
+    with open_care(run.settings(*_SECTIONS), catalog) as care:
+        found = [pin.to_dict() for pin in pins_of(care.load(table))]
+    columns = ["purpose", "snapshot_id", "until", "tag"]
+    run.printer.rows(columns, [[pin[c] for c in columns] for pin in found], none="no pins")

@@ -1,0 +1,280 @@
+"""`frazil table compact|manifests|stats` and `frazil table partition plan|apply`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, TableName, command, new_app
+from frazil.errors import ConflictError, FrazilError, UnsupportedError
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.upkeep.care import Care
+    from frazil.upkeep.model import Kind, Outcome, Step
+
+_SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep", "spark")
+#: Commits of one call: a table that others write to all the time must not keep it for ever.
+_MOST_TURNS = 1000
+_BUDGET = "1GiB"
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only show what would be done, and what it would gain")]
+Budget = Annotated[str, typer.Option(metavar="SIZE", help="bytes that one commit takes in; many commits may follow")]
+TargetSize = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="size of a new file, such as 256MiB [default: the policy's]")
+]
+
+partition_app = new_app(
+    "Look at how a table is partitioned, and change it.", example="frazil table partition plan demo.photos"
+)
+
+
+class Strategy(StrEnum):
+    auto = "auto"
+    binpack = "binpack"
+    sort = "sort"
+    zorder = "zorder"
+
+
+def compact(
+    run: Run,
+    table: TableName,
+    target: TargetSize = None,
+    min_files: Annotated[
+        int | None, typer.Option(min=1, help="files of a partition that are worth it [default: the policy's]")
+    ] = None,
+    strategy: Annotated[
+        Strategy | None, typer.Option(help="auto: sorted as the table is [default: the policy's]")
+    ] = None,
+    sort_by: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="for sort and zorder; may be repeated: 'name desc'")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help="only partitions of which this holds, as in SQL")
+    ] = None,
+    budget: Budget = _BUDGET,
+    dry_run: DryRun = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Merge small files, and write files anew that have lost many rows, until there are none left.
+
+    What is done stands, commit by commit; Ctrl-C ends it between two. Rows that others delete meanwhile stay deleted.
+    Exit codes: 2 where a column or option does not fit, 10 no such table, 11 where other writers were faster, 12 where
+    the table may not be written.
+    """
+    from frazil.cli.amounts import size
+    from frazil.upkeep.compact import Options
+    from frazil.upkeep.model import Step
+    from frazil.upkeep.policy import policy_for
+
+    asked: dict[str, Any] = {
+        "target": None if target is None else size(target),
+        "min_files": min_files,
+        "strategy": strategy and strategy.value,
+        "sort_by": sort_by,
+        "partition": where,
+        "budget": size(budget),
+    }
+    with _open(run, catalog) as care:
+        found = care.load(table)
+        policy = policy_for(care.settings, found)
+        wanted = asked["target"] or policy.target_file_size
+        options = {
+            "target": wanted,
+            "below": wanted * 3 // 4,
+            "min_files": policy.min_input_files,
+            "delete_ratio": policy.delete_ratio,
+            "delete_files": policy.delete_files,
+            "strategy": policy.strategy,
+            "sort_by": policy.sort_by,
+        } | {key: value for key, value in asked.items() if value is not None}
+        if options["strategy"] in ("auto", "binpack"):
+            options["sort_by"] = sort_by or []
+        Options.of(options).check(found)
+        if dry_run:
+            _preview(run, care, found, "compact", options)
+            return
+        outcomes = _turns(care, found, Step("compact", "asked for", options=options))
+    _print(run, found, outcomes)
+
+
+def manifests(
+    run: Run,
+    table: TableName,
+    min_files: Annotated[int, typer.Option(min=2, help="small manifests that are worth it")] = 2,
+    dry_run: DryRun = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Merge small manifests into few, sorted by partition, so that queries are planned faster.
+
+    Exit codes: 10 no such table, 11 where other writers were faster, 12 where the table may not be written.
+    """
+    from frazil.upkeep.model import Step
+
+    options = {"small": min_files}
+    with _open(run, catalog) as care:
+        found = care.load(table)
+        if dry_run:
+            _preview(run, care, found, "manifests", options)
+            return
+        outcomes = _turns(care, found, Step("manifests", "asked for", options=options))
+    _print(run, found, outcomes)
+
+
+def stats(
+    run: Run,
+    table: TableName,
+    column: Annotated[list[str] | None, typer.Option(help="only this one; may be repeated")] = None,
+    dry_run: DryRun = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Count the distinct values of each column, for query planners. It reads all rows of the current snapshot.
+
+    Exit codes: 1 where the catalog cannot keep them, 2 an unknown column, 10 no such table, 11 where other writers were
+    faster, 12 where the table may not be written.
+    """
+    from frazil.upkeep.model import Step
+
+    options = {"columns": column or []}
+    with _open(run, catalog) as care:
+        found = care.load(table)
+        if dry_run:
+            _preview(run, care, found, "stats", options)
+            return
+        outcomes = _turns(care, found, Step("stats", "asked for", options=options))
+    _print(run, found, outcomes)
+
+
+@command(partition_app, "plan", example="frazil table partition plan demo.photos")
+def partition_plan(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
+    """Propose how a table should be partitioned, with reasons. Reads metadata alone, and changes nothing."""
+    from frazil.upkeep.partition_plan import plan
+
+    with _open(run, catalog) as care:
+        proposal = plan(care, care.load(table))
+    told = asdict(proposal)
+    if run.printer.json_output:
+        run.printer.json({"table": table, **told})
+        return
+    for reason in proposal.reasons:
+        print(reason)
+    text = ", ".join(proposal.proposed) or "none"
+    if proposal.change:
+        print(f"proposed: {text}\n  Try: frazil table partition apply {table} '{text}'")
+    else:
+        print(f"stays: {text}")
+
+
+@command(partition_app, "apply", example="frazil table partition apply demo.photos 'day(taken_at), bucket(16, id)'")
+def partition_apply(
+    run: Run,
+    table: TableName,
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="such as 'day(time), bucket(16, id)', or none")],
+    rewrite: Annotated[bool, typer.Option("--rewrite", help="write old files anew too, commit by commit")] = False,
+    target: TargetSize = None,
+    budget: Budget = _BUDGET,
+    dry_run: DryRun = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Change how a table is partitioned. Old files stay as they are, unless --rewrite is given.
+
+    Called again with --rewrite it goes on where it was interrupted. Exit codes: 1 where the catalog cannot have such
+    partitions, 2 where the spec does not fit the table, 10 no such table, 11 where other writers were faster, 12 where
+    the table may not be written.
+    """
+    from frazil.cli.amounts import shown_size, size
+    from frazil.upkeep import partition
+
+    bytes_each, wanted_size = size(budget), None if target is None else size(target)
+    with _open(run, catalog) as care:
+        found = care.load(table)
+        wanted = partition.parse(found, spec)
+        partition.require_possible(care, wanted)
+        if dry_run:
+            before, after = partition.text_of(found.schema(), found.spec()), partition.text_of(found.schema(), wanted)
+            run.printer.record({"table": table, "before": before, "after": after, "changed": before != after})
+            return
+        applied = partition.apply(care, found, spec, rewrite=rewrite, budget=bytes_each, target=wanted_size)
+    if run.printer.json_output:
+        run.printer.json({"table": table, **asdict(applied)})
+    else:
+        print(f"{table} is partitioned by {applied.after}" + ("" if applied.changed else ", as it was"))
+        if rewrite:
+            done = sum(o.files_before for o in applied.outcomes)
+            print(f"{done} files ({shown_size(sum(o.bytes_rewritten for o in applied.outcomes))}) are written anew")
+        if applied.left:
+            print(f"{applied.left} files are still partitioned otherwise; they are read as before")
+    _raise_failures(applied.outcomes)
+
+
+def _open(run: Run, catalog: str | None) -> Any:
+    from frazil.upkeep.opening import open_care
+
+    return open_care(run.settings(*_SECTIONS), catalog)
+
+
+def _turns(care: Care, table: Table, step: Step) -> list[Outcome]:
+    """The step again and again, until nothing is left to do."""
+    from frazil.upkeep.run import action
+
+    outcomes: list[Outcome] = []
+    for _ in range(_MOST_TURNS):
+        outcome = action(step.kind)(care, table, step)
+        outcomes.append(outcome)
+        if outcome.result != "done" or step.kind == "stats":
+            break
+    return outcomes if len(outcomes) == 1 or outcomes[-1].result != "nothing" else outcomes[:-1]
+
+
+def _preview(run: Run, care: Care, table: Table, kind: Kind, options: Mapping[str, Any]) -> None:
+    """What would be done, by metadata alone."""
+    from frazil.upkeep.preview import preview
+
+    told = preview(care, table, kind, options)
+    if run.printer.json_output:
+        run.printer.json({"table": ".".join(table.name()), "dry_run": True, **asdict(told)})
+    else:
+        print(told.why)
+
+
+def _print(run: Run, table: Table, outcomes: list[Outcome]) -> None:
+    from frazil.cli.amounts import shown_size
+
+    last = outcomes[-1]
+    told: dict[str, Any] = {
+        "table": ".".join(table.name()),
+        "result": last.result if len(outcomes) == 1 or last.result != "nothing" else "done",
+        "commits": sum(1 for o in outcomes if o.result == "done"),
+        "files_before": sum(o.files_before for o in outcomes),
+        "files_after": sum(o.files_after for o in outcomes),
+        "bytes_rewritten": sum(o.bytes_rewritten for o in outcomes),
+        "conflicts": sum(o.conflicts for o in outcomes),
+        "seconds": round(sum(o.seconds for o in outcomes), 3),
+        "reason": last.reason,
+    }
+    if run.printer.json_output:
+        run.printer.json(told)
+    elif told["commits"]:
+        print(
+            f"{told['files_before']} files became {told['files_after']} ({shown_size(told['bytes_rewritten'])}) "
+            f"in {told['commits']} commits, {told['seconds']:.1f} s"
+        )
+    elif last.result == "nothing":
+        print(f"nothing to do: {last.reason}")
+    _raise_failures(outcomes)
+
+
+def _raise_failures(outcomes: list[Outcome] | tuple[Outcome, ...]) -> None:
+    for outcome in outcomes:
+        message = outcome.reason or outcome.result
+        if outcome.result == "conflict":
+            raise ConflictError(message, hint="try again")
+        if outcome.result == "unsupported":
+            raise UnsupportedError(message, hint=outcome.hint or "see docs/catalogs.md")
+        if outcome.result == "failed":
+            raise FrazilError(message, hint=outcome.hint)

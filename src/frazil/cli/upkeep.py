@@ -1,0 +1,224 @@
+"""`frazil upkeep plan|run|status|history`."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
+from frazil.cli.table_care import costs, gains
+from frazil.errors import FrazilError, InterruptedByUser, UsageError
+
+if TYPE_CHECKING:
+    from frazil.upkeep.care import Care
+    from frazil.upkeep.model import Kind
+    from frazil.upkeep.run import Report
+
+app = new_app("Keep tables fast and small.", example="frazil upkeep run 'topics.*' --dry-run")
+
+_SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep", "spark")
+#: Seconds from the first signal to the end of the process, whatever hangs.
+_BOUND_S = 60.0
+
+Tables = Annotated[list[str], typer.Argument(metavar="TABLE...", help="namespace.table, or a pattern: 'topics.*'")]
+SomeTables = Annotated[
+    list[str] | None, typer.Argument(metavar="[TABLE...]", help="namespace.table, or a pattern: 'topics.*'")
+]
+
+
+@command(app, example="frazil upkeep plan 'topics.*'")
+def plan(
+    run: Run,
+    tables: Tables,
+    kind: Annotated[list[str] | None, typer.Option(help="only steps of this kind; may be repeated")] = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Show what the tables' policies ask for: why, what it would bring, and what it would cost. Starts no JVM.
+
+    Exit codes: 2 where a policy contradicts itself, 3 where only some tables could be looked at, 10 where there is no
+    such table.
+    """
+    from frazil.upkeep.history import History
+    from frazil.upkeep.many import care_for_all, failure_of, tables_named
+    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.run import Limits
+
+    limits = Limits(_kinds(kind))
+    with open_care(run.settings(*_SECTIONS), catalog) as care:
+        history = History(care.store, care.settings.model.upkeep.history)
+        reports = list(care_for_all(care, tables_named(care, tables), limits, dry_run=True, history=history))
+    if run.printer.json_output:
+        run.printer.json([_as_json(report, dry_run=True) for report in reports])
+    else:
+        rows = [[r.table, s.kind, "urgent" if s.urgent else "", s.why, gains(s), costs(s)]
+                for r in reports for s in r.steps]  # fmt: skip
+        run.printer.rows(("table", "step", "", "why", "gain", "cost"), rows, none="nothing to do")
+    if (failure := failure_of(reports)) is not None:
+        raise failure
+
+
+@command(app, "run", example="frazil upkeep run 'topics.*' --kind compact --for 10m")
+def run_(
+    run: Run,
+    tables: Tables,
+    kind: Annotated[list[str] | None, typer.Option(help="only steps of this kind; may be repeated")] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="begin no step after this, such as 10m")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be done")] = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Do what the tables' policies ask for, now. It may run beside pipelines and other writers: one of two waits.
+
+    Ctrl-C and SIGTERM end it before the next step. Exit codes: 3 where some steps failed, 10 where there is no such
+    table, 11 where other writers were faster at every try.
+    """
+    from frazil.upkeep.history import History
+    from frazil.upkeep.many import care_for_all, failure_of, tables_named
+    from frazil.upkeep.run import Limits
+
+    limits = Limits(_kinds(kind), _seconds(for_))
+    reports: list[Report] = []
+    with _stoppable(run, catalog) as care:
+        names = tables_named(care, tables)
+        history = History(care.store, care.settings.model.upkeep.history)
+        try:
+            for report in care_for_all(care, names, limits, dry_run=dry_run, history=history):
+                reports.append(report)
+                run.printer.note(f"{report.table}: {_summary(report, dry_run)}")
+        finally:
+            history.flush(now=True)
+        stopped = care.stop.is_set()
+    _print(run, reports, dry_run)
+    failure = InterruptedByUser("stopped; the next run goes on") if stopped else failure_of(reports)
+    if failure is not None:
+        raise failure
+
+
+@command(app, example="frazil upkeep status --output json")
+def status(run: Run, tables: SomeTables = None, catalog: CatalogOption = None) -> None:
+    """Show per table what was done last, what is next, and what upkeep costs. No pipeline has to run.
+
+    Without a table: those of topics, and all that the history knows.
+    """
+    from frazil.upkeep.history import History
+    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.status import statuses
+
+    with open_care(run.settings(*_SECTIONS), catalog) as care:
+        found = statuses(care, History(care.store, care.settings.model.upkeep.history), tables or ())
+    if run.printer.json_output:
+        run.printer.json([asdict(one) for one in found])
+        return
+    columns = ("table", "last_run", "last", "next", "cost", "failed", "conflicts", "share", "error")
+    run.printer.rows(columns, [_status_row(one) for one in found], none="upkeep has no table to care for yet")
+
+
+def _status_row(one: Any) -> list[Any]:
+    from frazil.cli.amounts import shown_size
+
+    last = f"{one.last_kind}: {one.last_result}" if one.last_kind else None
+    return [
+        one.table,
+        one.last_run and f"{one.last_run:%Y-%m-%d %H:%M:%S}",
+        last,
+        ", ".join(one.steps) + (" (urgent)" if one.urgent else "") or None,
+        shown_size(one.cost),
+        one.failed,
+        one.conflicts,
+        f"{one.share:.1%}",
+        one.error,
+    ]
+
+
+@command(app, example="frazil upkeep history topics.orders --since 7d")
+def history(
+    run: Run,
+    tables: SomeTables = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="only the last, such as 12h or 7d")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="at most this many")] = 50,
+    catalog: CatalogOption = None,
+) -> None:
+    """Show the steps of upkeep, newest first: by pipelines and by hand, with what each brought."""
+    from frazil.upkeep.history import COLUMNS, History
+    from frazil.upkeep.opening import open_care
+
+    age = _seconds(since)
+    begin = None if age is None else datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age)
+    with open_care(run.settings(*_SECTIONS), catalog) as care:
+        name = care.settings.model.upkeep.history
+        if not name:
+            raise UsageError("no history is kept", hint="name a table with upkeep.history")
+        rows = History(care.store, name).rows(tables or (), since=begin, limit=limit)
+    if run.printer.json_output:
+        run.printer.json(rows)
+        return
+    columns = [c for c in COLUMNS if c not in ("run_id", "snapshot_id", "hint", "host", "process")]
+    run.printer.rows(columns, [[row[c] for c in columns] for row in rows], none="nothing was done yet")
+
+
+@contextmanager
+def _stoppable(run: Run, catalog: str | None) -> Iterator[Care]:
+    """What upkeep works on, until Ctrl-C or SIGTERM: the first one sets `care.stop`, the second ends the process."""
+    from frazil.cli.stopping import Stopping
+    from frazil.spark.jvm import end_at_once
+    from frazil.upkeep.opening import open_care
+
+    settings = run.settings(*_SECTIONS)
+    late = FrazilError(f"something hangs: it did not end within {_BOUND_S:g} s")
+    with (
+        Stopping(_BOUND_S, lambda: late, kill=end_at_once, json_output=run.printer.json_output) as stopping,
+        open_care(settings, catalog, stopping.asked) as care,
+    ):
+        stopping.be_gentle()
+        yield care
+
+
+def _kinds(names: list[str] | None) -> list[Kind]:
+    from frazil.upkeep.model import KINDS
+
+    for name in names or ():
+        if name not in KINDS:
+            raise UsageError(f"'{name}' is no kind of upkeep", hint=", ".join(KINDS))
+    return [kind for kind in KINDS if kind in (names or ())]
+
+
+def _seconds(text: str | None) -> float | None:
+    from frazil.cli.amounts import seconds
+
+    return None if text is None else seconds(text)
+
+
+def _summary(report: Report, dry_run: bool) -> str:
+    if report.errors:
+        return report.errors[0].message
+    if dry_run:
+        return ", ".join(step.kind for step in report.steps) or "nothing to do"
+    done = [f"{o.kind} {o.result}" for o in report.outcomes if o.result != "nothing"]
+    return f"{', '.join(done) or 'nothing to do'}; {report.seconds:.1f} s"
+
+
+def _print(run: Run, reports: list[Report], dry_run: bool) -> None:
+    if run.printer.json_output:
+        run.printer.json([_as_json(report, dry_run) for report in reports])
+    elif dry_run:
+        plan = [[r.table, s.kind, s.urgent, s.why, dict(s.gain), s.cost] for r in reports for s in r.steps]
+        run.printer.rows(("table", "kind", "urgent", "why", "gain", "cost"), plan, none="nothing to do")
+    else:
+        columns = [*("kind", "result", "files_before", "files_after", "bytes_rewritten", "files_removed")]
+        columns += ["bytes_reclaimed", "snapshots_removed", "conflicts", "reason"]
+        rows = [[r.table, *(getattr(o, c) for c in columns), round(o.seconds, 1)] for r in reports for o in r.outcomes]
+        run.printer.rows(("table", *columns, "seconds"), rows, none="nothing to do")
+
+
+def _as_json(report: Report, dry_run: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"table": report.table, "steps": [asdict(step) for step in report.steps]}
+    if not dry_run:
+        found["outcomes"] = [asdict(outcome) for outcome in report.outcomes]
+        found |= {"seconds": round(report.seconds, 3), "unfinished": report.unfinished}
+    return found | {"errors": [error.to_dict() for error in report.errors]}

@@ -1,0 +1,193 @@
+"""The history of upkeep: a table with a row for every step that did something, or failed.
+
+Rows are gathered and appended together, at most once a minute, so that the history itself stays small. Losing some is
+told and harmless: upkeep reads nothing from here that it needs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from frazil.errors import ConflictError, FrazilError, NotFoundError, first_line
+from frazil.observe.faultpoints import reach
+from frazil.tables import TableStore, ensure_table
+from frazil.tables.store import back_off
+from frazil.upkeep.model import Kind, Outcome
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two appends, at least.
+EVERY_S = 60.0
+#: Rows that wait at most; where the table cannot be written, the oldest are lost.
+_WAITING = 1000
+_TRIES = 5
+#: Kinds whose time is counted from the last look, whether it found something or not.
+_NOW_AND_THEN: tuple[Kind, ...] = ("stats", "orphans")
+
+COLUMNS = (
+    "run_id", "table", "kind", "result", "started_at", "seconds", "files_before", "files_after", "bytes_rewritten",
+    "files_removed", "bytes_reclaimed", "snapshots_removed", "conflicts", "snapshot_id", "reason", "hint", "host",
+    "process",
+)  # fmt: skip
+
+
+def schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.int64()
+    types = {"started_at": pa.timestamp("us", "UTC"), "seconds": pa.float64(), "process": number}
+    types |= dict.fromkeys(("run_id", "table", "kind", "result", "reason", "hint", "host"), text)
+    required = ("run_id", "table", "kind", "result", "started_at")
+    return pa.schema([pa.field(c, types.get(c, number), nullable=c not in required) for c in COLUMNS])
+
+
+class History:
+    """Takes rows, and appends them now and then. For several threads at once.
+
+    Args:
+        store: where the table is, or will be made with the first row.
+        name: of the table; empty: nothing is kept.
+        clock: seconds, of any origin.
+    """
+
+    def __init__(self, store: TableStore, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self.name = name
+        self._clock = clock
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=_WAITING)
+        self._lock = threading.Lock()
+        self._appending = threading.Lock()
+        self._due = clock() + EVERY_S
+        self._failed = False
+        self._last: dict[str, dict[Kind, float]] = {}
+        self._read: set[str] = set()
+
+    def last(self, table: str) -> Mapping[Kind, float]:
+        """When steps of a kind were last done to a table, in seconds since 1970, as far as it is known."""
+        if table not in self._read:
+            self._read.add(table)
+            try:
+                found = last_done(self.rows([table]))
+            except FrazilError as error:
+                log.info("the history of upkeep cannot be read", table=self.name, error=error.message)
+                found = {}
+            with self._lock:
+                self._last[table] = {**found, **self._last.get(table, {})}
+        return self._last.get(table, {})
+
+    def add(self, run_id: str, table: str, outcome: Outcome, started_at: float) -> None:
+        """Keeps what came of a step. One that had nothing to do is worth a row only where the look itself counts."""
+        if outcome.result in ("done", "nothing"):
+            with self._lock:
+                self._last.setdefault(table, {})[outcome.kind] = started_at
+        if not self.name or (outcome.result == "nothing" and outcome.kind not in _NOW_AND_THEN):
+            return
+        row = asdict(outcome) | {"run_id": run_id, "table": table, "host": socket.gethostname(), "process": os.getpid()}
+        row["started_at"] = datetime.datetime.fromtimestamp(started_at, datetime.UTC)
+        with self._lock:
+            self._waiting.append(row)
+
+    def flush(self, *, now: bool = False) -> None:
+        """Appends what waits, if it is time or `now`. It does not raise: a lost row is told, and nothing else."""
+        if not self._waiting or (not now and self._clock() < self._due):
+            return
+        with self._appending:
+            with self._lock:
+                rows = list(self._waiting)
+                self._waiting.clear()
+                self._due = self._clock() + EVERY_S
+            try:
+                self._append(rows)
+                self._failed = False
+            except Exception as error:  # noqa: BLE001 - upkeep goes on without its history
+                with self._lock:
+                    self._waiting.extendleft(reversed(rows[-(_WAITING - len(self._waiting)) :]))
+                tell = log.debug if self._failed else log.warning
+                tell(
+                    "the history of upkeep cannot be written", table=self.name, rows=len(rows), error=first_line(error)
+                )
+                self._failed = True
+
+    def _append(self, rows: Sequence[dict[str, Any]]) -> None:
+        import pyarrow as pa
+
+        table = ensure_table(self._store, self.name, schema(), partition=["month(started_at)"])
+        batch = pa.Table.from_pylist(rows, schema=schema())
+        for attempt in range(1, _TRIES + 1):
+            reach("upkeep.history.append.before")
+            try:
+                self._store.once(lambda at=table: at.append(batch))  # type: ignore[misc]
+            except ConflictError:
+                if attempt == _TRIES:
+                    raise
+                back_off(attempt)
+                table = self._store.load(self.name)
+            else:
+                reach("upkeep.history.append.after")
+                return
+
+    def rows(
+        self, tables: Sequence[str] = (), *, since: datetime.datetime | None = None, limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The kept steps, newest first.
+
+        Args:
+            tables: only of these.
+            since: only those that began at this time or later.
+            limit: at most so many.
+
+        Raises:
+            FrazilError: the table cannot be read. Where there is none yet, there are no rows.
+        """
+        if not self.name:
+            return []
+        try:
+            table = self._store.load(self.name)
+        except NotFoundError:
+            return []
+        found: list[dict[str, Any]] = self._store.call(
+            lambda: _scan(table, tables, since), "scan", "storage"
+        ).to_pylist()
+        found.sort(key=lambda row: row["started_at"], reverse=True)
+        return found[:limit]
+
+
+def last_done(rows: Sequence[Mapping[str, Any]]) -> dict[Kind, float]:
+    """By rows of one table: when a step of each kind was last done, in seconds since 1970."""
+    found: dict[Kind, float] = {}
+    for row in rows:
+        if row["result"] in ("done", "nothing"):
+            found[row["kind"]] = max(found.get(row["kind"], 0.0), row["started_at"].timestamp())
+    return found
+
+
+def _scan(table: Table, tables: Sequence[str], since: datetime.datetime | None) -> pa.Table:
+    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, In
+
+    chosen: BooleanExpression = AlwaysTrue()
+    if tables:
+        chosen = In("table", set(tables))  # type: ignore[call-arg,misc]
+    if since is not None:
+        chosen = And(chosen, GreaterThanOrEqual("started_at", since.isoformat()))  # type: ignore[call-arg,misc]
+    there = {field.name for field in table.schema().fields}
+    if missing := [name for name in COLUMNS if name not in there]:
+        raise FrazilError(
+            f"the table {'.'.join(table.name())} is no history of upkeep: it has no column {missing[0]}",
+            hint="name another table with upkeep.history",
+        )
+    return table.scan(row_filter=chosen, selected_fields=COLUMNS).to_arrow()

@@ -1,0 +1,112 @@
+"""The storage that a table's files lie in, by URI, whatever spelling a writer chose for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from frazil.catalogs import flavor_of
+from frazil.settings import S3Settings
+from frazil.storage import Location, ObjectInfo, ObjectStore, open_store, parse
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.upkeep.care import Care
+
+#: What servers that lend keys say of them, and our names for it.
+_LENT = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key",
+    "s3.secret-access-key": "secret_key",
+    "s3.session-token": "session_token",
+}
+_SECRETS = ("secret_key", "session_token")
+
+
+def spelled(uri: str) -> str:
+    """The one spelling of a file's place: by scheme, and without the links that a local folder is reached through.
+
+    Two URIs mean the same file if this is equal for both. A listing gives names in this spelling too.
+    """
+    folder, slash, name = uri.rpartition("/")
+    if not slash or name in ("", ".", "..") or not folder or folder.endswith((":", "/")):
+        return _spelled_folder(uri)
+    return f"{_spelled_folder(folder)}/{name}"
+
+
+@lru_cache(maxsize=16384)
+def _spelled_folder(uri: str) -> str:
+    location = parse(uri)
+    if location.scheme == "file":
+        location = parse(os.path.realpath(location.path))
+    return str(location).rstrip("/")
+
+
+def lies_in(uri: str, folder: str) -> bool:
+    """Whether a place is a folder or lies below it, both `spelled`."""
+    return uri == folder or uri.startswith(f"{folder}/")
+
+
+def overlap(one: str, other: str) -> bool:
+    return lies_in(one, other) or lies_in(other, one)
+
+
+def own_folders(table: Table) -> list[str]:
+    """Where a table writes: its location, and the places for data and metadata that its properties name."""
+    properties = table.metadata.properties
+    named = (
+        "write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path",
+    )  # fmt: skip
+    found = [table.location(), *(properties[key] for key in named if properties.get(key))]
+    return list(dict.fromkeys(spelled(uri) for uri in found))
+
+
+def looked_after(care: Care) -> bool:
+    """Whether the service deletes files that no snapshot needs by itself, and takes none but Iceberg's: S3 Tables."""
+    return flavor_of(care.catalog, dict(care.store.catalog.properties)) == "s3tables"
+
+
+class Places:
+    """Opens what a table's files lie in, once for each folder of its own and once for each bucket beyond these."""
+
+    def __init__(self, care: Care, table: Table) -> None:
+        self._network = care.settings.model.network
+        self._s3 = _with_lent_keys(care.catalog.s3 or care.settings.model.s3, dict(table.io.properties))
+        self._roots = sorted(own_folders(table), key=len, reverse=True)
+        self._stores: dict[str, ObjectStore] = {}
+
+    def find(self, uri: str) -> tuple[ObjectStore, str]:
+        """The store that a file lies in, and its key there."""
+        uri = spelled(uri)
+        root = next((r for r in self._roots if uri.startswith(f"{r}/")), None)
+        location = parse(uri)
+        if root is None:
+            root = str(Location(location.scheme, location.authority, ""))
+            return self._open(root), location.key
+        return self._open(root), uri[len(root) + 1 :]
+
+    def list(self, folder: str) -> Iterator[tuple[str, ObjectInfo]]:
+        """Everything below a folder, each with its `spelled` URI."""
+        root = spelled(folder)
+        for info in self._open(root).list():
+            yield f"{root}/{info.key}", info
+
+    def _open(self, root: str) -> ObjectStore:
+        if root not in self._stores:
+            self._stores[root] = open_store(root, s3=self._s3, network=self._network)
+        return self._stores[root]
+
+
+def _with_lent_keys(s3: S3Settings, properties: dict[str, str]) -> S3Settings:
+    """Settings with what the catalog says of a table's storage: some lend keys for one table at a time."""
+    lent = {ours: properties[theirs] for theirs, ours in _LENT.items() if properties.get(theirs)}
+    if "access_key" in lent and "secret_key" in lent:
+        values = {k: SecretStr(v) if k in _SECRETS else v for k, v in lent.items()}
+        return s3.model_copy(update={"session_token": None, "profile": None, **values})
+    return s3

@@ -1,0 +1,174 @@
+"""One commit of upkeep: what it says of itself, whether it landed, and that its files are on disk afterwards."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from frazil.catalogs import local_path
+from frazil.errors import ConflictError, FrazilError, UnsupportedError
+from frazil.observe.faultpoints import reach
+from frazil.tables import CommitUnknownError
+from frazil.tables.durable import sync_files, sync_metadata
+from frazil.tables.position import carried_positions
+from frazil.upkeep import java
+from frazil.upkeep.model import Kind, Outcome
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from frazil.upkeep.care import Care
+
+#: In the summary of each snapshot that upkeep makes: what it was for, and an id by which a lost reply is looked up.
+KIND, ID = "frazil.upkeep", "frazil.upkeep.id"
+#: Seconds to wait for a commit to show whose reply was lost, before each look.
+_LOOKS = (0.0, 0.5, 2.0)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An action on its way.
+
+    Attributes:
+        care: where.
+        kind: of action.
+        table: as PyIceberg has loaded it when the action began.
+        java: the same table in Java.
+        start: the snapshot that it was planned on. What came after it is checked when the action commits.
+        id: of this action, new each time.
+        properties: for the summary of the snapshot: kind, id, and the positions that the table has.
+    """
+
+    care: Care
+    kind: Kind
+    table: Table
+    java: Any
+    start: int
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {KIND: self.kind, ID: self.id, **carried_positions(self.table.metadata)}
+
+    @property
+    def jvm(self) -> Any:
+        return self.care.spark()._jvm
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """A step that tests can strike before and after; Java's errors in it come out as ours."""
+        reach(f"upkeep.{self.kind}.{name}.before")
+        with java.translated(self.table):
+            yield
+        reach(f"upkeep.{self.kind}.{name}.after")
+
+
+class NothingToDoError(Exception):
+    """There is nothing to do, and the text says why."""
+
+
+def run_turn(care: Care, table: Table, kind: Kind, act: Callable[[Turn], None]) -> Outcome:
+    """Runs an action that ends with one commit, and says what came of it.
+
+    Args:
+        care: where.
+        table: may be out of date.
+        kind: of action.
+        act: plans, writes and commits; or raises NothingToDo before it has changed anything.
+
+    Raises:
+        FrazilError: what a person must see: not allowed, not there, out of reach.
+    """
+    began = time.monotonic()
+    outcome = _run(care, table, kind, act)
+    return replace(outcome, seconds=time.monotonic() - began)
+
+
+def _run(care: Care, table: Table, kind: Kind, act: Callable[[Turn], None]) -> Outcome:
+    if care.stop.is_set():
+        return Outcome(kind, "nothing", reason="asked to stop before it began")
+    fresh = care.store.load(table.name())
+    if fresh.metadata.current_snapshot_id is None:
+        return Outcome(kind, "nothing", reason="the table is empty")
+    loaded = java.load(care, fresh)
+    turn = Turn(care, kind, fresh, loaded, int(loaded.currentSnapshot().snapshotId()))
+    try:
+        act(turn)
+    except NothingToDoError as nothing:
+        return Outcome(kind, "nothing", reason=str(nothing))
+    except ConflictError as error:
+        return Outcome(kind, "conflict", conflicts=1, reason=error.message, hint=error.hint)
+    except UnsupportedError as error:
+        return Outcome(kind, "unsupported", reason=error.message, hint=error.hint)
+    except FrazilError as error:
+        # A reply may be lost in many ways, and Java has not a name for each.
+        if (snapshot := landed(turn)) is None:
+            if isinstance(error, CommitUnknownError):
+                return Outcome(kind, "failed", reason=f"no answer came: {error.message}", hint=error.hint)
+            raise
+        return finished(turn, snapshot)
+    snapshot = landed(turn, looks=(0.0,))
+    return Outcome(kind) if snapshot is None else finished(turn, snapshot)
+
+
+def landed(turn: Turn, looks: tuple[float, ...] = _LOOKS) -> Snapshot | None:
+    """The snapshot that the action has made, if the table shows it."""
+    for wait in looks:
+        time.sleep(wait)
+        table = turn.care.store.load(turn.table.name())
+        for snapshot in reversed(table.metadata.snapshots):
+            if snapshot.summary is not None and snapshot.summary.get(ID) == turn.id:
+                return snapshot
+    return None
+
+
+def finished(turn: Turn, snapshot: Snapshot) -> Outcome:
+    """The outcome by the snapshot's own summary, after its files are on disk where that is here."""
+    table = turn.care.store.load(turn.table.name())
+    with turn.step("sync"):
+        sync_snapshot(turn.care, table, snapshot)
+        java.forget(turn.care, table)
+    summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    return Outcome(
+        turn.kind,
+        files_before=_sum(summary, "deleted-data-files", "removed-delete-files"),
+        files_after=_sum(summary, "added-data-files", "added-delete-files"),
+        bytes_rewritten=_sum(summary, "added-files-size"),
+        snapshot_id=snapshot.snapshot_id,
+    )
+
+
+def _sum(summary: Mapping[str, str], *keys: str) -> int:
+    return sum(int(summary.get(key, 0)) for key in keys)
+
+
+def sync_snapshot(care: Care, table: Table, snapshot: Snapshot) -> None:
+    """Puts on disk what a snapshot has added, where it lies on this machine. What it replaced will be deleted one day.
+
+    Raises:
+        UnavailableError: one of the files could not be synced.
+    """
+    if not lies_here(table):
+        return
+    added = [m for m in care.store.manifests(table.io, snapshot.manifest_list)
+             if m.added_snapshot_id == snapshot.snapshot_id]  # fmt: skip
+    files = [
+        entry.data_file.file_path
+        for manifest in added
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        if entry.snapshot_id == snapshot.snapshot_id
+    ]
+    sync_files({*files, *(m.manifest_path for m in added), snapshot.manifest_list})
+    sync_metadata(table)
+
+
+def lies_here(table: Table) -> bool:
+    """Whether files of the table are on this machine."""
+    properties = table.metadata.properties
+    places = (table.location(), properties.get("write.data.path", ""), properties.get("write.metadata.path", ""))
+    return any(local_path(place) is not None for place in places if place)

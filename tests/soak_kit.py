@@ -1,0 +1,329 @@
+"""The soak: a log that is published to all the time, a process that takes it into tables, and all who look on."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+from frazil.topics.floor import find_table
+from frazil.topics.layout import table_name
+from frazil.topics.reading.reader import TopicReader
+from frazil.upkeep.care import Care
+from frazil.upkeep.verify import verify
+from tests.machine import machine_environment, machine_flags
+from tests.services import process
+from tests.sink_kit import SinkKit, sink_kit
+from tests.soak_process import ACCOUNTS, MARK, TOPIC, Oracle
+
+RATE = 1000
+_BATCH = 100
+_LONGEST_S = 180.0
+_TABLES = (f"topics.{TOPIC}", ACCOUNTS)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A soak of some length: what takes hours or days by default takes a small part of it."""
+
+    seconds: float
+    upkeep: bool = True
+
+    @property
+    def short(self) -> float:
+        """As long as messages stay in the table, and files after their last snapshot."""
+        return max(10.0, self.seconds / 40)
+
+    @property
+    def young(self) -> int:
+        """Messages that retention does not touch."""
+        return int(RATE * (self.short * 0.8 if self.seconds >= 300 else self.seconds))
+
+    def flags(self) -> dict[str, str]:
+        # Where there is not even time for a hundred snapshots, fewer are too many; and nothing gets old.
+        hasty = {"topics.keep_snapshots": "15", "upkeep.policy.max_snapshots": "15", "upkeep.share": "0.5"}
+        found = (hasty if self.seconds < 300 else {"topics.retention_age_s": f"{self.short}"}) | {
+            "upkeep.policy.file_grace_s": f"{self.short}",
+            "upkeep.policy.orphan_every_s": f"{self.short * 4}",
+            "upkeep.every_s": f"{min(20.0, self.short / 4)}",
+            "upkeep.turn_s": f"{min(30.0, self.short)}",
+            "upkeep.enabled": str(self.upkeep).lower(),
+        }
+        return found | {"spark.master": "local[2]", "log.retention_age_s": f"{self.short * 3}"}
+
+
+@dataclass
+class Samples:
+    """Numbers over time, by name."""
+
+    began: float = field(default_factory=time.monotonic)
+    found: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        self.found.setdefault(name, []).append((time.monotonic() - self.began, value))
+
+    def tenth(self, name: str, number: int, seconds: float) -> float:
+        """The median of one tenth of the time, 0 to 9."""
+        of = [v for at, v in self.found[name] if number <= at / seconds * 10 < number + 1]
+        return statistics.median(of)
+
+    def last(self, name: str) -> float:
+        return self.found[name][-1][1]
+
+
+class Soak:
+    """Runs the threads; what one of them finds wrong ends it all."""
+
+    def __init__(self, kit: SinkKit, scale: Scale) -> None:
+        self.kit, self.scale = kit, scale
+        self.samples = Samples()
+        self.stop = threading.Event()
+        self.wrong: list[str] = []
+        self.published = 0
+        self.followed = 0
+        self.replays = self.checks = self.merge_reads = self.topic_reads = 0
+        self.merges = 0
+        self.said: dict[str, Any] = {}
+        self._oracle = Oracle()
+        chosen = kit.settings.catalog()
+        no_spark: Any = None
+        self._care = Care(kit.settings, chosen, kit.store, no_spark, threading.Event())
+
+    def run(self) -> None:
+        """Until the time is over, or something is wrong."""
+        with self._process():
+            self.samples.began = time.monotonic()
+            loops = [self._publish, self._follow, self._replay, self._read_topic, self._read_accounts]
+            loops += [self._measure, self._check]
+            threads = [threading.Thread(target=self._guarded, args=(loop,)) for loop in loops]
+            for thread in threads:
+                thread.start()
+            self.stop.wait(self.scale.seconds)
+            # A machine that is busy with other things may need longer for a short soak to see everything once.
+            while time.monotonic() - self.samples.began < max(self.scale.seconds, _LONGEST_S) and self._lacking():
+                if self.stop.wait(1.0):
+                    break
+            self.stop.set()
+            for thread in threads:
+                thread.join()
+
+    def _lacking(self) -> set[tuple[str, str]]:
+        """What upkeep has not yet done to a table, and should have."""
+        done = {(table, kind) for table, kind in self.said.get("done", [])}
+        return {(table, kind) for table in _TABLES for kind in ("compact", "expire", "reclaim")} - done
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except Exception:  # noqa: BLE001 - the test tells it
+            self.wrong.append(f"{loop.__name__}: {traceback.format_exc()}")
+            self.stop.set()
+
+    # -- the process -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _process(self) -> Iterator[None]:
+        flags = {
+            **machine_flags(),
+            **self.scale.flags(),
+            "home": str(self.kit.settings.model.home),
+            "log.broker": self.kit.client.address,
+        }
+        given = {"flags": flags, "merge_every_s": 2.0, "expire_every_s": min(60.0, self.scale.short / 3)}
+        running = subprocess.Popen(
+            [sys.executable, "-m", "tests.soak_process", json.dumps(given)],
+            env={**process._plain_environment(), **machine_environment()},
+            stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        ready = threading.Event()
+        listener = threading.Thread(target=self._listen, args=(running, ready))
+        listener.start()
+        try:
+            deadline = time.monotonic() + 180
+            while not ready.wait(0.1):
+                assert running.poll() is None and time.monotonic() < deadline, "the process did not start"
+            while find_table(self.kit.store, table_name(self.kit.settings, TOPIC)) is None:
+                assert running.poll() is None and time.monotonic() < deadline, "the pipeline made no table"
+                time.sleep(0.1)
+            yield
+        finally:
+            running.send_signal(signal.SIGTERM)
+            try:
+                running.wait(90)
+            finally:
+                running.kill()
+                listener.join()
+        if lacking := self._lacking():
+            self.wrong.append(f"upkeep has never done {sorted(lacking)}; {self.published} messages, {self.said}")
+        if running.returncode != 0 or not self.said.get("over"):
+            self.wrong.append(f"the process ended with {running.returncode}")
+
+    def _listen(self, running: subprocess.Popen[str], ready: threading.Event) -> None:
+        before: dict[str, Any] = {}
+        assert running.stdout is not None
+        for line in running.stdout:
+            said = json.loads(line)
+            self.said |= said
+            if "ready" in said:
+                ready.set()
+            if "merge" in said:
+                self.merges = said["merge"]
+                self.samples.add("merge seconds", said["seconds"])
+            if "commits" in said:
+                if before and said["commits"] > before["commits"]:
+                    spent = said["commit_seconds"] - before["commit_seconds"]
+                    self.samples.add("commit seconds", spent / (said["commits"] - before["commits"]))
+                self.samples.add("lag seconds", said["lag_seconds"])
+                before = said
+        self.stop.set()  # it has ended, perhaps too early
+
+    # -- the threads -----------------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        noise = random.Random(1).randbytes(100_000)
+        began = time.monotonic()
+        while not self.stop.is_set():
+            numbers = range(self.published, self.published + _BATCH)
+            payloads = [b"%012d" % n + noise[n * 7 % 99_000 :][:180] for n in numbers]
+            ack = self.kit.publish(TOPIC, *payloads)
+            assert ack.offset == self.published
+            self.published += _BATCH
+            self.stop.wait(max(0.0, began + self.published / RATE - time.monotonic()))
+            self.kit.acknowledged.clear()  # the offset is in the payload; all of them would not fit in memory
+
+    def _reader(self) -> TopicReader:
+        return TopicReader(self.kit.client, TOPIC, lambda: self.kit.store.load(table_name(self.kit.settings, TOPIC)))
+
+    def _follow(self) -> None:
+        for table in self._reader().read(0, follow=True, stop=self.stop, columns=["offset", "payload"]):
+            self.followed = _check_rows(table, self.followed)
+
+    def _replay(self) -> None:
+        window = self.scale.young * 2 // 3
+        while not self.stop.wait(1.0):
+            reader = self._reader()
+            end = reader.bounds().end
+            at = first = max(0, end - window)
+            for table in reader.read(first, end=end, stop=self.stop, columns=["offset", "payload"]):
+                at = _check_rows(table, at)
+            assert self.stop.is_set() or at == end, f"the replay from {first} ended at {at}, not at {end}"
+            self.replays += 1
+
+    def _read_topic(self) -> None:
+        """Every offset once, as any reader of the table sees it."""
+        while not self.stop.wait(2.0):
+            table = self.kit.table(TOPIC)
+            began = time.monotonic()
+            offsets = table.scan(selected_fields=("offset",)).to_arrow()["offset"]
+            self.samples.add("topic read seconds", time.monotonic() - began)
+            assert len(pc.unique(offsets)) == len(offsets), "a row is doubled"
+            if len(offsets):
+                # Retention takes whole files, so that of what is too old some may be left.
+                least, most = pc.min_max(offsets).as_py().values()
+                young = max(least, most - self.scale.young)
+                assert pc.sum(pc.greater_equal(offsets, young)).as_py() == most - young + 1, "a row is missing"
+            self.topic_reads += 1
+
+    def _read_accounts(self) -> None:
+        """The rows are those after some number of merges, and the mark says which."""
+        while not self.stop.wait(2.0):
+            before = self.merges
+            table = self.kit.store.load(ACCOUNTS)
+            began = time.monotonic()
+            rows = table.scan(selected_fields=("id", "value")).to_arrow().to_pylist()
+            self.samples.add("accounts read seconds", time.monotonic() - began)
+            self._hold_against_oracle(rows, before)
+            self.merge_reads += 1
+
+    def _hold_against_oracle(self, rows: list[dict[str, int]], at_least: int) -> None:
+        found = {row["id"]: row["value"] for row in rows}
+        assert len(found) == len(rows), "a row is doubled"
+        assert found[MARK] >= max(at_least, self._oracle.merges), "the table went back"
+        while self._oracle.merges < found[MARK]:
+            self._oracle.advance()
+        came_back = found.keys() - self._oracle.rows.keys()
+        assert not came_back, f"deleted rows came back: {sorted(came_back)[:10]}"
+        assert found == self._oracle.rows
+
+    def _measure(self) -> None:
+        while not self.stop.wait(1.0):
+            for name in _TABLES:
+                table = self.kit.store.load(name)
+                snapshot = table.current_snapshot()
+                if snapshot is None or snapshot.summary is None:
+                    continue
+                summary = snapshot.summary.additional_properties
+                self.samples.add(f"{name} files", float(summary.get("total-data-files", 0)))
+                self.samples.add(f"{name} delete files", float(summary.get("total-delete-files", 0)))
+                self.samples.add(f"{name} snapshots", len(table.metadata.snapshots))
+                folder = Path(table.location().removeprefix("file://"))
+                self.samples.add(f"{name} metadata bytes", _size(folder / "metadata"))
+                self.samples.add(f"{name} disk bytes", _size(folder))
+
+    def _tag(self, table: Table) -> int:
+        """Tags the table as it is, and returns how many rows it has."""
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        for _ in range(20):
+            try:
+                with table.manage_snapshots() as change:
+                    change.create_tag(snapshot.snapshot_id, "early")
+                return table.scan(snapshot_id=snapshot.snapshot_id).count()
+            except CommitFailedException:
+                table = table.refresh()
+        raise AssertionError("the table could not be tagged")
+
+    def _check(self) -> None:
+        """Walks every snapshot, branch and tag. One snapshot of each table is tagged early, and its rows stay."""
+        every = max(5.0, self.scale.seconds / 40)
+        tagged: dict[str, int] = {}
+        while not self.stop.wait(every):
+            for name in _TABLES:
+                table = self.kit.store.load(name)
+                if name not in tagged and table.current_snapshot() is not None:
+                    tagged[name] = self._tag(table)
+                if (early := table.refs().get("early")) is not None:
+                    assert table.scan(snapshot_id=early.snapshot_id).count() == tagged[name]
+                verdict = verify(self._care, table)
+                assert verdict.sound, verdict.to_dict()
+                self.checks += 1
+
+
+def _check_rows(table: Any, start: int) -> int:
+    """Offsets follow each other, and each payload names its own."""
+    offsets = table["offset"].to_pylist()
+    assert offsets == list(range(start, start + len(offsets))), f"{start}: {offsets[:3]} … {offsets[-3:]}"
+    assert [int(p[:12]) for p in table["payload"].to_pylist()] == offsets
+    return start + len(offsets)
+
+
+def _size(folder: Path) -> float:
+    total = 0
+    for file in folder.rglob("*"):
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:  # upkeep was faster
+            continue
+    return float(total)
+
+
+@contextmanager
+def soaking(folder: Path, scale: Scale) -> Iterator[Soak]:
+    with sink_kit(folder, **scale.flags()) as kit:
+        kit.create(TOPIC)
+        yield Soak(kit, scale)
