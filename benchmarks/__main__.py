@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import foundation, topics_commits, topics_log, topics_tables, upkeep_share
+from benchmarks import foundation, topics_commits, topics_log, topics_tables, upkeep
 from benchmarks.measure import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -23,7 +23,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "log": topics_log.run,
     "tables": topics_tables.run,
     "commits": topics_commits.run,
-    "upkeep": upkeep_share.run,
+    "upkeep": upkeep.run,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

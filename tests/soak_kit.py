@@ -151,7 +151,7 @@ class Soak:
             stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         ready = threading.Event()
-        listener = threading.Thread(target=self._listen, args=(running, ready))
+        listener = threading.Thread(target=self._guarded, args=(lambda: self._listen(running, ready),))
         listener.start()
         try:
             deadline = time.monotonic() + 180

@@ -62,8 +62,12 @@ class Oracle:
         return changes
 
 
+_saying = threading.Lock()
+
+
 def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+    with _saying:
+        print(json.dumps(what), flush=True)
 
 
 def make_accounts(spark: SparkSession, catalog: str) -> None:

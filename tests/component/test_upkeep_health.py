@@ -190,6 +190,16 @@ def test_what_was_counted_before_is_not_read_again(lake: Lake):
         lake.census(table)
 
 
+def test_a_manifest_with_other_entries_than_its_list_says_is_damaged(lake: Lake):
+    table = lake.table()
+    lake.append(table, 0)
+    lake.append(table, 0, 1)
+    one, two = (Path(m.manifest_path.removeprefix("file://")) for m in table.current_snapshot().manifests(table.io))
+    one.write_bytes(two.read_bytes())
+    with pytest.raises(IntegrityError, match="does not hold what its list says"):
+        lake.census(table)
+
+
 def test_what_is_known_is_forgotten_when_it_is_too_much(lake: Lake):
     table, known = lake.table(), Tallies(most=2)
     for day in range(3):

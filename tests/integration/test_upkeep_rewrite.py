@@ -169,11 +169,13 @@ def test_a_reply_that_was_lost_is_looked_up(bench, monkeypatch):
         raise CommitUnknownError("no answer")
 
     monkeypatch.setattr(module, "commit", commit_and_lose)
+    monkeypatch.setattr("frazil.upkeep.turn._LOOKS", (0.0,))
     outcome = run(bench, name)
     assert (outcome.result, outcome.files_before, outcome.files_after) == ("done", 3, 1)
 
     def lose(turn, groups):
-        raise CommitUnknownError("no answer")
+        with turn.step("commit"):
+            raise CommitUnknownError("no answer")
 
     bench.insert(name, 30, 40)
     monkeypatch.setattr(module, "commit", lose)
@@ -294,3 +296,16 @@ def test_its_snapshot_says_what_it_is(bench):
     summary = bench.load(name).current_snapshot().summary
     assert summary["frazil.upkeep"] == "compact"
     assert summary[ID]
+
+
+def test_what_it_added_is_on_disk_when_it_says_that_it_is_done(bench, monkeypatch):
+    name = bench.table()
+    bench.insert(name, 0, 10)
+    synced: set[str] = set()
+    monkeypatch.setattr("frazil.upkeep.turn.sync_files", synced.update)
+    monkeypatch.setattr("frazil.upkeep.turn.sync_metadata", lambda table: synced.add(table.metadata_location))
+    assert run(bench, name).result == "done"
+    table = bench.load(name)
+    snapshot = table.current_snapshot()
+    added = [m.manifest_path for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    assert synced == {*bench.files(name), *added, snapshot.manifest_list, table.metadata_location}

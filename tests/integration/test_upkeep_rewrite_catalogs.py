@@ -24,7 +24,8 @@ def test_rewrites_keep_every_row(bench, version):
     abilities = abilities_of(bench.care.catalog, dict(bench.care.store.catalog.properties))
     if version == 3 and not abilities.v3:
         version = 2
-    name = bench.table(version=version, write__delete__mode="merge-on-read", commit__manifest_merge__enabled="false")
+    mode = "copy-on-write" if version == 1 else "merge-on-read"
+    name = bench.table(version=version, write__delete__mode=mode, commit__manifest_merge__enabled="false")
     bench.insert(name, 0, 10, 20)
     bench.sql(f"DELETE FROM {name} WHERE id = 5")
     left = [i for i in range(30) if i != 5]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from frazil.demo import tables, topics
+from frazil.demo import tables, topics, upkeep
 from frazil.demo.stage import Stage
 from frazil.errors import NotAllowedError, UsageError
 from frazil.settings import CatalogSettings, S3Settings, Settings
 
 #: Each chapter is a function of the stage and the settings; later capabilities add theirs here.
-CHAPTERS = (tables.chapter, topics.chapter)
+CHAPTERS = (tables.chapter, topics.chapter, upkeep.chapter)
 
 _MARK = "# Made by `frazil demo`; the next demo replaces this folder.\n"
 

@@ -15,6 +15,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.types import DateType, PrimitiveType, StringType, TimestampNanoType, TimestamptzNanoType
 
 from frazil.catalogs import local_path
+from frazil.errors import IntegrityError
 from frazil.upkeep import entries as read
 
 if TYPE_CHECKING:
@@ -78,11 +79,17 @@ class Group:
 
     def add(self, other: Group) -> None:
         for tier, count in enumerate(other.files):
-            self.files[tier] += count
-            self.bytes[tier] += other.bytes[tier]
-        self.newest = max(self.newest, other.newest)
-        for name in ("rows", "deleted_rows", "dirty_files", "dirty_bytes", "burdened_files", "burdened_bytes"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if count:
+                self.files[tier] += count
+                self.bytes[tier] += other.bytes[tier]
+        self.rows += other.rows
+        if other.newest > self.newest:
+            self.newest = other.newest
+        self.deleted_rows += other.deleted_rows
+        self.dirty_files += other.dirty_files
+        self.dirty_bytes += other.dirty_bytes
+        self.burdened_files += other.burdened_files
+        self.burdened_bytes += other.burdened_bytes
 
 
 @dataclass(frozen=True)
@@ -397,14 +404,26 @@ def count_data(
             total.add(found)
     for manifest, data in _contents(store, table, unknown):
         if one_by_one:
-            total.add(_tally_each(manifest, data, bounds, removed, watch, delete_ratio, delete_files))
+            tally = _tally_each(manifest, data, bounds, removed, watch, delete_ratio, delete_files)
         else:
             tally = _tally(manifest, data, bounds)
             known.put(manifest.manifest_path, bounds, tally)
-            total.add(tally)
+        _check(manifest, len(tally.each))
+        total.add(tally)
     for group in total.groups.values():
         _settle(group, removed)
     return total
+
+
+def _check(manifest: ManifestFile, living: int) -> None:
+    """Avro has no checksum, and damaged bytes may still be read as something."""
+    told = manifest.added_files_count, manifest.existing_files_count
+    if None not in told and living != sum(count or 0 for count in told):
+        raise IntegrityError(
+            f"the manifest {manifest.manifest_path} does not hold what its list says",
+            cause=f"it has {living} living entries, and should have {sum(count or 0 for count in told)}",
+            hint="frazil table verify, or restore the table from a backup",
+        )
 
 
 def _tally(manifest: ManifestFile, data: bytes, bounds: tuple[int, ...]) -> Tally:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: In the summary of each snapshot that upkeep makes: what it was for, and an id by which a lost reply is looked up.
 KIND, ID = "frazil.upkeep", "frazil.upkeep.id"
+#: The steps in which an action commits.
+COMMITS = {"commit", "dangling", "rows"}
 #: Seconds to wait for a commit to show whose reply was lost, before each look.
 _LOOKS = (0.0, 0.5, 2.0)
 
@@ -41,6 +43,7 @@ class Turn:
         java: the same table in Java.
         start: the snapshot that it was planned on. What came after it is checked when the action commits.
         id: of this action, new each time.
+        begun: names of the steps that were begun.
         properties: for the summary of the snapshot: kind, id, and the positions that the table has.
     """
 
@@ -50,6 +53,7 @@ class Turn:
     java: Any
     start: int
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    begun: set[str] = field(default_factory=set)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -63,6 +67,7 @@ class Turn:
     def step(self, name: str) -> Iterator[None]:
         """A step that tests can strike before and after; Java's errors in it come out as ours."""
         reach(f"upkeep.{self.kind}.{name}.before")
+        self.begun.add(name)
         with java.translated(self.table):
             yield
         reach(f"upkeep.{self.kind}.{name}.after")
@@ -107,7 +112,8 @@ def _run(care: Care, table: Table, kind: Kind, act: Callable[[Turn], None]) -> O
         return Outcome(kind, "unsupported", reason=error.message, hint=error.hint)
     except FrazilError as error:
         # A reply may be lost in many ways, and Java has not a name for each.
-        if (snapshot := landed(turn)) is None:
+        snapshot = landed(turn) if turn.begun & COMMITS else None
+        if snapshot is None:
             if isinstance(error, CommitUnknownError):
                 return Outcome(kind, "failed", reason=f"no answer came: {error.message}", hint=error.hint)
             raise
@@ -116,9 +122,9 @@ def _run(care: Care, table: Table, kind: Kind, act: Callable[[Turn], None]) -> O
     return Outcome(kind) if snapshot is None else finished(turn, snapshot)
 
 
-def landed(turn: Turn, looks: tuple[float, ...] = _LOOKS) -> Snapshot | None:
+def landed(turn: Turn, looks: tuple[float, ...] | None = None) -> Snapshot | None:
     """The snapshot that the action has made, if the table shows it."""
-    for wait in looks:
+    for wait in _LOOKS if looks is None else looks:
         time.sleep(wait)
         table = turn.care.store.load(turn.table.name())
         for snapshot in reversed(table.metadata.snapshots):
