@@ -55,9 +55,15 @@ class Scale:
         return int(RATE * (self.short * 0.8 if self.seconds >= 300 else self.seconds))
 
     def flags(self) -> dict[str, str]:
-        # Where there is not even time for a hundred snapshots, fewer are too many; and nothing gets old.
-        hasty = {"topics.keep_snapshots": "15", "upkeep.policy.max_snapshots": "15", "upkeep.share": "0.5"}
-        found = (hasty if self.seconds < 300 else {"topics.retention_age_s": f"{self.short}"}) | {
+        found: dict[str, str] = {}
+        if self.seconds < 3600:
+            # Counts are times too: a hundred merges take minutes, and all must be in balance after a tenth of it.
+            found |= {"upkeep.policy.max_snapshots": "25", "upkeep.policy.metadata_versions": "20"}
+        if self.seconds < 300:
+            found |= {"topics.keep_snapshots": "15", "upkeep.policy.max_snapshots": "15", "upkeep.share": "0.5"}
+        else:
+            found |= {"topics.retention_age_s": f"{self.short}"}
+        found |= {
             "upkeep.policy.file_grace_s": f"{self.short}",
             "upkeep.policy.orphan_every_s": f"{self.short * 4}",
             "upkeep.every_s": f"{min(20.0, self.short / 4)}",
@@ -144,7 +150,12 @@ class Soak:
             "home": str(self.kit.settings.model.home),
             "log.broker": self.kit.client.address,
         }
-        given = {"flags": flags, "merge_every_s": 2.0, "expire_every_s": min(60.0, self.scale.short / 3)}
+        given = {
+            "flags": flags,
+            "merge_every_s": 2.0,
+            "expire_every_s": min(60.0, self.scale.short / 3),
+            "delete_delay_s": min(600.0, self.scale.short),
+        }
         running = subprocess.Popen(
             [sys.executable, "-m", "tests.soak_process", json.dumps(given)],
             env={**process._plain_environment(), **machine_environment()},

@@ -1,7 +1,8 @@
 """What is put to the soak: a pipeline with its caretaker, and a table under constant MERGE, in one process with Spark.
 
-`python -m tests.soak_process '{"flags": {...}, "merge_every_s": 2.0, "expire_every_s": 5.0}'` prints a line of JSON for
-each merge and, once a second, what the metrics say. It ends well on SIGTERM.
+`python -m tests.soak_process '{"flags": {…}, "merge_every_s": 2.0, "expire_every_s": 5.0, "delete_delay_s": 15.0}'`
+prints a line of JSON for each merge and, once a second, what the metrics say. It ends well on SIGTERM. What is no
+setting, because nobody needs another value, is made shorter here with the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from frazil.log.remote.client import Client
 from frazil.observe.logs import configure_logs
 from frazil.settings import load_settings
 from frazil.spark import spark_session
-from frazil.tables import measures
+from frazil.tables import TableStore, measures
 from frazil.topics.sinks import engine, metrics
 from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.jobs import for_pipeline
@@ -128,6 +129,8 @@ def _done(table: str, kind: str) -> float:
 def main(given: str) -> None:
     asked = json.loads(given)
     engine._EXPIRE_EVERY = asked["expire_every_s"]
+    assert TableStore.__init__.__kwdefaults__ is not None
+    TableStore.__init__.__kwdefaults__["delete_delay_s"] = asked["delete_delay_s"]
     settings = for_pipeline(load_settings(flags=asked["flags"], environ={}))
     configure_logs("warning", "text")
     catalog = settings.catalog().name
