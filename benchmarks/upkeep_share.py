@@ -19,9 +19,8 @@ def run() -> list[Result]:
         soak.run()
         assert not soak.wrong, "\n".join(soak.wrong)
     topic = f"topics.{TOPIC}"
-    share = float(soak.said["upkeep_seconds"][topic]) / SECONDS
-    merged = float(soak.said["upkeep_seconds"][ACCOUNTS]) / SECONDS
-    batches = float(soak.said["batch_seconds"]) / SECONDS
+    share, merged = soak.share(topic), soak.share(ACCOUNTS)
+    batches = (soak.said["batch_seconds"] - soak.before["batch_seconds"]) / SECONDS
     lag = soak.samples.tenth("lag seconds", 9, SECONDS)
     merges = soak.samples.tenth("merge seconds", 9, SECONDS)
     return [

@@ -50,6 +50,11 @@ class Scale:
         return max(10.0, self.seconds / 40)
 
     @property
+    def warm_up(self) -> float:
+        """Seconds before anything is measured: until old snapshots and their files go as fast as new ones come."""
+        return 120.0 if self.seconds >= 300 else 0.0
+
+    @property
     def young(self) -> int:
         """Messages that retention does not touch."""
         return int(RATE * (self.short * 0.8 if self.seconds >= 300 else self.seconds))
@@ -105,6 +110,7 @@ class Soak:
         self.replays = self.checks = self.merge_reads = self.topic_reads = 0
         self.merges = 0
         self.said: dict[str, Any] = {}
+        self.before: dict[str, Any] = {}
         self._oracle = Oracle()
         chosen = kit.settings.catalog()
         no_spark: Any = None
@@ -113,12 +119,13 @@ class Soak:
     def run(self) -> None:
         """Until the time is over, or something is wrong."""
         with self._process():
-            self.samples.began = time.monotonic()
             loops = [self._publish, self._follow, self._replay, self._read_topic, self._read_accounts]
             loops += [self._measure, self._check]
             threads = [threading.Thread(target=self._guarded, args=(loop,)) for loop in loops]
             for thread in threads:
                 thread.start()
+            self.stop.wait(self.scale.warm_up)
+            self.samples, self.before = Samples(), dict(self.said)
             self.stop.wait(self.scale.seconds)
             # A machine that is busy with other things may need longer for a short soak to see everything once.
             while time.monotonic() - self.samples.began < max(self.scale.seconds, _LONGEST_S) and self._lacking():
@@ -127,6 +134,11 @@ class Soak:
             self.stop.set()
             for thread in threads:
                 thread.join()
+
+    def share(self, table: str) -> float:
+        """Of the measured time, what upkeep of a table took."""
+        spent = self.said["upkeep_seconds"][table] - self.before.get("upkeep_seconds", {}).get(table, 0.0)
+        return float(spent) / self.scale.seconds
 
     def _lacking(self) -> set[tuple[str, str]]:
         """What upkeep has not yet done to a table, and should have."""

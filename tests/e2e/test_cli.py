@@ -16,10 +16,14 @@ from tests.e2e.conftest import FRAZIL
 
 SUBCOMMANDS = {
     "config": ("show", "check"),
-    "table": ("list", "show", "snapshots", "files", "history"),
+    "table": (
+        "list", "show", "snapshots", "files", "history", "health", "expire", "orphans", "verify", "pins", "compact",
+        "manifests", "stats",
+    ),
     "topic": (
         "create", "list", "show", "publish", "tail", "replay", "migrate", "retain", "adopt", "delete", "verify",
     ),
+    "upkeep": ("plan", "run", "status", "history"),
 }  # fmt: skip
 PAGES = [(c, s) for c in COMMANDS for s in SUBCOMMANDS.get(c, ("",))]
 GROUPS = [(c, "") for c in SUBCOMMANDS]

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from frazil.errors import UsageError
+from frazil.errors import UnsupportedError, UsageError
 from frazil.upkeep import compact, deletes, manifests, metadata, partition, retention, statistics
 from frazil.upkeep.model import Step
 from frazil.upkeep.partition_plan import plan
@@ -182,11 +182,30 @@ def test_statistics_are_computed_once_per_snapshot(bench):
     assert do(statistics, bench, name).result == "done"
 
 
+def test_statistics_are_kept_though_rows_come_in_meanwhile(bench):
+    name = bench.table()
+    bench.insert(name, 0)
+    with striking("upkeep.stats.commit.after", lambda: bench.insert(name, 10)):
+        assert do(statistics, bench, name).result == "done"
+
+
 def test_statistics_of_an_unknown_column_are_refused(bench):
     name = bench.table()
     bench.insert(name, 0)
     with pytest.raises(UsageError, match="nix"):
         do(statistics, bench, name, columns=["nix"])
+
+
+def test_a_catalog_that_takes_no_statistics_is_told_as_such(bench):
+    name = bench.table()
+    bench.insert(name, 0)
+
+    def refuse() -> None:
+        raise UnsupportedError("no Puffin files here")
+
+    with striking("upkeep.stats.commit.before", refuse):
+        outcome = do(statistics, bench, name)
+    assert (outcome.result, outcome.reason) == ("unsupported", "no Puffin files here")
 
 
 # Retention.

@@ -175,11 +175,13 @@ def _group(turn: Turn, options: Options, group: Any, order: Order | None, known:
     spec_id = int(turn.java.spec().specId())
     same_spec = int(tasks.get(0).spec().specId()) == spec_id
     places = arranged(order, known, locations(tasks)) if order is not None and same_spec else None
-    if places is not None or size > options.budget:
+    chosen = places or list(range(count))
+    if size > options.budget:
         sizes = [int(tasks.get(i).length()) for i in range(count)]
-        chosen = first_ones(places or list(range(count)), sizes, options.budget)
-        if chosen != list(range(count)):
-            tasks, size, count = picked(turn, tasks, chosen), sum(sizes[i] for i in chosen), len(chosen)
+        chosen = first_ones(chosen, sizes, options.budget)
+        size = sum(sizes[i] for i in chosen)
+    if chosen != list(range(count)):
+        tasks, count = picked(turn, tasks, chosen), len(chosen)
     return Group(tasks, count, size, _way(turn, options, same_spec, places is not None, size), spec_id)
 
 

@@ -119,7 +119,12 @@ def _run(care: Care, table: Table, kind: Kind, act: Callable[[Turn], None]) -> O
             raise
         return finished(turn, snapshot)
     snapshot = landed(turn, looks=(0.0,))
-    return Outcome(kind) if snapshot is None else finished(turn, snapshot)
+    if snapshot is not None:
+        return finished(turn, snapshot)
+    # What makes no snapshot has written metadata.json all the same.
+    with turn.step("sync"):
+        sync_metadata(care.store.load(table.name()))
+    return Outcome(kind)
 
 
 def landed(turn: Turn, looks: tuple[float, ...] | None = None) -> Snapshot | None:
