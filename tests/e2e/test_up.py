@@ -148,9 +148,7 @@ def test_it_is_up_when_the_pipeline_has_looked_at_every_topic(shell):
     up = Running(shell, "up", *_FREE_PORTS)
     try:
         up.ready(120)
-        assert re.search(
-            r"^pipeline \| ready on the broker at grpc://\S+, topics: 1$", up.errors, re.MULTILINE
-        )
+        assert re.search(r"^pipeline \| ready on the broker at grpc://\S+, topics: 1$", up.errors, re.MULTILINE)
         up.send(signal.SIGTERM)
         assert up.wait() == 0, up.errors
     finally:
