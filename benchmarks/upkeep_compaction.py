@@ -26,9 +26,9 @@ from frazil.tables import Position, TableStore, commit_append, ensure_table
 from frazil.topics.layout import ARCHIVE, table_properties, table_schema
 from frazil.topics.sinks.fit import fit
 from frazil.topics.sinks.parquet import TableWriter, Target
-from frazil.upkeep import compact
 from frazil.upkeep.care import Care
 from frazil.upkeep.model import Step
+from frazil.upkeep.rewrite import compact
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

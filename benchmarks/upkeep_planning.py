@@ -22,10 +22,10 @@ from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore, ensure_table
 from frazil.tables.manifests import ManifestShop
 from frazil.upkeep.care import Care
-from frazil.upkeep.census import take
-from frazil.upkeep.plan import plan
+from frazil.upkeep.plans.census import take
+from frazil.upkeep.plans.plan import plan
+from frazil.upkeep.plans.tally import Tallies
 from frazil.upkeep.policy import policy_for
-from frazil.upkeep.tally import Tallies
 
 FILES = 100_000
 PARTITIONS = 50

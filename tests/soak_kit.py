@@ -25,7 +25,7 @@ from frazil.topics.floor import find_table
 from frazil.topics.layout import table_name
 from frazil.topics.reading.reader import TopicReader
 from frazil.upkeep.care import Care
-from frazil.upkeep.verify import verify
+from frazil.upkeep.expiry.verify import verify
 from tests.machine import machine_environment, machine_flags
 from tests.services import process
 from tests.sink_kit import SinkKit, sink_kit

@@ -27,8 +27,8 @@ from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.jobs import for_pipeline
 from frazil.topics.sinks.pipeline import Pipeline
 from frazil.upkeep import metrics as upkeep
-from frazil.upkeep.caretaker import caretaking
 from frazil.upkeep.model import KINDS
+from frazil.upkeep.runs.caretaker import caretaking
 
 TOPIC = "soak"
 ACCOUNTS = "soak.accounts"

@@ -18,12 +18,12 @@ from frazil.catalogs import local_path, open_catalog
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore
-from frazil.upkeep import lists
 from frazil.upkeep.care import Care
+from frazil.upkeep.expiry import lists
+from frazil.upkeep.expiry.places import Places
+from frazil.upkeep.expiry.reachable import only_in
+from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.model import Outcome, Step
-from frazil.upkeep.places import Places
-from frazil.upkeep.reachable import only_in
-from frazil.upkeep.verify import verify
 from tests.lane import people
 
 DAY = 86400.0

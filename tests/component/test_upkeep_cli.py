@@ -12,8 +12,8 @@ import pytest
 import structlog
 
 from frazil.cli.run import run_command
-from frazil.upkeep.history import History
 from frazil.upkeep.model import Outcome
+from frazil.upkeep.runs.history import History
 from tests.tables import append, embedded, make_table, open_store
 
 HISTORY = "frazil.upkeep_history"

@@ -15,14 +15,14 @@ import pytest
 from frazil.__main__ import main
 from frazil.errors import IntegrityError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
-from frazil.upkeep import lists, reclaim
 from frazil.upkeep.care import Care
-from frazil.upkeep.expire import plan
-from frazil.upkeep.neighbours import SharedLocationError
-from frazil.upkeep.pins import pins
-from frazil.upkeep.places import Places
-from frazil.upkeep.reachable import only_in, table_files
-from frazil.upkeep.verify import verify
+from frazil.upkeep.expiry import lists, reclaim
+from frazil.upkeep.expiry.expire import plan
+from frazil.upkeep.expiry.neighbours import SharedLocationError
+from frazil.upkeep.expiry.pins import pins
+from frazil.upkeep.expiry.places import Places
+from frazil.upkeep.expiry.reachable import only_in, table_files
+from frazil.upkeep.expiry.verify import verify
 from tests.topic_kit import MemoryLog, TopicTable, settings_in
 from tests.upkeep_files import (
     Crash,

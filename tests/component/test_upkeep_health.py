@@ -29,10 +29,10 @@ from frazil.errors import IntegrityError, NotFoundError
 from frazil.settings import load_settings
 from frazil.tables import TableStore
 from frazil.upkeep.care import Care
-from frazil.upkeep.census import Census, take
-from frazil.upkeep.health import examine
+from frazil.upkeep.plans.census import Census, take
+from frazil.upkeep.plans.health import examine
+from frazil.upkeep.plans.tally import Tallies
 from frazil.upkeep.policy import policy_for
-from frazil.upkeep.tally import Tallies
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("at", pa.timestamp("us", "UTC"))])

@@ -13,9 +13,9 @@ import pytest
 from frazil.__main__ import main
 from frazil.errors import FrazilError, UnsupportedError
 from frazil.observe.faultpoints import handled
-from frazil.upkeep import orphans
 from frazil.upkeep.care import Care
-from frazil.upkeep.neighbours import SharedLocationError
+from frazil.upkeep.expiry import orphans
+from frazil.upkeep.expiry.neighbours import SharedLocationError
 from tests.upkeep_files import (
     DAY,
     age,

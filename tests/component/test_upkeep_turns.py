@@ -17,8 +17,8 @@ from frazil.tables import TableStore
 from frazil.topics.sinks.jobs import in_process
 from frazil.topics.sinks.lane import Lane
 from frazil.topics.sinks.pipeline import Pipeline
-from frazil.upkeep.history import History
 from frazil.upkeep.model import Outcome
+from frazil.upkeep.runs.history import History
 from tests.sink_kit import SinkKit, sink_kit
 from tests.tables import embedded, make_table, open_store
 

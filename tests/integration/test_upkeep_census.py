@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from frazil.settings import load_settings
-from frazil.upkeep import compact
-from frazil.upkeep.census import Census, take
-from frazil.upkeep.conditions import condition_of
 from frazil.upkeep.model import Step
-from frazil.upkeep.plan import plan
+from frazil.upkeep.plans.census import Census, take
+from frazil.upkeep.plans.conditions import condition_of
+from frazil.upkeep.plans.plan import plan
 from frazil.upkeep.policy import Policy, policy_for
+from frazil.upkeep.rewrite import compact
 from tests.rewrite_kit import Bench, delete_equal
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

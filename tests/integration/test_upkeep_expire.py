@@ -9,14 +9,14 @@ import pytest
 
 from frazil.catalogs import local_path
 from frazil.errors import NotFoundError, UsageError
-from frazil.upkeep import expire, reclaim
-from frazil.upkeep.expire import choose
-from frazil.upkeep.lists import waiting
-from frazil.upkeep.neighbours import SharedLocationError
-from frazil.upkeep.pins import PinLostError, pin, pinned, pins, release, renew
-from frazil.upkeep.places import Places, spelled
-from frazil.upkeep.reachable import table_files
-from frazil.upkeep.verify import verify
+from frazil.upkeep.expiry import expire, reclaim
+from frazil.upkeep.expiry.expire import choose
+from frazil.upkeep.expiry.lists import waiting
+from frazil.upkeep.expiry.neighbours import SharedLocationError
+from frazil.upkeep.expiry.pins import PinLostError, pin, pinned, pins, release, renew
+from frazil.upkeep.expiry.places import Places, spelled
+from frazil.upkeep.expiry.reachable import table_files
+from frazil.upkeep.expiry.verify import verify
 from tests.lane import people
 from tests.rewrite_kit import Bench, striking
 from tests.upkeep_files import Crash, step

@@ -8,11 +8,11 @@ import pytest
 
 from frazil.catalogs.kinds import ABILITIES
 from frazil.errors import UnsupportedError
-from frazil.upkeep import expire, lists, orphans, reclaim
-from frazil.upkeep.expire import choose
-from frazil.upkeep.pins import pin, pins, release
-from frazil.upkeep.places import Places, spelled
-from frazil.upkeep.verify import verify
+from frazil.upkeep.expiry import expire, lists, orphans, reclaim
+from frazil.upkeep.expiry.expire import choose
+from frazil.upkeep.expiry.pins import pin, pins, release
+from frazil.upkeep.expiry.places import Places, spelled
+from frazil.upkeep.expiry.verify import verify
 from tests.lane import FLAVORS
 from tests.rewrite_kit import Bench
 from tests.upkeep_files import step

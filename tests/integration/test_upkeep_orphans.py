@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from frazil.settings import load_settings
-from frazil.upkeep import lists, orphans, reclaim
 from frazil.upkeep.care import Care
-from frazil.upkeep.clock import storage_now
-from frazil.upkeep.neighbours import SharedLocationError
-from frazil.upkeep.places import Places, spelled
-from frazil.upkeep.verify import verify
+from frazil.upkeep.expiry import lists, orphans, reclaim
+from frazil.upkeep.expiry.clock import storage_now
+from frazil.upkeep.expiry.neighbours import SharedLocationError
+from frazil.upkeep.expiry.places import Places, spelled
+from frazil.upkeep.expiry.verify import verify
 from tests.services.kit import Services
 from tests.upkeep_files import care_of_settings, expired_by_hand, make, old_ids, replaced, sound, step
 

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from frazil.errors import UnsupportedError, UsageError
-from frazil.upkeep import compact, deletes, manifests, metadata, partition, retention, statistics
 from frazil.upkeep.model import Step
-from frazil.upkeep.partition_plan import plan
+from frazil.upkeep.rewrite import compact, deletes, manifests, metadata, partition, retention, statistics
+from frazil.upkeep.rewrite.partition_plan import plan
 from tests.rewrite_kit import COMPACT, Bench, delete_equal, striking
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -148,7 +148,7 @@ def metadata_files(bench: Bench, name: str) -> set[str]:
 def test_manifests_that_lose_the_race_are_removed(bench, monkeypatch):
     name = bench.table(commit__manifest_merge__enabled="false", commit__retry__num_retries="0")
     bench.insert(name, *range(0, 30, 10))
-    from frazil.upkeep import manifests as module
+    from frazil.upkeep.rewrite import manifests as module
 
     real, begun, after = module._chosen, [], []
 
@@ -351,7 +351,7 @@ def by_hand(bench, monkeypatch, tmp_path):
     """The commands on this catalog and session: a process has one."""
     import contextlib
 
-    from frazil.upkeep import opening
+    from frazil.upkeep.runs import opening
 
     @contextlib.contextmanager
     def opened(*_args, **_options):

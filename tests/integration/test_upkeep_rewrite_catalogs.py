@@ -6,8 +6,8 @@ import pytest
 
 from frazil.catalogs import abilities_of
 from frazil.errors import UnsupportedError
-from frazil.upkeep import compact, deletes, manifests, metadata, partition, statistics
 from frazil.upkeep.model import Step
+from frazil.upkeep.rewrite import compact, deletes, manifests, metadata, partition, statistics
 from tests.lane import FLAVORS
 from tests.rewrite_kit import COMPACT, Bench
 

@@ -21,9 +21,9 @@ from frazil.tables.position import CARRIED
 from frazil.topics.floor import table_floor
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.source.source import register
-from frazil.upkeep import compact, manifests
 from frazil.upkeep.care import Care
 from frazil.upkeep.model import Step
+from frazil.upkeep.rewrite import compact, manifests
 from tests.rewrite_kit import COMPACT, striking
 from tests.topic_kit import TopicTable
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.upkeep.history import History
+from frazil.upkeep.runs.history import History
 from tests.soak_kit import RATE, Scale, Soak, soaking
 from tests.soak_process import ACCOUNTS, TOPIC
 

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.upkeep.care import Care
-from frazil.upkeep.caretaker import TableCaretaker, caretaking
-from frazil.upkeep.history import History
+from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.jobs import Jobs
-from frazil.upkeep.run import Limits, Report, care_for
-from frazil.upkeep.verify import verify
+from frazil.upkeep.runs.caretaker import TableCaretaker, caretaking
+from frazil.upkeep.runs.history import History
+from frazil.upkeep.runs.run import Limits, Report, care_for
 from tests.rewrite_kit import Bench, striking
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]

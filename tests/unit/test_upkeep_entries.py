@@ -33,8 +33,8 @@ from pyiceberg.types import (
 from frazil.catalogs import open_catalog
 from frazil.errors import IntegrityError
 from frazil.settings import load_settings
-from frazil.upkeep import entries as read
-from frazil.upkeep.conditions import condition_of
+from frazil.upkeep.plans import entries as read
+from frazil.upkeep.plans.conditions import condition_of
 
 SCHEMA = Schema(
     NestedField(1, "n", LongType()),

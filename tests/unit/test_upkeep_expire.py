@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 
-from frazil.upkeep.expire import choose
+from frazil.upkeep.expiry.expire import choose
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000

@@ -11,9 +11,9 @@ import pytest
 from frazil.errors import NotAllowedError, UnavailableError
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import open_store
-from frazil.upkeep import removal
-from frazil.upkeep.orphan_kinds import Layout
-from frazil.upkeep.places import Places, lies_in, overlap, own_folders, spelled
+from frazil.upkeep.expiry import removal
+from frazil.upkeep.expiry.orphan_kinds import Layout
+from frazil.upkeep.expiry.places import Places, lies_in, overlap, own_folders, spelled
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from frazil.tables.position import ancestors
-from frazil.upkeep.census import Census, ExpiredFiles, Manifests
-from frazil.upkeep.merging import merged_tier
 from frazil.upkeep.model import KINDS, Step
-from frazil.upkeep.plan import expirable, plan
+from frazil.upkeep.plans.census import Census, ExpiredFiles, Manifests
+from frazil.upkeep.plans.merging import merged_tier
+from frazil.upkeep.plans.plan import expirable, plan
+from frazil.upkeep.plans.tally import Deletes, Group, Watch
+from frazil.upkeep.plans.tiers import FLOOR, tier_bounds, tier_of
 from frazil.upkeep.policy import BUILT_IN, Policy
-from frazil.upkeep.tally import Deletes, Group, Watch
-from frazil.upkeep.tiers import FLOOR, tier_bounds, tier_of
 
 KIB, MIB = 1024, 1024 * 1024
 HOUR, DAY = 3600, 86400

@@ -17,13 +17,13 @@ from frazil.errors import (
     UsageError,
 )
 from frazil.tables import CommitUnknownError
-from frazil.upkeep.compact import Options, first_ones, locations
-from frazil.upkeep.deletes import both
 from frazil.upkeep.java import failure
 from frazil.upkeep.model import Outcome
-from frazil.upkeep.ordering import Order, Range, arranged
-from frazil.upkeep.partition_plan import LEAST, MOST, Facts, Span, propose
-from frazil.upkeep.rewriting import expected_files
+from frazil.upkeep.rewrite.compact import Options, first_ones, locations
+from frazil.upkeep.rewrite.deletes import both
+from frazil.upkeep.rewrite.ordering import Order, Range, arranged
+from frazil.upkeep.rewrite.partition_plan import LEAST, MOST, Facts, Span, propose
+from frazil.upkeep.rewrite.rewriting import expected_files
 
 MIB, GIB = 1024**2, 1024**3
 

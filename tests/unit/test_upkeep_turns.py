@@ -13,15 +13,15 @@ import pytest
 
 from frazil.errors import ConfigError, ConflictError, FrazilError, NotAllowedError, NotFoundError, PartialError
 from frazil.settings import load_settings
-from frazil.upkeep import caretaker as caretaker_module
 from frazil.upkeep import metrics
-from frazil.upkeep import run as run_module
 from frazil.upkeep.care import Care
-from frazil.upkeep.caretaker import TableCaretaker
 from frazil.upkeep.jobs import Jobs
-from frazil.upkeep.many import failure_of, tables_named
 from frazil.upkeep.model import KINDS, Kind, Outcome, Step
-from frazil.upkeep.run import Limits, Report, care_for
+from frazil.upkeep.runs import caretaker as caretaker_module
+from frazil.upkeep.runs import run as run_module
+from frazil.upkeep.runs.caretaker import TableCaretaker
+from frazil.upkeep.runs.many import failure_of, tables_named
+from frazil.upkeep.runs.run import Limits, Report, care_for
 
 COMMITTED = Outcome("compact", "done", files_before=10, files_after=1, snapshot_id=7)
 
@@ -211,7 +211,7 @@ def test_an_unknown_table_or_pattern_is_told(stage: Stage, monkeypatch: pytest.M
     stage.missing.add("a.c")
     with pytest.raises(NotFoundError):
         tables_named(stage.care, ["a.b", "a.c"])
-    monkeypatch.setattr("frazil.upkeep.many.list_tables", lambda *_: [("a", "b"), ("x", "y")])
+    monkeypatch.setattr("frazil.upkeep.runs.many.list_tables", lambda *_: [("a", "b"), ("x", "y")])
     stage.care.store.call = lambda fn, what: fn()  # type: ignore[method-assign,assignment]
     stage.care.store.catalog = None  # type: ignore[assignment]
     assert tables_named(stage.care, ["a.*", "a.b"]) == ["a.b"]

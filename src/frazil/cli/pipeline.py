@@ -43,8 +43,8 @@ def pipeline(
     from frazil.topics import connect, flight_address
     from frazil.topics.sinks.jobs import for_pipeline
     from frazil.topics.sinks.pipeline import Pipeline
-    from frazil.upkeep.caretaker import caretaking
     from frazil.upkeep.policy import check_policies
+    from frazil.upkeep.runs.caretaker import caretaking
 
     settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "upkeep", "spark"))
     check_policies(settings)

@@ -10,8 +10,8 @@ import typer
 from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, TableName
 
 if TYPE_CHECKING:
-    from frazil.upkeep.health import Health
     from frazil.upkeep.model import Step
+    from frazil.upkeep.plans.health import Health
 
 _SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep")
 _BAR = 24
@@ -27,8 +27,8 @@ def health(
 
     JSON has the policy always. Exit codes: 2 where the policy contradicts itself, 10 where there is no such table.
     """
-    from frazil.upkeep.health import examine
-    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.plans.health import examine
+    from frazil.upkeep.runs.opening import open_care
 
     with open_care(run.settings(*_SECTIONS), catalog) as care:
         found = examine(care, table)
@@ -55,7 +55,7 @@ def print_steps(run: Run, steps: Sequence[Step]) -> None:
 
 
 def gains(step: Step) -> str:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     said = [
         words.size(number) if name == "bytes" else f"{number:,} {name.replace('_', ' ')}"
@@ -66,13 +66,13 @@ def gains(step: Step) -> str:
 
 
 def costs(step: Step) -> str:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     return f"about {words.size(step.cost)}" if step.cost else ""
 
 
 def _value(name: str, value: Any) -> Any:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     if isinstance(value, list):
         return ", ".join(value) or None
@@ -84,7 +84,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _lines(found: Health) -> Iterator[str]:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     yield f"{found.table}, format version {found.format_version}, at {found.taken_at}"
     if found.snapshot_id is None:
@@ -120,7 +120,7 @@ def _deleted(found: Health) -> str:
 
 
 def _histogram(found: Health) -> Iterator[str]:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     most = max((tier.files for tier in found.tiers), default=0)
     for tier in found.tiers:
@@ -131,7 +131,7 @@ def _histogram(found: Health) -> Iterator[str]:
 
 
 def _deletes(deletes: Mapping[str, int]) -> str:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     said = []
     if deletes["position_files"]:
@@ -146,7 +146,7 @@ def _deletes(deletes: Mapping[str, int]) -> str:
 
 
 def _largest(found: Health) -> Iterator[str]:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     names = [", ".join(f"{k}={v}" for k, v in part.partition.items()) or "(none)" for part in found.largest]
     width = max(map(len, names))
@@ -163,14 +163,14 @@ def _refs(found: Health) -> Iterator[str]:
 
 
 def _json(metadata: Mapping[str, Any]) -> str:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     size = "of unknown size" if metadata["json_bytes"] is None else words.size(metadata["json_bytes"])
     return f"{size}, {words.count(metadata['versions'], 'version')} kept"
 
 
 def _growth(growth: Mapping[str, float] | None) -> str:
-    from frazil.upkeep import words
+    from frazil.upkeep.plans import words
 
     if growth is None:
         return "not known: the history is too short"

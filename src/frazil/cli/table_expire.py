@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from frazil.upkeep.care import Care
+    from frazil.upkeep.expiry.orphans import Search
+    from frazil.upkeep.expiry.verify import Verdict
     from frazil.upkeep.model import Outcome
-    from frazil.upkeep.orphans import Search
     from frazil.upkeep.policy import Policy
-    from frazil.upkeep.verify import Verdict
 
 _SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep", "spark")
 #: Paths that text shows of each kind; JSON has all.
@@ -54,11 +54,11 @@ def expire(
     table has its files there.
     """
     from frazil.cli.amounts import seconds
-    from frazil.upkeep.expire import choose
-    from frazil.upkeep.expire import plan as plan_expiry
-    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.expiry.expire import choose
+    from frazil.upkeep.expiry.expire import plan as plan_expiry
+    from frazil.upkeep.expiry.reclaim import waiting
     from frazil.upkeep.policy import policy_for
-    from frazil.upkeep.reclaim import waiting
+    from frazil.upkeep.runs.opening import open_care
 
     if snapshot and (older_than or keep):
         raise UsageError("--snapshot names them, --older-than and --keep choose them", hint="one of both")
@@ -96,8 +96,8 @@ def _limits(policy: Policy, age: float | None, keep: int | None) -> dict[str, An
 
 
 def _expire(care: Care, table: Table, snapshots: Iterable[int], grace_s: float) -> list[Outcome]:
-    from frazil.upkeep import expire as expiry
-    from frazil.upkeep import reclaim
+    from frazil.upkeep.expiry import expire as expiry
+    from frazil.upkeep.expiry import reclaim
     from frazil.upkeep.model import Step
 
     outcomes = []
@@ -151,9 +151,9 @@ def orphans(
     not be deleted, 12 where another table has, or may have, files there.
     """
     from frazil.cli.amounts import seconds
-    from frazil.upkeep import orphans as search_for
-    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.expiry import orphans as search_for
     from frazil.upkeep.policy import policy_for
+    from frazil.upkeep.runs.opening import open_care
 
     if yes and dry_run:
         raise UsageError("--yes does it and --dry-run does not", hint="one of them")
@@ -225,8 +225,8 @@ def verify(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
 
     Exit code 13 where one is missing or has another size.
     """
-    from frazil.upkeep.opening import open_care
-    from frazil.upkeep.verify import verify as check
+    from frazil.upkeep.expiry.verify import verify as check
+    from frazil.upkeep.runs.opening import open_care
 
     with open_care(run.settings(*_SECTIONS), catalog) as care:
         verdict = check(care, care.load(table))
@@ -255,8 +255,8 @@ def _print_verdict(run: Run, verdict: Verdict) -> None:
 
 def pins(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
     """List who holds which snapshot, such as a backup that runs, and until when."""
-    from frazil.upkeep.opening import open_care
-    from frazil.upkeep.pins import pins as pins_of
+    from frazil.upkeep.expiry.pins import pins as pins_of
+    from frazil.upkeep.runs.opening import open_care
 
     with open_care(run.settings(*_SECTIONS), catalog) as care:
         found = [pin.to_dict() for pin in pins_of(care.load(table))]

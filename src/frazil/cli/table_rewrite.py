@@ -68,9 +68,9 @@ def compact(
     the table may not be written.
     """
     from frazil.cli.amounts import size
-    from frazil.upkeep.compact import Options
     from frazil.upkeep.model import Step
     from frazil.upkeep.policy import policy_for
+    from frazil.upkeep.rewrite.compact import Options
 
     asked: dict[str, Any] = {
         "target": None if target is None else size(target),
@@ -153,7 +153,7 @@ def stats(
 @command(partition_app, "plan", example="frazil table partition plan demo.photos")
 def partition_plan(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
     """Propose how a table should be partitioned, with reasons. Reads metadata alone, and changes nothing."""
-    from frazil.upkeep.partition_plan import plan
+    from frazil.upkeep.rewrite.partition_plan import plan
 
     with _open(run, catalog) as care:
         proposal = plan(care, care.load(table))
@@ -188,7 +188,7 @@ def partition_apply(
     the table may not be written.
     """
     from frazil.cli.amounts import shown_size, size
-    from frazil.upkeep import partition
+    from frazil.upkeep.rewrite import partition
 
     bytes_each, wanted_size = size(budget), None if target is None else size(target)
     with _open(run, catalog) as care:
@@ -213,14 +213,14 @@ def partition_apply(
 
 
 def _open(run: Run, catalog: str | None) -> Any:
-    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.runs.opening import open_care
 
     return open_care(run.settings(*_SECTIONS), catalog)
 
 
 def _turns(care: Care, table: Table, step: Step) -> list[Outcome]:
     """The step again and again, until nothing is left to do."""
-    from frazil.upkeep.run import action
+    from frazil.upkeep.runs.run import action
 
     outcomes: list[Outcome] = []
     for _ in range(_MOST_TURNS):
@@ -233,7 +233,7 @@ def _turns(care: Care, table: Table, step: Step) -> list[Outcome]:
 
 def _preview(run: Run, care: Care, table: Table, kind: Kind, options: Mapping[str, Any]) -> None:
     """What would be done, by metadata alone."""
-    from frazil.upkeep.preview import preview
+    from frazil.upkeep.rewrite.preview import preview
 
     told = preview(care, table, kind, options)
     if run.printer.json_output:

@@ -17,7 +17,7 @@ from frazil.errors import FrazilError, InterruptedByUser, UsageError
 if TYPE_CHECKING:
     from frazil.upkeep.care import Care
     from frazil.upkeep.model import Kind
-    from frazil.upkeep.run import Report
+    from frazil.upkeep.runs.run import Report
 
 app = new_app("Keep tables fast and small.", example="frazil upkeep run 'topics.*' --dry-run")
 
@@ -43,10 +43,10 @@ def plan(
     Exit codes: 2 where a policy contradicts itself, 3 where only some tables could be looked at, 10 where there is no
     such table.
     """
-    from frazil.upkeep.history import History
-    from frazil.upkeep.many import care_for_all, failure_of, tables_named
-    from frazil.upkeep.opening import open_care
-    from frazil.upkeep.run import Limits
+    from frazil.upkeep.runs.history import History
+    from frazil.upkeep.runs.many import care_for_all, failure_of, tables_named
+    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.run import Limits
 
     limits = Limits(_kinds(kind))
     with open_care(run.settings(*_SECTIONS), catalog) as care:
@@ -78,9 +78,9 @@ def run_(
     Ctrl-C and SIGTERM end it before the next step. Exit codes: 3 where some steps failed, 10 where there is no such
     table, 11 where other writers were faster at every try.
     """
-    from frazil.upkeep.history import History
-    from frazil.upkeep.many import care_for_all, failure_of, tables_named
-    from frazil.upkeep.run import Limits
+    from frazil.upkeep.runs.history import History
+    from frazil.upkeep.runs.many import care_for_all, failure_of, tables_named
+    from frazil.upkeep.runs.run import Limits
 
     limits = Limits(_kinds(kind), _seconds(for_))
     reports: list[Report] = []
@@ -106,9 +106,9 @@ def status(run: Run, tables: SomeTables = None, catalog: CatalogOption = None) -
 
     Without a table: those of topics, and all that the history knows.
     """
-    from frazil.upkeep.history import History
-    from frazil.upkeep.opening import open_care
-    from frazil.upkeep.status import statuses
+    from frazil.upkeep.runs.history import History
+    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.status import statuses
 
     with open_care(run.settings(*_SECTIONS), catalog) as care:
         found = statuses(care, History(care.store, care.settings.model.upkeep.history), tables or ())
@@ -145,8 +145,8 @@ def history(
     catalog: CatalogOption = None,
 ) -> None:
     """Show the steps of upkeep, newest first: by pipelines and by hand, with what each brought."""
-    from frazil.upkeep.history import COLUMNS, History
-    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.runs.history import COLUMNS, History
+    from frazil.upkeep.runs.opening import open_care
 
     age = _seconds(since)
     begin = None if age is None else datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age)
@@ -167,7 +167,7 @@ def _stoppable(run: Run, catalog: str | None) -> Iterator[Care]:
     """What upkeep works on, until Ctrl-C or SIGTERM: the first one sets `care.stop`, the second ends the process."""
     from frazil.cli.stopping import Stopping
     from frazil.spark.jvm import end_at_once
-    from frazil.upkeep.opening import open_care
+    from frazil.upkeep.runs.opening import open_care
 
     settings = run.settings(*_SECTIONS)
     late = FrazilError(f"something hangs: it did not end within {_BOUND_S:g} s")

@@ -14,9 +14,9 @@ from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.settings import Settings
 from frazil.upkeep.care import Care
-from frazil.upkeep.health import Health, examine
-from frazil.upkeep.opening import open_care
-from frazil.upkeep.run import care_for
+from frazil.upkeep.plans.health import Health, examine
+from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.runs.run import care_for
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

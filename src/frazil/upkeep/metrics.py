@@ -9,7 +9,7 @@ from frazil.observe.metrics import counter, gauge
 from frazil.upkeep.model import Outcome
 
 if TYPE_CHECKING:
-    from frazil.upkeep.census import Census
+    from frazil.upkeep.plans.census import Census
 
 STEPS = counter("frazil_upkeep_steps_total", "Steps of upkeep, by result", "table", "kind", "result")
 SECONDS = counter("frazil_upkeep_seconds_total", "Seconds spent on upkeep, looks at the table included", "table")

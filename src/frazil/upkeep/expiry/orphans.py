@@ -1,0 +1,272 @@
+"""Files below a table's location that nothing refers to: left by writers that failed or lost a race.
+
+What is looked at: everything below the table's own location, and nothing else. What counts as an orphan:
+
+- it lies below `data/` or `metadata/`, or the folders inside the location that the table's properties name for these;
+- its name ends as the files of Iceberg's writers do there: a data file (`.parquet`, `.orc`, `.avro`, `.puffin`), or in
+  the metadata folder a manifest or list (`.avro`), `.metadata.json`, statistics (`.stats`, `.puffin`, `.parquet`), or a
+  clock's probe of ours. A checksum of Hadoop's (`.name.crc`) goes with its file, and alone where that is gone;
+- no part of its path begins with `.` or `_`, as files of programs under way and `_SUCCESS` marks do;
+- no snapshot, branch, tag or statistics entry refers to it, nor the metadata log, nor a list of expired files, whose
+  business it is then (`reclaim`);
+- by the storage's clock it was written longer than `age_s` ago: a writer under way for that long would lose its files.
+
+All else that is unknown is counted and left. Nothing is deleted where somebody else may have files (`neighbours`),
+where metadata of another table lies in the folder, or where the catalog keeps older states that cannot be seen here.
+
+`find(care, table, age_s) -> Search` changes nothing; `remove(care, search) -> Removed` deletes what was found, as far
+as it is still an orphan; `run(care, table, Step("orphans", options={"age_s": 259200.0}))` does both.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from frazil.catalogs import flavor_of
+from frazil.errors import NotFoundError, UnsupportedError
+from frazil.observe.faultpoints import reach
+from frazil.upkeep.expiry import lists, removal
+from frazil.upkeep.expiry.clock import about_now, storage_now
+from frazil.upkeep.expiry.neighbours import SharedLocationError, require_unreferenced
+from frazil.upkeep.expiry.orphan_kinds import Kind, Layout, is_metadata_json
+from frazil.upkeep.expiry.places import Places, looked_after, spelled
+from frazil.upkeep.expiry.reachable import table_files
+from frazil.upkeep.expiry.removal import Removed
+from frazil.upkeep.model import Outcome, Step
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.storage import ObjectInfo
+    from frazil.upkeep.care import Care
+
+_UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-fA-F-]{36})"')
+_HEAD = 64 * 1024
+_AT_ONCE = 8
+#: Between two looks at the table's metadata.
+_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Orphan:
+    uri: str
+    size: int
+    kind: Kind
+    written: datetime
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found.
+
+    Attributes:
+        table: as it was then.
+        orphans: that may be deleted.
+        young: orphans so far that are not old enough, and how many bytes they have.
+        unknown: files that are neither the table's nor look like Iceberg's; they stay.
+        listed: files that wait on lists of expired ones.
+        seen: objects below the location.
+        age_s: from which an orphan is old enough.
+    """
+
+    table: Table
+    age_s: float
+    orphans: tuple[Orphan, ...] = ()
+    young: int = 0
+    young_size: int = 0
+    unknown: tuple[str, ...] = ()
+    listed: int = 0
+    seen: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(orphan.size for orphan in self.orphans)
+
+
+def require_supported(care: Care, table: Table) -> None:
+    """That what the table's metadata says is all there is to know.
+
+    Raises:
+        UnsupportedError: the catalog keeps older states of the table elsewhere, or looks after the files itself; or
+            the table says that its files are not its own.
+    """
+    flavor = flavor_of(care.catalog, dict(care.store.catalog.properties))
+    name = ".".join(table.name())
+    if flavor == "nessie":
+        raise UnsupportedError(
+            f"orphans of {name} cannot be told from here",
+            cause="Nessie's branches and history refer to files that the table's current metadata does not name",
+            hint="nessie-gc, which comes with Nessie",
+        )
+    if looked_after(care):
+        raise UnsupportedError(
+            f"orphans of {name} are not ours to remove",
+            cause="S3 Tables removes unreferenced files itself, and lets nobody else do it",
+            hint="the table bucket's maintenance configuration",
+        )
+    if table.metadata.properties.get("gc.enabled", "true").lower() == "false":
+        raise UnsupportedError(
+            f"nothing is deleted of {name}",
+            cause="its property gc.enabled is false: its files may be others' too",
+            hint="set gc.enabled to true if they are not",
+        )
+
+
+def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Search:
+    """Looks for orphans. Changes nothing, but for a probe of the storage's clock.
+
+    Args:
+        care: of which catalog.
+        table: which.
+        age_s: orphans younger than this stay.
+        dry_run: where nothing may be written, this machine's clock will do.
+
+    Raises:
+        SharedLocationError: another table has, or may have, files there.
+        UnsupportedError: orphans cannot be told with this catalog or table.
+        IntegrityError: the table's own metadata cannot be read.
+    """
+    require_supported(care, table)
+    places = Places(care, table)
+    location = spelled(table.location())
+    # Before the listing: what is written meanwhile is young, whatever the clock says later.
+    now = (about_now if dry_run else storage_now)(places, lists.folder_of(table))
+    reach("upkeep.orphans.list.before")
+    found = dict(places.list(location))
+    reach("upkeep.orphans.list.after")
+    require_unreferenced(care, table)
+    known, listed = _known(care, table, places)
+    return _sorted_out(places, table, found, known, listed, now, age_s)
+
+
+def _known(care: Care, table: Table, places: Places) -> tuple[set[str], set[str]]:
+    # The table first, then the lists: an expiry in between moves files from it to a list that is there before.
+    table = care.load(".".join(table.name()))
+    known = set(table_files(care.store, table))
+    expired = lists.waiting(places, table)
+    return known, {spelled(file.uri) for e in expired for file in e.files} - known
+
+
+def _sorted_out(
+    places: Places,
+    table: Table,
+    found: dict[str, ObjectInfo],
+    known: set[str],
+    listed: set[str],
+    now: datetime,
+    age_s: float,
+) -> Search:
+    unreadable = _require_own(places, table, [u for u in found if u not in known and is_metadata_json(u)])
+    unknown: list[str] = []
+    loose: list[Orphan] = []
+    waiting = 0
+    layout = Layout(table)
+    for uri, info in found.items():
+        if uri in known or lists.is_list(uri):
+            continue
+        if uri in listed:
+            waiting += 1
+            continue
+        kind = layout.kind(uri, found) if uri not in unreadable else None
+        if kind is None:
+            if not layout.is_checksum(uri):
+                unknown.append(uri)
+        else:
+            loose.append(Orphan(uri, info.size, kind, info.last_modified))
+    since = now - timedelta(seconds=age_s)
+    old = tuple(orphan for orphan in loose if orphan.written < since)
+    young = [orphan for orphan in loose if orphan.written >= since]
+    return Search(
+        table=table,
+        age_s=age_s,
+        orphans=old,
+        young=len(young),
+        young_size=sum(orphan.size for orphan in young),
+        unknown=tuple(unknown),
+        listed=waiting,
+        seen=len(found),
+    )
+
+
+def _require_own(places: Places, table: Table, uris: list[str]) -> set[str]:
+    """That all metadata in the folder is this table's: of a table that no catalog shows, nobody knows the files.
+
+    Returns:
+        Those that do not say whose they are.
+    """
+    own = str(table.metadata.table_uuid).lower()
+    unreadable = set()
+    with ThreadPoolExecutor(_AT_ONCE, "frazil-orphans") as pool:
+        for uri, uuid in zip(uris, pool.map(lambda u: _table_uuid(places, u), uris), strict=True):
+            if uuid is None:
+                unreadable.add(uri)
+            elif uuid != own:
+                raise SharedLocationError(
+                    f"nothing is deleted of {'.'.join(table.name())}: metadata of another table lies in its place",
+                    cause=f"{uri} is of a table with the uuid {uuid}",
+                    hint="if that table was dropped, move or delete its files by hand; else give it a place of its own",
+                )
+    return unreadable
+
+
+def _table_uuid(places: Places, uri: str) -> str | None:
+    """Of a metadata.json; None where it names none: it was torn by a crash, is very old, or is gone by now."""
+    store, key = places.find(uri)
+    try:
+        if match := _UUID.search(store.get_range(key, 0, _HEAD)):
+            return match[1].decode().lower()
+        data = store.get(key)
+        found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        return str(found["table-uuid"]).lower()
+    except (NotFoundError, OSError, EOFError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remove(care: Care, search: Search) -> Removed:
+    """Deletes the orphans that a search found. The table is looked at again before each batch of them.
+
+    Raises:
+        IntegrityError: its metadata cannot be read any more. What was deleted until then were orphans.
+    """
+    places = Places(care, search.table)
+    done = Removed()
+    seen: str | None = None
+    needed: set[str] = set()
+    for i in range(0, len(search.orphans), _BATCH):
+        if care.stop.is_set():
+            break
+        reach("upkeep.orphans.look.before")
+        table = care.load(".".join(search.table.name()))
+        if table.metadata_location != seen:
+            known, listed = _known(care, table, places)
+            needed, seen = known | listed, table.metadata_location
+        reach("upkeep.orphans.look.after")
+        part = [(o.uri, o.size) for o in search.orphans[i : i + _BATCH] if o.uri not in needed]
+        done.add(removal.remove(places, part, care.stop))
+        if done.left:
+            break
+    return done
+
+
+def run(care: Care, table: Table, step: Step) -> Outcome:
+    """Looks for orphans older than `step.options["age_s"]` and deletes them.
+
+    Raises:
+        SharedLocationError: another table has, or may have, files there. Nothing was deleted.
+        IntegrityError: the table's own metadata cannot be read.
+        UnavailableError: catalog or storage does not answer.
+    """
+    age_s = float(str(step.options["age_s"]))
+    try:
+        search = find(care, table, age_s, dry_run=False)
+    except UnsupportedError as error:
+        return Outcome("orphans", "unsupported", reason=error.cause or error.message, hint=error.hint)
+    if not search.orphans:
+        return Outcome("orphans", "nothing")
+    return removal.outcome("orphans", remove(care, search))

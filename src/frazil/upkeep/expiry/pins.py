@@ -1,0 +1,243 @@
+"""Pins: a snapshot that somebody works with right now, such as a backup, is not expired under their hands.
+
+A pin is a tag of Iceberg's, `frazil-pin-<purpose>-<id>`, so that expiry by any engine respects it. Its
+`max-ref-age-ms` is its lease: the holder renews it, and the pin of a holder that died ends by itself. Iceberg counts
+that age from the snapshot's own time, and so does the number that stands there.
+
+Where a catalog keeps no tags there are no pins. What protects a reader there is the grace: files of expired snapshots
+stay for `file_grace_s`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from frazil.catalogs import abilities_of
+from frazil.errors import ConflictError, FrazilError, NotFoundError, UnsupportedError, UsageError
+from frazil.observe.faultpoints import reach
+from frazil.tables import CommitUnknownError
+from frazil.tables.store import back_off
+from frazil.upkeep import java
+from frazil.upkeep.expiry.expire import PIN_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyiceberg.table import Table
+
+    from frazil.upkeep.care import Care
+
+log = structlog.get_logger(__name__)
+
+_PURPOSE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_TRIES = 10
+
+
+class PinLostError(ConflictError):
+    """The tag is gone: its lease was over, or somebody removed it."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A snapshot that is held.
+
+    Attributes:
+        table: its name.
+        tag: the pin's.
+        purpose: of the holder.
+        snapshot_id: that stays.
+        until: when the lease ends.
+    """
+
+    table: str
+    tag: str
+    purpose: str
+    snapshot_id: int
+    until: datetime
+
+    def to_dict(self) -> dict[str, object]:
+        return {**vars(self), "until": self.until.isoformat()}
+
+
+def pin(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | None = None) -> Pin:
+    """Holds a snapshot of a table.
+
+    Args:
+        care: of which catalog.
+        table: which.
+        purpose: small letters, digits and '-', such as `backup`.
+        lease_s: seconds after which the pin ends, unless it is renewed.
+        snapshot: by default the current one.
+
+    Raises:
+        UnsupportedError: the catalog keeps no tags.
+        NotFoundError: there is no such snapshot, or none at all.
+        ConflictError: the snapshot was expired meanwhile, or other writers were faster too often.
+    """
+    _require_tags(care)
+    if not _PURPOSE.fullmatch(purpose) or lease_s <= 0:
+        raise UsageError(
+            f"'{purpose}' for {lease_s:g} s is no pin", hint="small letters, digits and '-'; a time above 0"
+        )
+    table = care.load(".".join(table.name()))
+    snapshot_id = snapshot if snapshot is not None else table.metadata.current_snapshot_id
+    tag = f"{PIN_PREFIX}{purpose}-{uuid.uuid4().hex[:12]}"
+    held = Pin(".".join(table.name()), tag, purpose, _known(table, snapshot_id), _after(lease_s))
+    age = _age_ms(table, held.snapshot_id, lease_s)
+    reach("upkeep.pin.before")
+    _commit(
+        care, table, lambda t: t.manageSnapshots().createTag(tag, held.snapshot_id).setMaxRefAgeMs(tag, age), held, True
+    )
+    reach("upkeep.pin.after")
+    return held
+
+
+def renew(care: Care, held: Pin, lease_s: float) -> Pin:
+    """Holds it for so long from now.
+
+    Raises:
+        PinLostError: it was not held any more.
+    """
+    table = care.load(held.table)
+    _require_held(table, held)
+    age = _age_ms(table, held.snapshot_id, lease_s)
+    _commit(care, table, lambda t: t.manageSnapshots().setMaxRefAgeMs(held.tag, age), held, True)
+    return replace(held, until=_after(lease_s))
+
+
+def release(care: Care, held: Pin) -> None:
+    """Lets go. A pin that is gone counts as released."""
+    table = care.load(held.table)
+    if held.tag in table.metadata.refs:
+        _commit(care, table, lambda t: t.manageSnapshots().removeTag(held.tag), held, False)
+
+
+def pins(table: Table) -> list[Pin]:
+    """The pins on a table, those whose lease is over included: the next expiry takes them away."""
+    found = []
+    for tag, ref in table.metadata.refs.items():
+        snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
+        if tag.startswith(PIN_PREFIX) and snapshot is not None and ref.max_ref_age_ms is not None:
+            purpose = tag.removeprefix(PIN_PREFIX).rpartition("-")[0]
+            until = datetime.fromtimestamp((snapshot.timestamp_ms + ref.max_ref_age_ms) / 1000, UTC)
+            found.append(Pin(".".join(table.name()), tag, purpose, ref.snapshot_id, until))
+    return found
+
+
+class Held:
+    """A pin that a thread renews.
+
+    Attributes:
+        pin: as it was made.
+    """
+
+    def __init__(self, held: Pin) -> None:
+        self.pin = held
+        self._lost: PinLostError | None = None
+
+    def lose(self, error: PinLostError) -> None:
+        self._lost = error
+
+    def require(self) -> None:
+        """To be called when the work is done, and before anybody counts on it.
+
+        Raises:
+            PinLostError: the snapshot was not held all the time.
+        """
+        if self._lost is not None:
+            raise self._lost
+
+
+@contextmanager
+def pinned(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | None = None) -> Iterator[Held]:
+    """A pin for the time of a block, renewed three times per lease, and released at its end."""
+    held = Held(pin(care, table, purpose, lease_s, snapshot))
+    over = threading.Event()
+
+    def keep() -> None:
+        while not over.wait(lease_s / 3):
+            try:
+                renew(care, held.pin, lease_s)
+            except PinLostError as error:
+                held.lose(error)
+                return
+            except FrazilError as error:  # there is time for another try
+                log.warning("a pin could not be renewed", pin=held.pin.tag, error=error.message)
+
+    thread = threading.Thread(target=keep, name="frazil-pin", daemon=True)
+    thread.start()
+    try:
+        yield held
+    finally:
+        over.set()
+        thread.join()
+        with suppress(FrazilError):  # then its lease ends it
+            release(care, held.pin)
+
+
+def _commit(care: Care, table: Table, change: Callable[[Any], Any], held: Pin, there: bool) -> None:
+    """Commits a change of a tag, and looks whether it is so: a server may lose a tag to an expiry at the same time."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            with java.translated(table):
+                change(java.load(care, table)).commit()
+        except (ConflictError, CommitUnknownError):
+            if attempt == _TRIES:
+                raise
+            back_off(attempt)
+        else:
+            if not there:
+                return
+        table = care.load(held.table)
+        if (held.tag in table.metadata.refs) == there:
+            return
+        _known(table, held.snapshot_id)
+    raise ConflictError(f"{held.table}: other writers were faster {_TRIES} times", hint="try again")
+
+
+def _require_tags(care: Care) -> None:
+    abilities = abilities_of(care.catalog, dict(care.store.catalog.properties))
+    if not abilities.refs:
+        raise UnsupportedError(
+            f"the catalog '{care.catalog.name}' keeps no tags, and so no pins",
+            cause=abilities.note,
+            hint="files of expired snapshots stay for upkeep.policy.file_grace_s: let it be longer than the work takes",
+        )
+
+
+def _require_held(table: Table, held: Pin) -> None:
+    ref = table.metadata.refs.get(held.tag)
+    if ref is None or ref.snapshot_id != held.snapshot_id:
+        raise PinLostError(
+            f"snapshot {held.snapshot_id} of {held.table} is not held any more",
+            cause=f"the tag {held.tag} is gone: its lease was over, or somebody removed it",
+            hint="do the work again; a longer lease survives a longer pause",
+        )
+
+
+def _known(table: Table, snapshot_id: int | None) -> int:
+    if snapshot_id is None or table.metadata.snapshot_by_id(snapshot_id) is None:
+        name = ".".join(table.name())
+        what = "no snapshot" if snapshot_id is None else f"no snapshot {snapshot_id}"
+        raise NotFoundError(f"{name} has {what}", hint=f"frazil table snapshots {name}")
+    return snapshot_id
+
+
+def _after(lease_s: float) -> datetime:
+    return datetime.fromtimestamp(time.time() + lease_s, UTC)
+
+
+def _age_ms(table: Table, snapshot_id: int, lease_s: float) -> int:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    assert snapshot is not None
+    return max(0, round(time.time() * 1000) - snapshot.timestamp_ms) + max(1, round(lease_s * 1000))

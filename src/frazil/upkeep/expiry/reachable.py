@@ -1,0 +1,203 @@
+"""The files that a table's snapshots hold: data, deletes, manifests and their lists, statistics, metadata.
+
+Manifests and their lists never change, so that what was read of one is remembered. All names are `places.spelled`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from frazil.errors import IntegrityError
+from frazil.upkeep.expiry.places import spelled
+from frazil.upkeep.plans.entries import CONTENT, DATA, DELETED, PATH, SIZE, STATUS, entries
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+    from frazil.tables import TableStore
+
+Kind = Literal["data", "deletes", "manifest", "manifest list", "metadata", "statistics"]
+
+#: Entries of manifests that are remembered in all: some 100 MB.
+_REMEMBERED = 500_000
+#: Files read at once: the wait for a server is longer than the work.
+_AT_ONCE = 8
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class File(NamedTuple):
+    """A file that something refers to.
+
+    Attributes:
+        uri: as it is written in the metadata.
+        size: that is recorded there; None where none is.
+        kind: what it is.
+    """
+
+    uri: str
+    size: int | None
+    kind: Kind
+
+
+Files = dict[str, File]
+
+
+class _Memory:
+    """Living files by manifest, of one store; the least used go first."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[str, tuple[File, ...]] = OrderedDict()
+        self._size = 0
+        self._lock = Lock()
+
+    def get(self, manifest: str) -> tuple[File, ...] | None:
+        with self._lock:
+            if manifest in self._found:
+                self._found.move_to_end(manifest)
+            return self._found.get(manifest)
+
+    def put(self, manifest: str, files: tuple[File, ...]) -> None:
+        with self._lock:
+            if manifest not in self._found:
+                self._size += len(files)
+            self._found[manifest] = files
+            while self._size > _REMEMBERED and len(self._found) > 1:
+                self._size -= len(self._found.popitem(last=False)[1])
+
+
+_memories: weakref.WeakKeyDictionary[TableStore, _Memory] = weakref.WeakKeyDictionary()
+
+
+def table_files(store: TableStore, table: Table) -> Files:
+    """Everything that a table refers to: of all its snapshots, and its metadata.
+
+    Raises:
+        IntegrityError: a manifest is damaged, so that nobody can say what it holds.
+        NotFoundError: one is missing.
+    """
+    return snapshot_files(store, table, table.metadata.snapshots) | metadata_files(table)
+
+
+def snapshot_files(store: TableStore, table: Table, snapshots: Iterable[Snapshot]) -> Files:
+    """What these snapshots hold, without their statistics."""
+    snapshots = list(snapshots)
+    manifests = _manifests(store, table.io, snapshots)
+    found = {spelled(s.manifest_list): File(s.manifest_list, None, "manifest list") for s in snapshots}
+    found |= {spelled(p): File(p, m.manifest_length, "manifest") for p, m in manifests.items()}
+    for files in _at_once(lambda m: living(store, table.io, m), manifests.values()):
+        found |= {spelled(file.uri): file for file in files}
+    return found
+
+
+def metadata_files(table: Table) -> Files:
+    """The table's metadata.json, the former ones that it lists, and its statistics."""
+    metadata = table.metadata
+    paths = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
+    found = {spelled(path): File(path, None, "metadata") for path in paths}
+    return found | _statistics(metadata, None)
+
+
+def only_in(store: TableStore, table: Table, snapshot_ids: Collection[int]) -> Files:
+    """What would be left without a snapshot if these were gone. Of what stays, only what decides that is read."""
+    metadata, io = table.metadata, table.io
+    going = [s for s in metadata.snapshots if s.snapshot_id in snapshot_ids]
+    staying = [s for s in metadata.snapshots if s.snapshot_id not in snapshot_ids]
+    kept = _manifests(store, io, staying)
+    loose = {p: m for p, m in _manifests(store, io, going).items() if p not in kept}
+    found = {spelled(s.manifest_list): File(s.manifest_list, None, "manifest list") for s in going}
+    found |= {spelled(p): File(p, m.manifest_length, "manifest") for p, m in loose.items()}
+    files: Files = {}
+    for some in _at_once(lambda m: living(store, io, m), loose.values()):
+        files |= {spelled(file.uri): file for file in some}
+    if files:
+        for some in _at_once(lambda m: living(store, io, m), kept.values()):
+            for file in some:
+                files.pop(spelled(file.uri), None)
+    stays = _statistics(metadata, {s.snapshot_id for s in staying})
+    gone = {k: f for k, f in _statistics(metadata, set(snapshot_ids)).items() if k not in stays}
+    used = {spelled(s.manifest_list) for s in staying}
+    return {k: f for k, f in (found | files | gone).items() if k not in used}
+
+
+def living(store: TableStore, io: FileIO, manifest: ManifestFile) -> tuple[File, ...]:
+    """The data or delete files in a manifest, without those that it says were deleted."""
+    memory = _memories.setdefault(store, _Memory())
+    found = memory.get(manifest.manifest_path)
+    if found is None:
+        path = manifest.manifest_path
+        data = store.call(lambda: _read(io, path), "read_manifest", "storage")
+        found = _living(data, manifest)
+        memory.put(path, found)
+    return found
+
+
+def _living(data: bytes, manifest: ManifestFile) -> tuple[File, ...]:
+    found: list[File] = []
+    count = 0
+    for status, content, path, size in entries(data, (STATUS, CONTENT, PATH, SIZE), manifest.manifest_path):
+        count += 1
+        if status != DELETED:
+            found.append(File(path, size, "deletes" if content not in (None, DATA) else "data"))
+    counts = manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count
+    if None not in counts and count != sum(c or 0 for c in counts):
+        raise IntegrityError(
+            f"the manifest {manifest.manifest_path} has {count} entries",
+            cause=f"its list says {sum(c or 0 for c in counts)}",
+            hint="restore the table from a backup, or roll it back to a snapshot without this manifest",
+        )
+    return tuple(found)
+
+
+def _manifests(store: TableStore, io: FileIO, snapshots: Collection[Snapshot]) -> dict[str, ManifestFile]:
+    lists = dict.fromkeys(s.manifest_list for s in snapshots)
+    found: dict[str, ManifestFile] = {}
+    for manifests in _at_once(lambda path: manifests_in(store, io, path), lists):
+        for manifest in manifests:
+            found.setdefault(manifest.manifest_path, manifest)
+    return found
+
+
+def manifests_in(store: TableStore, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
+    """The manifests of a snapshot, by the path of its list.
+
+    Raises:
+        IntegrityError: this is no list of manifests.
+        NotFoundError: it is missing.
+    """
+    try:
+        return store.manifests(io, manifest_list)
+    except (ValueError, KeyError, EOFError, IndexError, AssertionError) as error:  # PyIceberg, on bytes of any kind
+        raise IntegrityError(
+            f"{manifest_list} is no list of manifests", hint="frazil table verify, or restore it"
+        ) from error
+
+
+def _statistics(metadata: TableMetadata, snapshot_ids: Collection[int] | None) -> Files:
+    return {
+        spelled(s.statistics_path): File(s.statistics_path, s.file_size_in_bytes, "statistics")
+        for s in (*metadata.statistics, *metadata.partition_statistics)
+        if snapshot_ids is None or s.snapshot_id in snapshot_ids
+    }
+
+
+def _read(io: FileIO, path: str) -> bytes:
+    with io.new_input(path).open(seekable=False) as stream:
+        return stream.read()
+
+
+def _at_once(fn: Callable[[A], B], items: Collection[A]) -> Iterable[B]:
+    if len(items) < 3:
+        return [fn(item) for item in items]
+    with ThreadPoolExecutor(_AT_ONCE, "frazil-reachable") as pool:
+        return list(pool.map(fn, items))

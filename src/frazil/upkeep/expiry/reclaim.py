@@ -1,0 +1,163 @@
+"""Deletes the files of expired snapshots when the grace of those who may still read them is over.
+
+`run(care, table, Step("reclaim", options={"grace_s": 3600.0}))`. What is to be deleted stands on lists that `expire`
+has left (`lists`). Nothing is believed: the table is loaded anew, all that it refers to by then is taken off, and what
+is left is deleted where it lies in the table's own folders. A list goes when all its files are gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from frazil.catalogs import local_path
+from frazil.observe.faultpoints import reach
+from frazil.tables.durable import sync_files
+from frazil.upkeep.expiry import lists, removal
+from frazil.upkeep.expiry.clock import about_now, storage_now
+from frazil.upkeep.expiry.lists import ExpiredList
+from frazil.upkeep.expiry.neighbours import require_alone
+from frazil.upkeep.expiry.places import Places, lies_in, looked_after, own_folders, spelled
+from frazil.upkeep.expiry.reachable import File, table_files
+from frazil.upkeep.model import Outcome, Step
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.upkeep.care import Care
+
+log = structlog.get_logger(__name__)
+
+#: Seconds after which a list whose snapshots all still exist is a crash's, and no commit under way.
+_UNDER_WAY_S = 3600.0
+#: Files younger than this may be in the system's memory only.
+_YOUNG_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits to be deleted.
+
+    Attributes:
+        lists: on which it stands.
+        files: on them.
+        size: their bytes.
+        due: how many of the files may be deleted now.
+        due_size: their bytes.
+    """
+
+    lists: int
+    files: int
+    size: int
+    due: int
+    due_size: int
+
+
+def waiting(care: Care, table: Table, grace_s: float) -> Waiting:
+    """What a reclaim would find now. For plans and people; it changes nothing."""
+    places = Places(care, table)
+    found = [] if looked_after(care) else lists.waiting(places, table)
+    if not found:
+        return Waiting(0, 0, 0, 0, 0)
+    now = about_now(places, lists.folder_of(table))
+    due = [e for e in found if e.committed and e.is_due(now, grace_s)]
+    return Waiting(len(found), *_sum(found), *_sum(due))
+
+
+def _sum(found: Iterable[ExpiredList]) -> tuple[int, int]:
+    listed = list(found)
+    return sum(len(e.files) for e in listed), sum(e.size for e in listed)
+
+
+def run(care: Care, table: Table, step: Step) -> Outcome:
+    """Deletes what is due.
+
+    Raises:
+        SharedLocationError: the table's files are another table's too. Nothing was deleted.
+        IntegrityError: the table's own metadata cannot be read, and nobody knows what it needs. Nothing was deleted.
+        UnavailableError: the storage does not answer. What is not deleted yet is left for the next run.
+    """
+    grace_s = float(str(step.options["grace_s"]))
+    table = care.load(".".join(table.name()))
+    places = Places(care, table)
+    found = [] if looked_after(care) else lists.waiting(places, table)
+    if not found:
+        return Outcome("reclaim", "nothing")
+    now = storage_now(places, lists.folder_of(table))
+    due = [expired for expired in found if _settled(places, table, expired, now) and expired.is_due(now, grace_s)]
+    if not due:
+        return Outcome("reclaim", "nothing", reason=f"{len(found)} lists wait for the end of their grace")
+    require_alone(care, table)
+    return _reclaim(care, table, places, due)
+
+
+def _settled(places: Places, table: Table, expired: ExpiredList, now: datetime) -> bool:
+    """Whether a list's snapshots are known to be gone. What a crash left undecided is decided here."""
+    if expired.committed:
+        return True
+    left = {s.snapshot_id for s in table.metadata.snapshots} & set(expired.snapshots)
+    if not left:
+        # The commit has landed and its list was not told. Its grace begins now.
+        lists.write(places, lists.as_committed(expired))
+    elif expired.is_due(now, _UNDER_WAY_S):
+        log.info("a list of expired files is dropped: its snapshots are still there", uri=expired.uri)
+        lists.drop(places, expired)
+    return False
+
+
+def _reclaim(care: Care, table: Table, places: Places, due: list[ExpiredList]) -> Outcome:
+    reach("upkeep.reclaim.look.before")
+    needed = table_files(care.store, table)
+    _sync_young(file.uri for file in needed.values())
+    again = care.load(".".join(table.name()))
+    if again.metadata_location != table.metadata_location:
+        needed |= table_files(care.store, again)
+    reach("upkeep.reclaim.look.after")
+    own = own_folders(table)
+    done = removal.Removed()
+    for expired in due:
+        if care.stop.is_set():
+            break
+        free = [(f.uri, f.size) for f in expired.files if spelled(f.uri) not in needed and _is_own(f.uri, own)]
+        some = removal.remove(places, free, care.stop)
+        done.add(some)
+        if not some.left:
+            reach("upkeep.reclaim.list.before")
+            lists.drop(places, expired)
+            reach("upkeep.reclaim.list.after")
+            continue
+        _keep(places, expired, [f for f in expired.files if f.uri in some.left])
+        if some.error is not None:
+            break
+    return removal.outcome("reclaim", done)
+
+
+def _is_own(uri: str, own: list[str]) -> bool:
+    """Files elsewhere, such as imported ones, may be others' too: they are let go of, and stay."""
+    place = spelled(uri)
+    return any(lies_in(place, folder) for folder in own)
+
+
+def _keep(places: Places, expired: ExpiredList, left: list[File]) -> None:
+    """A list with what could not be deleted, due at once."""
+    begins = expired.not_before or expired.written
+    lists.write(places, replace(expired, files=tuple(left), not_before=begins))
+
+
+def _sync_young(uris: Iterable[str]) -> None:
+    """Puts on disk what may have replaced the files that are deleted next, where it lies on this machine."""
+    since = time.time() - _YOUNG_S
+    sync_files([path for uri in uris if (path := local_path(uri)) is not None and _changed_since(path, since)])
+
+
+def _changed_since(path: str, since: float) -> bool:
+    try:
+        return Path(path).stat().st_mtime > since
+    except OSError:  # gone, or a server's: what is read later says so
+        return False

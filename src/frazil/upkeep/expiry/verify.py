@@ -1,0 +1,180 @@
+"""The checker: every file that a table refers to, from any snapshot, branch or tag, is there with the size on record.
+
+The folders of the table are listed once; only what lies elsewhere is asked for one by one.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from frazil.errors import IntegrityError, NotAllowedError, NotFoundError, UnsupportedError
+from frazil.upkeep.expiry.places import Places, lies_in, own_folders, spelled
+from frazil.upkeep.expiry.reachable import File, Files, living, manifests_in, metadata_files, snapshot_files
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from frazil.upkeep.care import Care
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong.
+
+    Attributes:
+        severity: error: rows cannot be read; warning: only a former metadata.json is missing.
+        uri: of the file.
+        message: what is wrong with it.
+        snapshots: that need it; empty for metadata.
+        refs: branches and tags whose own snapshot needs it.
+    """
+
+    severity: Literal["error", "warning"]
+    uri: str
+    message: str
+    snapshots: tuple[int, ...] = ()
+    refs: tuple[str, ...] = ()
+
+
+@dataclass
+class Verdict:
+    """What a check found.
+
+    Attributes:
+        table: its name.
+        snapshots: looked at.
+        refs: branches and tags among these.
+        files: that are referred to.
+        size: their bytes, as recorded.
+        findings: what is wrong.
+    """
+
+    table: str
+    snapshots: int = 0
+    refs: int = 0
+    files: int = 0
+    size: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "sound": self.sound,
+            "snapshots": self.snapshots,
+            "refs": self.refs,
+            "files": self.files,
+            "bytes": self.size,
+            "findings": [vars(finding) for finding in self.findings],
+        }
+
+
+def verify(care: Care, table: Table) -> Verdict:
+    """Checks a table as it was loaded. Changes nothing.
+
+    Raises:
+        UnavailableError: catalog or storage does not answer.
+    """
+    metadata = table.metadata
+    verdict = Verdict(".".join(table.name()), len(metadata.snapshots), len(metadata.refs))
+    needed = _needed(care, table, verdict)
+    verdict.files, verdict.size = len(needed), sum(file.size or 0 for file in needed.values())
+    there = _sizes(care, table, needed)
+    wrong = {uri: said for uri, file in needed.items() if (said := _fault(file, there.get(uri))) is not None}
+    if wrong:
+        users = _users(care, table, set(wrong))
+        verdict.findings += [_finding(table, needed[uri], said, users.get(uri, ())) for uri, said in wrong.items()]
+    return verdict
+
+
+def _needed(care: Care, table: Table, verdict: Verdict) -> Files:
+    """All files. What cannot be read to learn of them is a finding, and the rest goes on."""
+    try:
+        return snapshot_files(care.store, table, table.metadata.snapshots) | metadata_files(table)
+    except (NotFoundError, IntegrityError):
+        found = metadata_files(table)
+    damaged: dict[str, str] = {}
+    for snapshot in table.metadata.snapshots:
+        found |= _legible(care, table, snapshot, damaged)
+    verdict.findings += [Finding("error", uri, f"cannot be read: {said}") for uri, said in damaged.items()]
+    return found
+
+
+def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, str]) -> Files:
+    """What can be learned of a snapshot's files. A file that is missing is told of when all are looked for."""
+    path = snapshot.manifest_list
+    found = {spelled(path): File(path, None, "manifest list")}
+    try:
+        manifests = manifests_in(care.store, table.io, path)
+    except NotFoundError:
+        return found
+    except IntegrityError as error:
+        damaged[path] = error.message
+        return found
+    for manifest in manifests:
+        path = manifest.manifest_path
+        found[spelled(path)] = File(path, manifest.manifest_length, "manifest")
+        try:
+            found |= {spelled(file.uri): file for file in living(care.store, table.io, manifest)}
+        except NotFoundError:
+            continue
+        except IntegrityError as error:
+            damaged[path] = error.message
+    return found
+
+
+def _sizes(care: Care, table: Table, needed: Files) -> dict[str, int]:
+    places = Places(care, table)
+    folders = own_folders(table)
+    # A folder inside another is in its listing.
+    outer = [f for f in folders if not any(f != other and lies_in(f, other) for other in folders)]
+    there: dict[str, int] = {}
+    with suppress(NotAllowedError, UnsupportedError):  # S3 Tables shows no list; then each file is asked for
+        there |= {uri: info.size for folder in outer for uri, info in places.list(folder) if uri in needed}
+
+    def look(uri: str) -> tuple[str, int | None]:
+        store, key = places.find(uri)
+        try:
+            return uri, store.head(key).size
+        except NotFoundError:
+            return uri, None
+
+    # Also those that the listing did not show: a link to a folder, or a file that came after it.
+    missing = [uri for uri in needed if uri not in there]
+    with ThreadPoolExecutor(_AT_ONCE, "frazil-verify") as pool:
+        there |= {uri: size for uri, size in pool.map(look, missing) if size is not None}
+    return there
+
+
+def _fault(file: File, size: int | None) -> str | None:
+    if size is None:
+        return f"the {file.kind} file is missing"
+    if file.size is not None and size != file.size:
+        return f"the {file.kind} file has {size:,} bytes, and {file.size:,} are on record"
+    return None
+
+
+def _users(care: Care, table: Table, wrong: set[str]) -> dict[str, tuple[int, ...]]:
+    users: dict[str, tuple[int, ...]] = {}
+    for snapshot in table.metadata.snapshots:
+        for uri in wrong & _legible(care, table, snapshot, {}).keys():
+            users[uri] = (*users.get(uri, ()), snapshot.snapshot_id)
+    return users
+
+
+def _finding(table: Table, file: File, said: str, snapshots: tuple[int, ...]) -> Finding:
+    former = file.kind == "metadata" and file.uri != table.metadata_location
+    return Finding("warning" if former else "error", file.uri, said, snapshots, _refs(table, set(snapshots)))
+
+
+def _refs(table: Table, snapshots: set[int]) -> tuple[str, ...]:
+    return tuple(name for name, ref in table.metadata.refs.items() if ref.snapshot_id in snapshots)

@@ -1,0 +1,1 @@
+"""What writes files or metadata anew: compaction, deletes, manifests, statistics, partitions, retention."""

@@ -1,0 +1,200 @@
+"""Writes a group of data files anew with Spark, in the way of Iceberg's own rewrite action, and commits the exchange.
+
+Iceberg's action takes a plan as a whole: how many bytes it reads is not bounded, nothing can be done between its steps,
+and it sorts what is sorted already. So its parts are used one by one: its planner's scan tasks, its staged scan and
+write, its commit, which checks deletes that came in between and removes the new files where it fails.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from frazil.errors import UsageError
+from frazil.upkeep import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from frazil.upkeep.rewrite.turn import Turn
+
+#: joined: one file after the other. local: each new file sorted in itself, as the table is. range: sorted across the
+#: new files too, as the table is, or first by the partitions of a new spec. columns: the same by other columns.
+Way = Literal["joined", "local", "range", "columns"]
+
+#: A file may get that much larger than its target, so that no small rest is left. As Iceberg has it.
+_ROOM = 1.4
+_SPLIT_OVERHEAD = 5 * 1024
+
+
+@dataclass(frozen=True)
+class Group:
+    """Data files of one partition that become new ones together.
+
+    Attributes:
+        tasks: Java's list of scan tasks, each with the deletes that apply to its file.
+        count: of files.
+        size: of them, in bytes.
+        way: how.
+        spec_id: of the new files.
+    """
+
+    tasks: Any
+    count: int
+    size: int
+    way: Way
+    spec_id: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the new files shall be.
+
+    Attributes:
+        target: bytes of each.
+        sort_by: columns, for the way `columns`.
+        order_id: that files in the table's own order are marked with; None for a table without.
+    """
+
+    target: int
+    sort_by: tuple[str, ...] = ()
+    order_id: int | None = None
+
+
+def expected_files(size: int, target: int) -> int:
+    """How many files a group becomes: a small rest is spread over the others, by at most a tenth."""
+    if size <= target:
+        return 1
+    whole, rest = divmod(size, target)
+    return whole if rest == 0 or (rest < 0.75 * target and size / whole < 1.1 * target) else whole + 1
+
+
+def rewrite(turn: Turn, groups: Sequence[Group], shape: Shape) -> list[Any]:
+    """Writes the groups anew, several at once, and returns them as Java's groups, with their new files.
+
+    When the work shall stop, no further group is begun. Where one fails, the new files of all are removed.
+    """
+    done: list[Any] = []
+
+    def one(group: Group) -> None:
+        if not turn.care.stop.is_set():
+            done.append(_rewrite(turn, group, shape))
+
+    workers = max(1, min(len(groups), turn.care.spark().sparkContext.defaultParallelism))
+    try:
+        with turn.step("rewrite"), ThreadPoolExecutor(workers) as pool:
+            list(pool.map(one, groups))
+    except BaseException:
+        clean(turn, done)
+        raise
+    return done
+
+
+def commit(turn: Turn, groups: Sequence[Any]) -> None:
+    """Exchanges the old files for the new in one commit, if no row of the old was deleted since; else removes the new.
+
+    Raises:
+        ConflictError: somebody deleted rows of these files, or replaced them.
+        CommitUnknownError: no answer came; the new files stay.
+    """
+    manager = _manager(turn)
+    chosen = turn.jvm.java.util.HashSet()
+    for group in groups:
+        chosen.add(group)
+    under_way = False
+    try:
+        with turn.step("commit"):
+            under_way = True
+            manager.commitOrClean(chosen)
+    except BaseException:
+        if not under_way:
+            clean(turn, groups)
+        raise
+
+
+def clean(turn: Turn, groups: Sequence[Any]) -> None:
+    """Removes the new files of groups that will not be committed."""
+    manager = _manager(turn)
+    for group in groups:
+        manager.abortFileGroup(group)
+
+
+def _manager(turn: Turn) -> Any:
+    return turn.jvm.org.apache.iceberg.actions.RewriteDataFilesCommitManager(
+        turn.java, turn.start, True, java.java_map(turn.jvm, turn.properties), "main"
+    )
+
+
+def _rewrite(turn: Turn, group: Group, shape: Shape) -> Any:
+    files = expected_files(group.size, shape.target)
+    room = int(shape.target * _ROOM)
+    split = min(max(group.size // files + _SPLIT_OVERHEAD, shape.target), room)
+    made = turn.jvm.org.apache.iceberg.actions.RewriteFileGroup(None, group.tasks, group.spec_id, room, split, files)
+    with _staged(turn, group) as name:
+        _write(_session(turn, files), name, group, shape, files, split, room)
+        made.setOutputFiles(
+            turn.jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(turn.java, name)
+        )
+    return made
+
+
+@contextmanager
+def _staged(turn: Turn, group: Group) -> Iterator[str]:
+    """The name under which Spark reads these tasks and writes their new files."""
+    packages, name = turn.jvm.org.apache.iceberg.spark, str(uuid.uuid4())
+    # By an instance, since py4j finds no static method that has the name of another.
+    cache = packages.SparkTableCache().get()
+    try:
+        cache.add(name, turn.java)
+        packages.ScanTaskSetManager.get().stageTasks(turn.java, name, group.tasks)
+        yield name
+    finally:
+        cache.remove(name)
+        packages.ScanTaskSetManager.get().removeTasks(turn.java, name)
+        packages.FileRewriteCoordinator.get().clearRewrite(turn.java, name)
+
+
+def _session(turn: Turn, files: int) -> SparkSession:
+    """A session of its own for this thread, in which each part of a shuffle becomes a file."""
+    session = turn.care.spark().newSession()
+    type(session)._get_j_spark_session_class(turn.jvm).setActiveSession(session._jsparkSession)
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.iceberg.executor-cache.delete-files.enabled", "false")
+    session.conf.set("spark.sql.shuffle.partitions", str(files))
+    return session
+
+
+def _write(session: SparkSession, name: str, group: Group, shape: Shape, files: int, split: int, room: int) -> None:
+    reader = session.read.format("iceberg")
+    if group.way in ("joined", "local"):
+        # Each split becomes a file. Looking no further than the next file keeps them in their order.
+        reader = reader.options(**{"split-size": str(split), "lookback": "1", "file-open-cost": "0"})
+    frame = reader.load(name)
+    options = {"target-file-size-bytes": str(room), "output-spec-id": str(group.spec_id)}
+    if group.way == "columns":
+        columns = [_column(text) for text in shape.sort_by]
+        frame = frame.repartitionByRange(files, *columns).sortWithinPartitions(*columns)
+        options |= {"use-table-distribution-and-ordering": "false", "fanout-enabled": "true"}
+    elif group.way == "joined":
+        options |= {"use-table-distribution-and-ordering": "false"}
+        options |= {} if shape.order_id is None else {"output-sort-order-id": str(shape.order_id)}
+    else:
+        options |= {"distribution-mode": "none" if group.way == "local" else "range"}
+    frame.write.format("iceberg").options(**options).mode("append").save(name)
+
+
+def _column(text: str) -> Any:
+    from pyspark.sql.functions import col
+
+    name, _, way = text.strip().partition(" ")
+    column = col(".".join(f"`{part}`" for part in name.split(".")))
+    match way.strip().lower():
+        case "" | "asc":
+            return column.asc_nulls_first()
+        case "desc":
+            return column.desc_nulls_last()
+    raise UsageError(f"'{text}' is no column to sort by", hint="a column's name, then perhaps asc or desc")

@@ -1,0 +1,291 @@
+"""Cares for tables: takes a census, makes a plan, runs its steps one after the other, and keeps what came of each.
+
+Nothing is remembered between two runs. What a run leaves undone, because its time was over, it was told to stop or
+another writer was faster, the next one finds again in the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from frazil.catalogs import parse_name
+from frazil.errors import FrazilError, first_line
+from frazil.observe.faultpoints import reach
+from frazil.tables.store import back_off
+from frazil.upkeep import metrics
+from frazil.upkeep.care import Care
+from frazil.upkeep.model import Kind, Outcome, Step
+from frazil.upkeep.plans.tally import Tallies
+from frazil.upkeep.runs.history import History
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+log = structlog.get_logger(__name__)
+
+#: The module of this room whose `run` does a step of the kind. It is imported with the first one.
+ACTIONS: dict[Kind, str] = {
+    "retention": "rewrite.retention",
+    "compact": "rewrite.compact",
+    "deletes": "rewrite.deletes",
+    "manifests": "rewrite.manifests",
+    "expire": "expiry.expire",
+    "reclaim": "expiry.reclaim",
+    "metadata": "rewrite.metadata",
+    "stats": "rewrite.statistics",
+    "orphans": "expiry.orphans",
+}
+#: Steps of one run of one table: a plan that never gets shorter must not run for ever.
+_MOST_STEPS = 50
+#: Tries of a step against commits of others, in a run by hand.
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a run may go.
+
+    Attributes:
+        kinds: only these; empty: all.
+        seconds: after which no further step begins; None: no end.
+        bytes: that one step may write anew, about; None: as many as it takes.
+        urgent_only: only what cannot wait.
+        tries: of a step that loses against another writer's commit.
+    """
+
+    kinds: Collection[Kind] = ()
+    seconds: float | None = None
+    bytes: int | None = None
+    urgent_only: bool = False
+    tries: int = _TRIES
+
+
+@dataclass
+class Report:
+    """What a run did to one table.
+
+    Attributes:
+        table: which.
+        steps: that the first plan had.
+        outcomes: of the steps that were run, in their order.
+        errors: of those that failed, and of the table itself.
+        seconds: the run took.
+        unfinished: time or bytes were over before the plan was empty.
+    """
+
+    table: str
+    steps: list[Step] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    errors: list[FrazilError] = field(default_factory=list)
+    seconds: float = 0.0
+    unfinished: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether the table is another now."""
+        return any(has_changed(outcome) for outcome in self.outcomes)
+
+    @property
+    def conflicts(self) -> int:
+        return sum(outcome.conflicts for outcome in self.outcomes)
+
+
+def has_changed(outcome: Outcome) -> bool:
+    return outcome.result == "done" and bool(
+        outcome.snapshot_id is not None or outcome.snapshots_removed or outcome.files_removed
+    )
+
+
+def care_for(
+    care: Care,
+    name: str,
+    limits: Limits = Limits(),  # noqa: B008 - it is frozen
+    *,
+    dry_run: bool = False,
+    history: History | None = None,
+    run_id: str | None = None,
+    known: Tallies | None = None,
+) -> Report:
+    """Does to a table what its policy asks for.
+
+    A step that fails does not stop the others: it is told, counted, and stands in the report.
+
+    Args:
+        care: of which catalog.
+        name: `namespace.table`.
+        limits: how far to go.
+        dry_run: only plan.
+        history: keeps the outcomes.
+        run_id: under which it does so.
+        known: counts of the table's manifests, for whoever looks at it again and again.
+
+    Raises:
+        NotFoundError: there is no such table.
+        ConfigError: its policy contradicts itself. Nothing was changed.
+    """
+    began = time.monotonic()
+    report = Report(".".join(parse_name(name, care.catalog.name)))
+    try:
+        _Run(care, report, limits, history, run_id or new_run_id(), known or Tallies()).go(dry_run)
+    finally:
+        report.seconds = time.monotonic() - began
+        if not dry_run:
+            metrics.SECONDS.labels(report.table).inc(report.seconds)
+    return report
+
+
+def new_run_id() -> str:
+    return uuid.uuid4().hex
+
+
+class _Run:
+    """One run of one table."""
+
+    def __init__(
+        self, care: Care, report: Report, limits: Limits, history: History | None, run_id: str, known: Tallies
+    ) -> None:
+        self._care, self._report, self._limits, self._history, self._run_id = care, report, limits, history, run_id
+        self._ends = None if limits.seconds is None else time.monotonic() + limits.seconds
+        #: Kinds that cannot get further in this run.
+        self._spent: set[Kind] = set()
+        self._last: Step | None = None
+        self._known = known
+
+    def go(self, dry_run: bool) -> None:
+        table = self._care.load(self._report.table)
+        steps = self._plan(table)
+        self._report.steps = steps
+        if dry_run:
+            return
+        for _ in range(_MOST_STEPS):
+            step = next((s for s in steps if s.kind not in self._spent), None)
+            if self._care.stop.is_set() or (step is not None and self._is_late()):
+                break
+            if step is None:
+                return
+            if step == self._last:  # it says it was done, and the plan is the same
+                self._spent.add(step.kind)
+                continue
+            self._last = step
+            outcome = self._step(table, step)
+            if not has_changed(outcome):
+                self._spent.add(step.kind)
+                continue
+            table = self._care.load(self._report.table)
+            steps = self._plan(table)
+        self._report.unfinished = True
+
+    def _is_late(self) -> bool:
+        return self._ends is not None and time.monotonic() >= self._ends
+
+    def _plan(self, table: Table) -> list[Step]:
+        chosen = self._limits.kinds
+        last = self._history.last(self._report.table) if self._history is not None else None
+        return [
+            step
+            for step in look(self._care, table, budget=self._limits.bytes, known=self._known, last=last)
+            if (not chosen or step.kind in chosen) and (step.urgent or not self._limits.urgent_only)
+        ]
+
+    def _step(self, table: Table, step: Step) -> Outcome:
+        began, started_at = time.monotonic(), time.time()
+        log.debug("a step of upkeep", table=self._report.table, kind=step.kind, why=step.why)
+        outcome, error = self._tried(table, step)
+        if error is not None and self._care.stop.is_set():
+            # It was cancelled, and left the table as it was.
+            return outcome
+        outcome = replace(outcome, seconds=time.monotonic() - began)
+        self._report.outcomes.append(outcome)
+        metrics.tell(self._report.table, outcome)
+        if self._history is not None:
+            self._history.add(self._run_id, self._report.table, outcome, started_at)
+        if error is not None:
+            self._report.errors.append(error)
+            log.info(
+                "a step of upkeep failed",
+                table=self._report.table,
+                kind=step.kind,
+                error=error.message,
+                cause=error.cause,
+                hint=error.hint,
+            )
+        return outcome
+
+    def _tried(self, table: Table, step: Step) -> tuple[Outcome, FrazilError | None]:
+        conflicts = 0
+        for attempt in range(1, self._limits.tries + 1):
+            try:
+                reach(f"upkeep.{step.kind}.before")
+                outcome = action(step.kind)(self._care, table, step)
+                reach(f"upkeep.{step.kind}.after")
+            except FrazilError as error:
+                return _failed(step, error, conflicts), error
+            except Exception as error:  # one step must not stop the others
+                log.debug("a step of upkeep failed unexpectedly", kind=step.kind, exc_info=error)
+                told = _unexpected(error)
+                return _failed(step, told, conflicts), told
+            conflicts += outcome.conflicts or (1 if outcome.result == "conflict" else 0)
+            outcome = replace(outcome, conflicts=conflicts)
+            last = attempt == self._limits.tries or self._care.stop.is_set() or self._is_late()
+            if outcome.result != "conflict" or last:
+                return outcome, None
+            back_off(attempt)
+            table = self._care.load(self._report.table)
+        raise AssertionError("the last attempt returns")
+
+
+def _failed(step: Step, error: FrazilError, conflicts: int) -> Outcome:
+    reason = f"{error.message}: {error.cause}" if error.cause else error.message
+    return Outcome(step.kind, "failed", conflicts=conflicts, reason=reason, hint=error.hint)
+
+
+def _unexpected(error: Exception) -> FrazilError:
+    told = FrazilError(
+        f"unexpected {type(error).__name__}: {first_line(error)}", hint="the same with -v shows where; please report it"
+    )
+    told.__cause__ = error
+    return told
+
+
+def action(kind: Kind) -> Callable[[Care, Table, Step], Outcome]:
+    """The function that does steps of a kind."""
+    module = importlib.import_module(f"frazil.upkeep.{ACTIONS[kind]}")
+    run: Callable[[Care, Table, Step], Outcome] = module.run
+    return run
+
+
+def look(
+    care: Care,
+    table: Table,
+    *,
+    budget: int | None = None,
+    known: Tallies | None = None,
+    last: Mapping[Kind, float] | None = None,
+) -> list[Step]:
+    """What the policy of a table asks for, as the table is now.
+
+    Args:
+        care: of which catalog.
+        table: as it was loaded.
+        budget: bytes that one step may write anew, about; None: as many as it takes.
+        known: counts of manifests from former looks.
+        last: when steps of a kind were last done, in seconds since 1970.
+
+    Raises:
+        ConfigError: the policy contradicts itself.
+    """
+    from frazil.upkeep.plans.census import take
+    from frazil.upkeep.plans.plan import plan
+    from frazil.upkeep.policy import policy_for
+
+    policy = policy_for(care.settings, table)
+    census = take(care, table, policy, known=known)
+    metrics.show(census)
+    return plan(census, policy, budget=budget, last=last)
