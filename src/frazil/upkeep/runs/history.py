@@ -177,13 +177,14 @@ def last_done(rows: Sequence[Mapping[str, Any]]) -> dict[Kind, float]:
 
 
 def _scan(table: Table, tables: Sequence[str], since: datetime.datetime | None) -> pa.Table:
-    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, In
+    from pyiceberg import expressions
 
-    chosen: BooleanExpression = AlwaysTrue()
+    known: Any = expressions  # its constructors are typed as those of pydantic, which they are not
+    chosen: BooleanExpression = known.AlwaysTrue()
     if tables:
-        chosen = In("table", set(tables))  # type: ignore[call-arg,misc]
+        chosen = known.In("table", set(tables))
     if since is not None:
-        chosen = And(chosen, GreaterThanOrEqual("started_at", since.isoformat()))  # type: ignore[call-arg,misc]
+        chosen = known.And(chosen, known.GreaterThanOrEqual("started_at", since.isoformat()))
     there = {field.name for field in table.schema().fields}
     if missing := [name for name in COLUMNS if name not in there]:
         raise FrazilError(
