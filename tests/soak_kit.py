@@ -32,6 +32,7 @@ from tests.sink_kit import SinkKit, sink_kit
 from tests.soak_process import ACCOUNTS, MARK, TOPIC, Oracle
 
 RATE = 1000
+YARDSTICK = "yardstick seconds"
 _BATCH = 100
 _LONGEST_S = 180.0
 _TABLES = (f"topics.{TOPIC}", ACCOUNTS)
@@ -212,6 +213,7 @@ class Soak:
                     spent = said["commit_seconds"] - before["commit_seconds"]
                     self.samples.add("commit seconds", spent / (said["commits"] - before["commits"]))
                 self.samples.add("lag seconds", said["lag_seconds"])
+                self.samples.add(YARDSTICK, said["yardstick"])
                 before = said
         self.stop.set()  # it has ended, perhaps too early
 

@@ -8,11 +8,13 @@ setting, because nobody needs another value, is made shorter here with the rest.
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -106,11 +108,23 @@ def merging(
             stop.wait(min(0.2, left))
 
 
-def telling(stop: threading.Event) -> None:
+def yardstick(folder: Path) -> float:
+    """Seconds of a piece of work that is always the same, and much like a commit: it tells how busy the machine is."""
+    document = {str(i): ["value"] * 20 for i in range(400)}
+    began = time.monotonic()
+    with (folder / "yardstick").open("w") as file:
+        file.write(json.dumps(json.loads(json.dumps(document))))
+        file.flush()
+        os.fsync(file.fileno())
+    return time.monotonic() - began
+
+
+def telling(folder: Path, stop: threading.Event) -> None:
     """Tells once a second what the pipeline and upkeep have done so far."""
     topic = f"topics.{TOPIC}"
     while not stop.wait(1.0):
         say(
+            yardstick=yardstick(folder),
             commits=measures.COMMITS.labels("landed")._value.get(),
             commit_seconds=measures.SECONDS._value.get(),
             batch_seconds=metrics.SECONDS.labels(TOPIC, "archive")._value.get(),
@@ -148,7 +162,7 @@ def main(given: str) -> None:
             signal.signal(number, lambda *_: stop.set())
         others = [
             threading.Thread(target=merging, args=(spark, catalog, caretaker, asked["merge_every_s"], stop)),
-            threading.Thread(target=telling, args=(stop,)),
+            threading.Thread(target=telling, args=(settings.model.home, stop)),
         ]
         for thread in others:
             thread.start()

@@ -18,13 +18,14 @@ from tests.e2e.test_up import descendants, lives
 
 pytestmark = pytest.mark.timeout(240)
 
+STOP_S = 12.0
 #: As `frazil pipeline --help` says, and some seconds for a machine with much to do.
-BOUND_S = 60 + 8
+BOUND_S = STOP_S + 15 + 8
 
 
 @contextmanager
 def pipeline(shell, *args: str) -> Iterator[Running]:
-    running = Running(shell, "pipeline", "--set", "spark.master=local[2]", *args)
+    running = Running(shell, "pipeline", "--set", "spark.master=local[2]", "--set", f"pipeline.stop_s={STOP_S}", *args)
     try:
         yield running
     finally:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 app = new_app("Take topics from the log into their tables, on Spark.")
 
 _COLUMNS = ("topic", "sink", "state", "offset", "rows", "dead", "commits", "seconds", "reason")
-#: Seconds from the first signal to the end of the process, whatever hangs.
-_BOUND_S = 60.0
+#: Seconds from the end of the pipeline's own time to the end of the process, whatever hangs.
+_TO_END_S = 15.0
 
 
 @command(app, example="frazil pipeline --drain --topic orders")
@@ -37,7 +37,8 @@ def pipeline(
 ) -> None:
     """Run the sinks. Without --drain it runs until Ctrl-C or SIGTERM, then takes what is left, and ends.
 
-    It ends within 60 seconds, with exit code 3 where something was left in the log. A second signal ends it at once.
+    It ends within pipeline.stop_s and 15 seconds, with exit code 3 where something was left in the log. A second signal
+    ends it at once.
     """
     from frazil.spark import spark_session
     from frazil.topics import connect, flight_address
@@ -49,10 +50,11 @@ def pipeline(
     settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "upkeep", "spark"))
     check_policies(settings)
     note = run.printer.note
-    work = _Work(run)
+    bound_s = settings.model.pipeline.stop_s + _TO_END_S
+    work = _Work(run, bound_s)
     try:
         with (
-            Stopping(_BOUND_S, work.late, kill=_kill_jvm, json_output=run.printer.json_output) as stopping,
+            Stopping(bound_s, work.late, kill=_kill_jvm, json_output=run.printer.json_output) as stopping,
             connect(settings, note=note, catalog=catalog) as access,
             flight_address(access, note=note) as address,
             answering_prometheus(settings.model, note),
@@ -80,8 +82,8 @@ def pipeline(
 class _Work:
     """What the command does with its pipeline, and says about it."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, bound_s: float) -> None:
+        self._run, self._bound_s = run, bound_s
         self._pipeline: Pipeline | None = None
         self._where = ""
 
@@ -130,7 +132,7 @@ class _Work:
         from frazil.topics.sinks.left import stopped_early
 
         statuses = [] if self._pipeline is None else self._pipeline.status()
-        return stopped_early(statuses, FrazilError(f"something hangs: it did not end within {_BOUND_S:g} s"))
+        return stopped_early(statuses, FrazilError(f"something hangs: it did not end within {self._bound_s:g} s"))
 
 
 @contextmanager

@@ -248,6 +248,9 @@ class PipelineSettings(Section):
     read_segments: Literal["auto", "never"] = Field(
         "auto", description="auto: executors on the broker's machine read the log's files; never: all ask the broker"
     )
+    stop_s: Annotated[float, Field(gt=0)] = Field(
+        45.0, description="seconds after a signal for what runs and what is left; 15 later it is gone, whatever hangs"
+    )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         None, description="port at which the pipeline answers Prometheus, on serve.host; empty: none"
     )

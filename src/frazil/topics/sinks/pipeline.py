@@ -38,8 +38,6 @@ _THREADS = 8
 _TICK_S = (0.01, 0.2)
 #: Failures in a row after which `drain` gives a topic up.
 _PATIENCE = 5
-#: Seconds that are left for running batches, and for what is still in the log, when the pipeline is told to stop.
-GRACE_S = 45.0
 #: Seconds between two looks whether it is time to stop waiting for a thread.
 _LOOK_S = 0.1
 
@@ -98,6 +96,7 @@ class Pipeline:
         self._working: dict[Lane, Future[object]] = {}
         self._unfinished: set[Future[Any]] = set()
         self._ended = threading.Event()
+        self._stop_s = settings.model.pipeline.stop_s
         self._broken: dict[str, str] = {}
 
     def run(
@@ -105,7 +104,7 @@ class Pipeline:
         stop: threading.Event,
         *,
         ready: Callable[[list[TopicStatus]], None] | None = None,
-        grace_s: float = GRACE_S,
+        grace_s: float | None = None,
     ) -> FrazilError | None:
         """Works until told to stop; then ends the running batches, and takes what is still in the log.
 
@@ -114,7 +113,7 @@ class Pipeline:
         Args:
             stop: tells it.
             ready: called once, when every topic that is there has been looked at, for good or ill.
-            grace_s: seconds after `stop` in which this returns, whatever hangs.
+            grace_s: seconds after `stop` in which this returns, whatever hangs; by default those of the settings.
 
         Returns:
             What was left in the log, as the error to tell; None: nothing.
@@ -138,7 +137,7 @@ class Pipeline:
             if ready is not None and all(_has_looked(lane) for lane in self._lanes.values()):
                 ready(self.status())
                 ready = None
-        return self._finish(time.monotonic() + grace_s)
+        return self._finish(time.monotonic() + (self._stop_s if grace_s is None else grace_s))
 
     def drain(self, seconds: float | None = None, *, stop: threading.Event | None = None) -> list[TopicStatus]:
         """Takes all that is in the log now, and returns how it went.
@@ -274,7 +273,7 @@ class Pipeline:
         deadline: float | None = None,
         stop: threading.Event | None = None,
         *,
-        grace_s: float = GRACE_S,
+        grace_s: float | None = None,
     ) -> None:
         """Until all are done, or the deadline, or some time after `stop`. What is not done by then is remembered."""
         self._unfinished.update(turns)
@@ -283,7 +282,8 @@ class Pipeline:
             if deadline is not None and now > deadline:
                 return
             if stop is not None and stop.is_set():
-                deadline, stop = min(deadline or now + grace_s, now + grace_s), None
+                given_up = now + (self._stop_s if grace_s is None else grace_s)
+                deadline, stop = min(deadline or given_up, given_up), None
         self._unfinished.difference_update(turns)
 
     def _drain_lane(self, lane: Lane, deadline: float | None, stop: threading.Event | None) -> bool:
