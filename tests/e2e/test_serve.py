@@ -275,7 +275,17 @@ BAD_BODIES = [
 def test_a_bad_body_is_refused_in_words_and_nothing_is_stored(server, topic, body, headers, status, told):
     answer = server.ask("POST", f"/topics/{topic}/messages", body, headers)
     assert answer.status == status and told in answer.json["message"]
-    assert set(answer.json) == {"error", "message", "cause", "hint", "exit_code", "retryable"}
+    assert answer.json.keys() == {
+        "error",
+        "message",
+        "cause",
+        "hint",
+        "exit_code",
+        "retryable",
+        "acknowledged",
+        "stored",
+    }
+    assert (answer.json["acknowledged"], answer.json["stored"]) == (0, "no")
     assert server.get(f"/topics/{topic}")["written"] == 0
 
 
