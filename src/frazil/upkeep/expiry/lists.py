@@ -65,8 +65,9 @@ class ExpiredList:
         return sum(file.size or 0 for file in self.files)
 
     def is_due(self, now: datetime, grace_s: float) -> bool:
+        """Without a grace a stored list is due whatever the clock says: it may have been set back since."""
         begins = self.not_before or self.written
-        return begins is not None and begins + timedelta(seconds=grace_s) <= now
+        return begins is not None and (grace_s <= 0 or begins + timedelta(seconds=grace_s) <= now)
 
     def to_json(self) -> bytes:
         found = {
