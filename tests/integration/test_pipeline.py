@@ -46,6 +46,18 @@ def kit(lane_settings: Settings, tmp_path: Path) -> Iterator[SinkKit]:
         yield made
 
 
+@pytest.mark.parametrize("catalog", ["rest_on_s3", "s3tables"])
+def test_on_a_catalog_behind_a_server_too(lane_settings, spark, tmp_path, catalog):
+    model = lane_settings.model
+    log = model.log.model_copy(update={"directory": tmp_path / "log", "min_free": 0})
+    with sink_kit_of(Settings(model.model_copy(update={"log": log})), catalog) as kit:
+        name = new_topic(kit)
+        kit.publish(name, *(b"%d" % n for n in range(100)))
+        with Pipeline(kit.settings, kit.client, spark, kit.client.address, topics=[name], catalog=catalog) as pipeline:
+            pipeline.drain(60)
+        kit.check(name)
+
+
 @pytest.fixture
 def topic(kit: SinkKit) -> str:
     return new_topic(kit)

@@ -74,6 +74,7 @@ def commit_append(
     reached: Position,
     keep_snapshots: int = 50,
     tries: int = 30,
+    on: int | None = None,
 ) -> Commit:
     """Adds files and moves the position from `expected` to `reached`, in one step and exactly once.
 
@@ -88,9 +89,12 @@ def commit_append(
         reached: what the table holds with them. Its batch id must be new for each set of files.
         keep_snapshots: how many snapshots stay for time travel; up to a fifth more before old ones go together.
         tries: attempts against commits of others.
+        on: id of the snapshot that the files were made for, where some of them delete rows of it: the commit then
+            lands on no other.
 
     Raises:
-        PositionMovedError: another writer moved the position. The files are deleted: plan anew.
+        PositionMovedError: another writer moved the position, or the table away from `on`. The files are deleted: plan
+            anew.
         RolledBackError: somebody took the table back.
         CommitUnknownError: no answer, and the table does not show the batch (yet). The files are left alone.
         ConflictError: too many commits of others, or the table was replaced. The files are left alone.
@@ -107,7 +111,7 @@ def commit_append(
             file.spec_id = table.metadata.default_spec_id
     started = time.monotonic()
     try:
-        return _Append(store, files, expected, reached, keep_snapshots).run(table, tries)
+        return _Append(store, files, expected, reached, keep_snapshots, on).run(table, tries)
     finally:
         measures.SECONDS.inc(time.monotonic() - started)
 
@@ -134,7 +138,9 @@ class _Append:
         expected: Position | None,
         reached: Position,
         keep_snapshots: int,
+        on: int | None,
     ) -> None:
+        self._on = on
         self._store = store
         self._files = files
         self._expected = expected
@@ -154,6 +160,8 @@ class _Append:
             if current != self._expected:
                 if (landed := self._landed(table, current)) is not None:
                     return self._found(table, landed, attempt)
+                self._lost(table, current)
+            if self._on is not None and table.metadata.current_snapshot_id != self._on:
                 self._lost(table, current)
             draft = draft_append(self._store, table, self._files, self._reached, self._keep)
             try:
@@ -251,7 +259,9 @@ class _Append:
         raise with_attributes(
             PositionMovedError(
                 f"another writer moved {'.'.join(table.name())} from {self._expected or 'nothing'} "
-                f"to {current or 'nothing'} of '{self._reached.topic}'",
+                f"to {current or 'nothing'} of '{self._reached.topic}'"
+                if current != self._expected
+                else f"another writer has committed to {'.'.join(table.name())} since its rows were read",
                 hint="plan from there",
             ),
             table=table,

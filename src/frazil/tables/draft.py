@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -32,7 +32,7 @@ from pyiceberg.table.update import (
 
 from frazil.observe.faultpoints import reach
 from frazil.tables.durable import sync_files
-from frazil.tables.manifests import ManifestShop, entry_count
+from frazil.tables.manifests import ManifestShop, content_of, entry_count
 from frazil.tables.measures import MERGED
 from frazil.tables.merge import choose
 from frazil.tables.position import Position
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from frazil.tables.store import TableStore
+
+
+#: Manifests of one kind: their content, and the id of their partition spec.
+_Pile: TypeAlias = tuple[ManifestContent, int]
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Draft:
 def draft_append(
     store: TableStore, base: Table, files: Sequence[DataFile], position: Position, keep_snapshots: int
 ) -> Draft:
-    """New files, the position they reach, and old snapshots out of the window."""
+    """New files, of data or of deletes, the position they reach, and old snapshots out of the window."""
     shop = ManifestShop(store, base)
     reach("tables.commit.manifests.before")
     manifests = _appended(store, base, shop, files)
@@ -80,9 +84,9 @@ def draft_append(
     more: list[TableUpdate] = [SetPropertiesUpdate(updates={position.key: text})]
     # One update for each: servers built on older Iceberg refuse several ids in one.
     more += [RemoveSnapshotsUpdate(snapshot_ids=[s.snapshot_id]) for s in gone.snapshots]
-    return finish(
-        base, shop, manifests, Operation.APPEND, added=files, summary={position.key: text}, more=more, gone=gone
-    )
+    is_append = all(content_of(file) == ManifestContent.DATA for file in files)
+    operation = Operation.APPEND if is_append else Operation.OVERWRITE
+    return finish(base, shop, manifests, operation, added=files, summary={position.key: text}, more=more, gone=gone)
 
 
 def finish(
@@ -166,21 +170,17 @@ def base_manifests(store: TableStore, base: Table) -> tuple[ManifestFile, ...]:
 
 
 def _appended(store: TableStore, base: Table, shop: ManifestShop, files: Sequence[DataFile]) -> list[ManifestFile]:
-    """The manifests of the new snapshot, the new files in front. Small ones are merged; those of deletes stay."""
-    new: dict[int, list[DataFile]] = defaultdict(list)
+    """The manifests of the new snapshot, data in front, in it the new files in front. Small ones are merged."""
+    new: dict[_Pile, list[DataFile]] = defaultdict(list)
     for file in files:
-        new[file.spec_id].append(file)
-    old: dict[int, list[ManifestFile]] = defaultdict(list)
-    untouched: list[ManifestFile] = []
+        new[content_of(file), file.spec_id].append(file)
+    old: dict[_Pile, list[ManifestFile]] = defaultdict(list)
     for manifest in base_manifests(store, base):
-        if manifest.content == ManifestContent.DATA:
-            old[manifest.partition_spec_id].append(manifest)
-        else:
-            untouched.append(manifest)
+        old[manifest.content, manifest.partition_spec_id].append(manifest)
     found: list[ManifestFile] = []
-    for spec_id in sorted({*new, *old}, reverse=True):
-        found += _merged(shop, spec_id, new[spec_id], old[spec_id])
-    return found + untouched
+    for pile in sorted({*new, *old}, key=lambda pile: (pile[0], -pile[1])):
+        found += _merged(shop, pile[1], new[pile], old[pile])
+    return found
 
 
 def _merged(

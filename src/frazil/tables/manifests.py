@@ -16,6 +16,7 @@ from pyiceberg.manifest import (
     DEFAULT_READ_VERSION,
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
+    DataFileContent,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -58,7 +59,7 @@ class ManifestShop:
         self._store = store
         self._table = table
         self._schema = table.schema()
-        self._kinds: dict[int, _Kind] = {}
+        self._kinds: dict[tuple[int, ManifestContent], _Kind] = {}
         self._io: FileIO = table.io
         self._locations = table.location_provider()
         self._uuid = uuid.uuid4()
@@ -75,9 +76,13 @@ class ManifestShop:
         )
 
     def added(self, spec_id: int, files: Sequence[DataFile]) -> ManifestFile:
-        """A manifest of new files. Their sequence numbers are those that the commit gets, so they are left open."""
+        """A manifest of new files, all with data or all with deletes.
+
+        Their sequence numbers are those that the commit gets, so they are left open.
+        """
         status = ManifestEntryStatus.ADDED
-        return self._write(spec_id, [_entry(status, self.snapshot_id, None, None, file) for file in files])
+        entries = [_entry(status, self.snapshot_id, None, None, file) for file in files]
+        return self._write(spec_id, entries, content_of(files[0]))
 
     def rewritten(
         self, spec_id: int, existing: Iterable[ManifestEntry], deleted: Iterable[ManifestEntry]
@@ -90,8 +95,9 @@ class ManifestShop:
         return _entry(ManifestEntryStatus.DELETED, self.snapshot_id, *numbers, entry.data_file)
 
     def merged(self, spec_id: int, manifests: Sequence[ManifestFile]) -> ManifestFile:
-        """One manifest with the living entries of several, each as it was added."""
-        form = self._kind(spec_id).format
+        """One manifest with the living entries of several of the same content, each as it was added."""
+        about = manifests[0].content
+        form = self._kind(spec_id, about).format
         packed: list[Block] = []
         loose: list[bytes] = []
         for manifest in manifests:
@@ -106,6 +112,7 @@ class ManifestShop:
         return self._put_manifest(
             spec_id,
             blocks,
+            content=about,
             existing=(sum(block.count for block in blocks), rows),
             least=min(m.min_sequence_number for m in manifests),
             partitions=_united(self._table.metadata.specs()[spec_id], self._schema, manifests),
@@ -140,14 +147,17 @@ class ManifestShop:
         self._put(path, form.file(meta, form.blocks([form.encode(m) for m in manifests])))
         return path
 
-    def _write(self, spec_id: int, entries: Sequence[ManifestEntry]) -> ManifestFile:
-        form = self._kind(spec_id).format
+    def _write(
+        self, spec_id: int, entries: Sequence[ManifestEntry], content: ManifestContent = ManifestContent.DATA
+    ) -> ManifestFile:
+        form = self._kind(spec_id, content).format
         spec, schema = self._table.metadata.specs()[spec_id], self._schema
         known = [e.sequence_number for e in entries if e.sequence_number is not None and e.status != _DELETED]
         return self._put_manifest(
             spec_id,
             # One entry in each block: a merge then finds their borders without decoding them.
             [form.block([form.encode(entry)]) for entry in entries],
+            content=content,
             added=_count(entries, ManifestEntryStatus.ADDED),
             existing=_count(entries, ManifestEntryStatus.EXISTING),
             deleted=_count(entries, _DELETED),
@@ -160,13 +170,14 @@ class ManifestShop:
         spec_id: int,
         blocks: Sequence[Block],
         *,
+        content: ManifestContent,
         least: int,
         partitions: list[PartitionFieldSummary],
         added: tuple[int, int] = (0, 0),
         existing: tuple[int, int] = (0, 0),
         deleted: tuple[int, int] = (0, 0),
     ) -> ManifestFile:
-        kind = self._kind(spec_id)
+        kind = self._kind(spec_id, content)
         data = kind.format.file(kind.meta, blocks)
         path = self._locations.new_metadata_location(f"{self._uuid}-m{next(self._numbers)}.avro")
         self._put(path, data)
@@ -174,7 +185,7 @@ class ManifestShop:
             manifest_path=path,
             manifest_length=len(data),
             partition_spec_id=spec_id,
-            content=ManifestContent.DATA,
+            content=content,
             sequence_number=_OPEN,
             min_sequence_number=least,
             added_snapshot_id=self.snapshot_id,
@@ -188,11 +199,11 @@ class ManifestShop:
             key_metadata=None,
         )
 
-    def _kind(self, spec_id: int) -> _Kind:
-        if spec_id not in self._kinds:
+    def _kind(self, spec_id: int, content: ManifestContent) -> _Kind:
+        if (spec_id, content) not in self._kinds:
             spec = self._table.metadata.specs()[spec_id].model_dump_json()
-            self._kinds[spec_id] = _kind(self._schema.model_dump_json(), spec, self._codec)
-        return self._kinds[spec_id]
+            self._kinds[spec_id, content] = _kind(self._schema.model_dump_json(), spec, self._codec, content)
+        return self._kinds[spec_id, content]
 
     def _content(self, manifest: ManifestFile) -> Content:
         def read() -> bytes:
@@ -235,6 +246,11 @@ def as_existing(data: bytes, manifest: ManifestFile) -> bytes:
         assert found is not None
         parts += [_SOME, long(found)]
     return b"".join((*parts, data[at:]))
+
+
+def content_of(file: DataFile) -> ManifestContent:
+    """In which kind of manifest a file stands."""
+    return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES
 
 
 def entry_count(manifest: ManifestFile) -> int:
@@ -285,7 +301,7 @@ class _Kind:
 
 
 @lru_cache(maxsize=64)
-def _kind(schema_json: str, spec_json: str, codec: str) -> _Kind:
+def _kind(schema_json: str, spec_json: str, codec: str, content: ManifestContent) -> _Kind:
     # By their text: PyIceberg's schemas and specs cannot be hashed.
     schema, spec = Schema.model_validate_json(schema_json), PartitionSpec.model_validate_json(spec_json)
     partition = spec.partition_type(schema)
@@ -298,7 +314,7 @@ def _kind(schema_json: str, spec_json: str, codec: str) -> _Kind:
         "partition-spec": to_json(spec.fields).decode(),
         "partition-spec-id": str(spec.spec_id),
         "format-version": str(_VERSION),
-        "content": "data",
+        "content": "data" if content == ManifestContent.DATA else "deletes",
     }
     return _Kind(Format("manifest_entry", entries(DEFAULT_READ_VERSION), entries(_VERSION), codec), meta)
 

@@ -1,8 +1,9 @@
 """Which old snapshots a commit takes along, so that metadata stays small; and which files nothing refers to then.
 
-Only the oldest go, and only our own appends that another of our appends followed. At the first snapshot of anybody
-else it stops: what a compaction or a delete replaced is known by its snapshot alone, and engines which expire later
-need that snapshot to be an ancestor still. What a branch or tag holds stays, with all its ancestors.
+Only the oldest go, and only our own commits, which add files and take none away, where another of ours followed. At
+the first snapshot of anybody else it stops: what a compaction or a delete replaced is known by its snapshot alone, and
+engines which expire later need that snapshot to be an ancestor still. What a branch or tag holds stays, with all its
+ancestors.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def is_ours(snapshot: Snapshot) -> bool:
     summary = snapshot.summary
     return (
         summary is not None
-        and summary.operation is Operation.APPEND
+        and summary.operation in (Operation.APPEND, Operation.OVERWRITE)
+        and "deleted-data-files" not in summary.additional_properties
+        and "removed-delete-files" not in summary.additional_properties
         and any(key.startswith(PREFIX) for key in summary.additional_properties)
     )
 

@@ -36,36 +36,35 @@ def table_floor(settings: Settings, catalog: str | None = None) -> Floor:
 
 def _floor(store: TableStore, settings: Settings, topic: str, log_id: str) -> int | None:
     from frazil.tables import highest_offsets
-    from frazil.topics.layout import dead_letters_name, table_name
+    from frazil.topics.layout import dead_letters_name, sink_tables
 
-    table = find_table(store, table_name(settings, topic))
-    if table is None:
+    known: list[int] = []
+    for sink, name in sink_tables(settings, topic):
+        if (table := find_table(store, name)) is not None:
+            require_own_log(table, topic, log_id, sink)
+            known += [0, *highest_offsets(table, topic).values()]
+    if not known:
         return None
-    require_own_log(table, topic, log_id)
-    known = highest_offsets(table, topic)
     # Dead letters are committed first: after a crash between the two they may know more than the table.
     letters = find_table(store, dead_letters_name(settings))
-    if letters is not None:
-        dead = highest_offsets(letters, topic)
-        known = {p: max(known.get(p, 0), dead.get(p, 0)) for p in known.keys() | dead.keys()}
-    return max(known.values(), default=0)
+    return max(known + list(highest_offsets(letters, topic).values() if letters is not None else ()))
 
 
-def require_own_log(table: Table, topic: str, log_id: str) -> None:
+def require_own_log(table: Table, topic: str, log_id: str, sink: str | None = None) -> None:
     """Raises ForeignLogError where the table's position belongs to another log."""
     from frazil.topics.layout import ARCHIVE
     from frazil.topics.positions import check_log
 
-    check_log(topic, log_id, recorded_position(table, topic), ARCHIVE)
+    check_log(topic, log_id, recorded_position(table, topic, sink), sink or ARCHIVE)
 
 
-def recorded_position(table: Table, topic: str) -> Position | None:
-    """The position that the archive sink has written, rolled back or not; None where nothing was written."""
+def recorded_position(table: Table, topic: str, sink: str | None = None) -> Position | None:
+    """The position that a sink, by default the archive, has written, rolled back or not; None: nothing was written."""
     from frazil.tables import RolledBackError, position_of
     from frazil.topics.layout import ARCHIVE
 
     try:
-        return position_of(table, ARCHIVE, topic)
+        return position_of(table, sink or ARCHIVE, topic)
     except RolledBackError as error:
         return error.recorded or error.table_position
 

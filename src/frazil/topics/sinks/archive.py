@@ -13,14 +13,14 @@ from frazil.log.messages import decode_chunk
 from frazil.log.nearby import read_nearby
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
-from frazil.tables import TableStore, commit_append
+from frazil.tables import Position, TableStore, commit_append
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_topic_table, table_name
 from frazil.topics.letters.dead_letters import DeadLetters, Origin, dead_rows
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.fit import fit
 from frazil.topics.sinks.parquet import TableWriter, Target, discard
 from frazil.topics.sinks.retention import expire
-from frazil.topics.sinks.sink import Plan, Work, Written, files_of
+from frazil.topics.sinks.sink import Plan, Runner, Work, Written, files_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 class ArchiveSink:
     name = ARCHIVE
+    tend_every_s = 60.0
 
     def __init__(self, store: TableStore, settings: Settings, address: str) -> None:
         self._store = store
@@ -45,7 +46,10 @@ class ArchiveSink:
         self._dead_letters.forget(info.name)
         return ensure_topic_table(self._store, self._settings, info)
 
-    def work(self, table: Table, plan: Plan) -> Work:
+    def write(self, table: Table, plan: Plan, run: Runner) -> list[Written]:
+        return run(self._work(table, plan), plan.spans)
+
+    def _work(self, table: Table, plan: Plan) -> Work:
         origin = Origin(self.name, plan.info.name, plan.info.log_id)
         return ArchiveWork(
             self._address,
@@ -80,12 +84,17 @@ class ArchiveSink:
         reach("sink.commit.after")
         return commit.table
 
-    def expire(self, table: Table) -> Table:
+    def tend(self, table: Table, position: Position) -> Table:
+        """Takes out what retention does not keep."""
+        del position
         topics = self._settings.model.topics
         removal = expire(self._store, table, age_s=topics.retention_age_s, size=topics.retention_bytes)
         if removal.rows:
             metrics.EXPIRED.labels(table.name()[-1], self.name).inc(removal.rows)
         return removal.table
+
+    def waits_s(self) -> float | None:
+        return None
 
 
 @dataclass(frozen=True)

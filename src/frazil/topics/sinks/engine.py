@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks at what retention could take out of the table.
-_EXPIRE_EVERY = 60.0
 #: Where more waits than a batch should have, it may have this many times as much: a commit less, and a job.
 _BEHIND = 4
 
@@ -90,7 +88,7 @@ class Engine:
         self._position: Position | None = None
         self._columns: pa.Schema | None = None
         self._next_sync = 0.0
-        self._next_expiry = 0.0
+        self._next_tending = 0.0
         self.lag_s = 0.0
         """How long the oldest message that the table does not have was waiting at the last look."""
         self._waiting_since: float | None = None
@@ -151,6 +149,11 @@ class Engine:
         """Whether the table has everything below an offset that the log has."""
         return self.offset is not None and max(self.offset, self._nothing_until) >= end
 
+    def unsettled_s(self) -> float | None:
+        """Seconds until the sink has something to do that belongs to what it has taken already; None: nothing."""
+        waits = self.sink.waits_s()
+        return None if waits is None else max(waits, self._next_tending - self._clock())
+
     def _turn(self, at_once: bool) -> Turn:
         if not self._prepared:
             # The log asks the tables for its floor before its first sync: from then on its end is not below them.
@@ -163,7 +166,7 @@ class Engine:
         check_position(info, self._position, self.sink.name)
         start = self._start(info)
         self.offset = start
-        self._expire()
+        self._tend()
         end = self._visible_end(info, start, at_once)
         spans = self._ready(start, end, at_once)
         if not spans:
@@ -238,9 +241,8 @@ class Engine:
             self._table = self.sink.table(info)
             self._columns = info.extra
         plan = Plan(info, self._position, tuple(spans), str(uuid.uuid4()))
-        work = self.sink.work(self._table, plan)
         reach("sink.plan.after")
-        written = self._write(work, plan)
+        written = self._write(plan)
         reach("sink.write.after")
         self._table = self.sink.commit(self._table, plan, written)
         self._position = plan.reached(self.sink.name)
@@ -254,11 +256,11 @@ class Engine:
         self._tell(turn)
         return turn
 
-    def _write(self, work: Callable[[Span], Written], plan: Plan) -> list[Written]:
+    def _write(self, plan: Plan) -> list[Written]:
         assert self._table is not None
         reach("sink.write.before")
         try:
-            written = self._run(work, plan.spans)
+            written = self.sink.write(self._table, plan, self._run)
         except TasksFailedError as failed:
             self._discard(failed.written)
             raise failed.error from failed
@@ -283,12 +285,15 @@ class Engine:
         assert self._table is not None
         discard(self._table.io, [path for w in written for path in w.paths()])
 
-    def _expire(self) -> None:
+    def _tend(self) -> None:
         now = self._clock()
-        if now >= self._next_expiry and self._position is not None:
-            self._next_expiry = now + _EXPIRE_EVERY
-            assert self._table is not None
-            self._table = self.sink.expire(self._table)
+        if now >= self._next_tending and self._position is not None:
+            self._next_tending = now + self.sink.tend_every_s
+            before = self._table
+            assert before is not None
+            self._table = self.sink.tend(before, self._position)
+            if self._table.metadata_location != before.metadata_location:
+                self._position = position_of(self._table, self.sink.name, self.topic)
 
     def _report(self, offset: int) -> None:
         self._access.report(self.topic, self.sink.name, offset)

@@ -80,7 +80,10 @@ class Lane:
         self._reached = max(self._reached, self.engine.offset or info.start)
         if now < self._due:
             return False
-        return not self.engine.has_reached(self._end) or now - self._looked > LOOK_AGAIN_S
+        if not self.engine.has_reached(self._end) or now - self._looked > LOOK_AGAIN_S:
+            return True
+        waits_s = self.engine.unsettled_s()
+        return waits_s is not None and waits_s <= 0
 
     def turn(self, *, at_once: bool = False) -> Turn:
         """One turn; an error is kept, counted, and decides when the next turn may be."""

@@ -59,7 +59,10 @@ class Target:
             table.spec().model_dump_json(),
             table.sort_order().model_dump_json(),
             json.dumps(own, sort_keys=True),
-            json.dumps(dict(table.io.properties), sort_keys=True),
+            # A REST catalog's own client is among them, and is of no use to a task.
+            json.dumps(
+                {k: v for k, v in table.io.properties.items() if isinstance(v, (str, int, float))}, sort_keys=True
+            ),
         )
 
 
@@ -95,7 +98,7 @@ class _Parsed:
 
 
 @lru_cache(maxsize=64)
-def _parse(target: Target) -> _Parsed:
+def parsed(target: Target) -> _Parsed:
     return _Parsed(target)
 
 
@@ -135,7 +138,7 @@ class TableWriter:
     """
 
     def __init__(self, target: Target, name: str) -> None:
-        self._parsed = _parse(target)
+        self._parsed = parsed(target)
         self._name = name
         self._open: dict[tuple[Any, ...], _OpenFile] = {}
         self._done: list[DataFile] = []

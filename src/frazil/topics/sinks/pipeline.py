@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -41,9 +41,21 @@ _PATIENCE = 5
 #: Seconds between two looks whether it is time to stop waiting for a thread.
 _LOOK_S = 0.1
 
+#: Seconds that `drain` waits for a sink that has something to do with what it has taken.
+_SETTLES_S = 20.0
+
 T = TypeVar("T")
-SinkMaker = Callable[[TableStore, Settings, str], Sink]
-SINKS: dict[str, SinkMaker] = {ARCHIVE: ArchiveSink}
+#: Makes a sink of the tables, the settings, the address of the log, and the session that works for it.
+SinkMaker = Callable[[TableStore, Settings, str, "SparkSession | None"], Sink]
+
+
+def _archive(store: TableStore, settings: Settings, address: str, spark: SparkSession | None) -> Sink:
+    del spark  # tasks come to it by the runner
+    return ArchiveSink(store, settings, address)
+
+
+#: The sinks of this room; those of others are given to the pipeline.
+SINKS: dict[str, SinkMaker] = {ARCHIVE: _archive}
 
 
 class Pipeline:
@@ -60,6 +72,7 @@ class Pipeline:
         topics: only these.
         catalog: name of the catalog; by default the one of the settings.
         caretaker: cares for the tables between batches; None: nobody.
+        sinks: by name, beside the archive.
         run: instead of Spark, for tests.
     """
 
@@ -73,8 +86,10 @@ class Pipeline:
         topics: Sequence[str] = (),
         catalog: str | None = None,
         caretaker: Caretaker | None = None,
+        sinks: Mapping[str, SinkMaker] | None = None,
         run: Runner | None = None,
     ) -> None:
+        self._makers = {**SINKS, **(sinks or {})}
         chosen = settings.catalog(catalog)
         network = settings.model.network
         self._settings = settings
@@ -156,7 +171,7 @@ class Pipeline:
             topics = self._ask(self._ours, deadline, stop)
         except _GivenUpError as error:
             raise UnavailableError(f"the {self._access.where} does not answer in time") from error
-        lanes = [self._lane(info, sink) for info, sink in _with_sinks(topics)]
+        lanes = [self._lane(info, sink) for info, sink in self._with_sinks(topics)]
         turns = {lane: self._pool.submit(self._drain_lane, lane, deadline, stop) for lane in lanes}
         self._wait(turns.values(), deadline, stop)
         failed = {lane.engine.topic: lane.error for lane in lanes if lane.error is not None}
@@ -199,7 +214,7 @@ class Pipeline:
         now = time.monotonic()
         self._working = {lane: turn for lane, turn in self._working.items() if not turn.done()}
         self._tell_broken(topics)
-        found = _with_sinks(topics)
+        found = self._with_sinks(topics)
         for info, sink in found:
             lane = self._lane(info, sink)
             if lane not in self._working and lane.wants(info, now):
@@ -214,7 +229,8 @@ class Pipeline:
         return [
             info
             for info in self._access.topics()
-            if (not self._topics or info.name in self._topics) and (info.problem or SINKS.keys() & info.sinks.keys())
+            if (not self._topics or info.name in self._topics)
+            and (info.problem or self._makers.keys() & info.sinks.keys())
         ]
 
     def _tell_broken(self, topics: Sequence[TopicInfo]) -> None:
@@ -223,10 +239,16 @@ class Pipeline:
             log.error("a topic cannot be used", topic=name, problem=broken[name], hint=f"frazil topic verify {name}")
         self._broken = broken
 
+    def _with_sinks(self, topics: Sequence[TopicInfo]) -> list[tuple[TopicInfo, str]]:
+        return [(info, sink) for info in topics if info.problem is None for sink in info.sinks if sink in self._makers]
+
+    def _made(self, name: str) -> Sink:
+        return self._makers[name](self._store, self._settings, self._address, self._spark)
+
     def _lane(self, info: TopicInfo, name: str) -> Lane:
         key = (info.name, name)
         if key not in self._lanes:
-            sink = self._sinks.setdefault(name, SINKS[name](self._store, self._settings, self._address))
+            sink = self._sinks.setdefault(name, self._made(name))
             pipeline = self._settings.model.pipeline
             engine = Engine(info.name, sink, self._access, self._run, pipeline, parallelism=self._parallelism)
             self._lanes[key] = Lane(engine, self._caretaker)
@@ -287,10 +309,10 @@ class Pipeline:
         self._unfinished.difference_update(turns)
 
     def _drain_lane(self, lane: Lane, deadline: float | None, stop: threading.Event | None) -> bool:
-        """Whether the table has all that the log had."""
+        """Whether the table has all that the log had, and what belongs to that is done."""
         end: int | None = None
         lane.failures = 0
-        while end is None or not lane.engine.has_reached(end):
+        while end is None or not lane.engine.has_reached(end) or self._settles(lane, deadline):
             if self._ended.is_set() or (stop is not None and stop.is_set()):
                 return False
             if deadline is not None and time.monotonic() > deadline:
@@ -306,6 +328,15 @@ class Pipeline:
                 self._ended.wait(lane.pause(deadline))
         return True
 
+    def _settles(self, lane: Lane, deadline: float | None) -> bool:
+        """Waits for what the sink has to do soon with what it has taken; False: there is nothing, or not soon."""
+        wait_s = lane.engine.unsettled_s()
+        left = _SETTLES_S if deadline is None else min(_SETTLES_S, deadline - time.monotonic())
+        if wait_s is None or wait_s > left:
+            return False
+        self._ended.wait(max(wait_s, _LOOK_S))
+        return True
+
 
 class _GivenUpError(Exception):
     """There was no answer before it was time to stop."""
@@ -313,7 +344,3 @@ class _GivenUpError(Exception):
 
 def _has_looked(lane: Lane) -> bool:
     return lane.engine.offset is not None or lane.error is not None
-
-
-def _with_sinks(topics: Sequence[TopicInfo]) -> list[tuple[TopicInfo, str]]:
-    return [(info, sink) for info in topics if info.problem is None for sink in info.sinks if sink in SINKS]

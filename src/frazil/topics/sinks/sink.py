@@ -62,6 +62,7 @@ Runner = Callable[[Work, Sequence[Span]], list[Written]]
 
 class Sink(Protocol):
     name: str
+    tend_every_s: float
 
     def tables(self, topic: str) -> list[str]:
         """The tables that it writes; last the one that carries the position."""
@@ -71,7 +72,13 @@ class Sink(Protocol):
         """The table that carries the position, as it is now, with a column for all that the topic has."""
         ...
 
-    def work(self, table: Table, plan: Plan) -> Work: ...
+    def write(self, table: Table, plan: Plan, run: Runner) -> list[Written]:
+        """Writes the files of a batch, none of them committed.
+
+        Raises:
+            TasksFailedError: some of the work failed; it says what was written all the same.
+        """
+        ...
 
     def commit(self, table: Table, plan: Plan, written: Sequence[Written]) -> Table:
         """Commits side tables first, then the table and its position; returns that table.
@@ -81,8 +88,12 @@ class Sink(Protocol):
         """
         ...
 
-    def expire(self, table: Table) -> Table:
-        """Takes out what is too old or too much, by the settings. Called now and then between batches."""
+    def tend(self, table: Table, position: Position) -> Table:
+        """What there is to do between batches: take out what is too old, say. Called every `tend_every_s`."""
+        ...
+
+    def waits_s(self) -> float | None:
+        """Seconds until `tend` has something to do that belongs to what is in the table already; None: nothing."""
         ...
 
 
