@@ -40,6 +40,7 @@ def pipeline(
     It ends within pipeline.stop_s and 15 seconds, with exit code 3 where something was left in the log. A second signal
     ends it at once.
     """
+    from frazil.content.sink import CONTENT_SINKS
     from frazil.spark import spark_session
     from frazil.topics import connect, flight_address
     from frazil.topics.sinks.jobs import for_pipeline
@@ -47,7 +48,7 @@ def pipeline(
     from frazil.upkeep.policy import check_policies
     from frazil.upkeep.runs.caretaker import caretaking
 
-    settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "upkeep", "spark"))
+    settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "content", "upkeep", "spark"))
     check_policies(settings)
     note = run.printer.note
     bound_s = settings.model.pipeline.stop_s + _TO_END_S
@@ -65,7 +66,14 @@ def pipeline(
                 spark_session(settings) as spark,
                 caretaking(settings, spark, catalog) as caretaker,
                 Pipeline(
-                    settings, access, spark, address, topics=topic or (), catalog=catalog, caretaker=caretaker
+                    settings,
+                    access,
+                    spark,
+                    address,
+                    topics=topic or (),
+                    catalog=catalog,
+                    caretaker=caretaker,
+                    sinks=CONTENT_SINKS,
                 ) as running,
             ):
                 stopping.be_gentle()

@@ -229,10 +229,14 @@ class TopicsSettings(Section):
     @field_validator("partition", "sort", mode="before")
     @classmethod
     def _as_list(cls, value: Any) -> Any:
-        """A text, as a flag or the environment gives it, has commas; those inside brackets are not meant."""
-        if not isinstance(value, str):
-            return value
-        return [part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip()]
+        return split_columns(value)
+
+
+def split_columns(value: Any) -> Any:
+    """A text, as a flag or the environment gives it, has commas; those inside brackets are not meant."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip()]
 
 
 class PipelineSettings(Section):
@@ -339,6 +343,32 @@ class UpkeepSettings(Section):
         return value
 
 
+class ContentSettings(Section):
+    """What is in the buckets: object events, scans of buckets and folders."""
+
+    namespace: str = Field("content", description="namespace of the tables `journal` and `objects`")
+    topic: str = Field("content_events", description="topic that events and observations go through")
+    dialect: Literal["auto", "aws", "minio", "ceph", "versitygw", "other"] = Field(
+        "auto", description="who speaks: told from each event, or fixed; `other` has no order, so the bucket is asked"
+    )
+    token: SecretStr | None = Field(None, description="shared token that POST /events/s3 asks for; empty: none")
+    skew_s: Annotated[float, Field(ge=0)] = Field(
+        5.0, description="seconds that the clocks of a store's servers may differ; within, the bucket is asked again"
+    )
+    lateness_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds after which tombstones go, and later events would resurrect; empty: never"
+    )
+    partition: list[str] = Field(
+        default_factory=list, description="partitioning of a new `objects`, as in SQL, such as bucket(16, key)"
+    )
+    keep_snapshots: Annotated[int, Field(ge=1)] = Field(50, description="own snapshots that the tables keep")
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        return split_columns(value)
+
+
 class NetworkSettings(Section):
     """Patience with servers."""
 
@@ -377,6 +407,7 @@ class SettingsModel(Section):
     serve: ServeSettings = Field(default_factory=ServeSettings, description="the broker")
     topics: TopicsSettings = Field(default_factory=TopicsSettings, description="topic tables")
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings, description="the sinks")
+    content: ContentSettings = Field(default_factory=ContentSettings, description="what is in the buckets")
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="care for tables")
     spark: SparkSettings = Field(default_factory=SparkSettings, description="Spark")
     network: NetworkSettings = Field(default_factory=NetworkSettings, description="patience with servers")

@@ -1,0 +1,102 @@
+"""Asks buckets what is true, where events cannot tell: no order, or two that disagree within the skew of clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.content.buckets import folder_of, is_folder
+from frazil.content.events.observation import observation
+from frazil.content.events.parse import parse_messages
+from frazil.content.evidence import EVIDENCE, of_changes, unverified
+from frazil.content.looking.bucket import Bucket
+from frazil.content.looking.folder import Folder
+from frazil.content.looking.listing import Place
+from frazil.errors import FrazilError, UnavailableError
+from frazil.settings.model import NetworkSettings, S3Settings
+from frazil.topics.sinks.fit import Misfit
+
+#: Questions at once, of one task.
+_AT_ONCE = 16
+
+Key = tuple[str, str, str]
+"""Bucket, key and version."""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """How buckets are reached from an executor."""
+
+    s3: S3Settings
+    network: NetworkSettings
+
+    def ask(self, keys: Iterable[Key]) -> tuple[pa.Table, dict[tuple[str, str], FrazilError]]:
+        """What buckets say about keys, as observations; and which keys they say nothing about, and why."""
+        wanted: dict[tuple[str, str], set[str]] = {}
+        for bucket, key, version in keys:
+            wanted.setdefault((bucket, key), set()).add(version)
+        with ThreadPoolExecutor(min(_AT_ONCE, len(wanted) or 1)) as pool:
+            answers = list(pool.map(lambda item: self._answer(*item), wanted.items()))
+        told = [answer for answer in answers if isinstance(answer, bytes)]
+        failed = {
+            place: answer for place, answer in zip(wanted, answers, strict=True) if isinstance(answer, FrazilError)
+        }
+        messages = pa.table({"offset": pa.array([-1] * len(told), pa.int64()), "payload": pa.array(told, pa.binary())})
+        return parse_messages(messages)[0], failed
+
+    def _answer(self, place: tuple[str, str], versions: set[str]) -> bytes | FrazilError:
+        bucket, key = place
+        try:
+            ((observed_at, objects),) = list(self._place(bucket, versions).ask([(key, v) for v in sorted(versions)]))
+        except FrazilError as error:
+            return error
+        return observation(bucket, objects, observed_at, "asked")
+
+    def _place(self, bucket: str, versions: set[str]) -> Place:
+        if is_folder(bucket):
+            return Folder(bucket, str(folder_of(bucket)))
+        return Bucket(bucket, self.s3, self.network, "all" if versions - {""} else None)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came of asking.
+
+    Attributes:
+        evidence: what buckets have said; and of stores that did not answer, what the events say, to be checked later.
+        misfits: messages about whose keys a bucket says nothing, and will not.
+    """
+
+    evidence: pa.Table
+    misfits: list[Misfit]
+
+
+def answered(asker: Asker, messages: pa.Table, changes: pa.Table) -> Answers:
+    """Evidence for the changes that only the bucket can judge."""
+    open_ones = changes.filter(changes.column("needs_asking"))
+    if not open_ones.num_rows:
+        return Answers(EVIDENCE.empty_table(), [])
+    keys = list(zip(*(open_ones.column(name).to_pylist() for name in ("bucket", "key", "version_id")), strict=True))
+    told, failed = asker.ask(keys)
+    silent = [isinstance(failed.get(key[:2]), UnavailableError) for key in keys]
+    unsure = unverified(open_ones.filter(pa.array(silent, pa.bool_())))
+    refused = {place: error for place, error in failed.items() if not isinstance(error, UnavailableError)}
+    return Answers(pa.concat_tables([of_changes(told), unsure]), _refused(messages, open_ones, refused))
+
+
+def _refused(messages: pa.Table, changes: pa.Table, failed: dict[tuple[str, str], FrazilError]) -> list[Misfit]:
+    if not failed:
+        return []
+    rows: dict[int, Misfit] = {}
+    offsets = messages.column("offset").combine_chunks()
+    places = zip(*(changes.column(name).to_pylist() for name in ("offset", "bucket", "key")), strict=True)
+    for offset, bucket, key in places:
+        error = failed.get((bucket, key))
+        if error is not None:
+            row = pc.index(offsets, offset).as_py()
+            rows.setdefault(row, Misfit(row, "not_answered", " ".join(filter(None, (error.message, error.cause)))))
+    return list(rows.values())

@@ -1,0 +1,16 @@
+"""The names of the tables and the sink of this room."""
+
+from __future__ import annotations
+
+from frazil.settings import Settings
+
+#: The sink that writes both tables.
+CONTENT = "content"
+
+
+def journal_name(settings: Settings) -> str:
+    return f"{settings.model.content.namespace}.journal"
+
+
+def objects_name(settings: Settings) -> str:
+    return f"{settings.model.content.namespace}.objects"

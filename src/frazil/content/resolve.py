@@ -1,0 +1,285 @@
+"""What is true of each version, out of all that is known: the rule by which `content.objects` is always right.
+
+`resolve(evidence, skew)` is a pure function of Arrow tables, without a loop over rows. For the events of one dialect it
+is a maximum in each register, so that neither order nor repetition nor the cut into batches changes the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.content.columns import OBJECTS, ORDER, TIME
+from frazil.content.evidence import REGISTERS, TIE, demoted
+
+Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
+_NEVER = np.iinfo(np.int64).min
+#: What a row says of its content; it comes with the creation, or with the observation.
+_CONTENT = ("etag", "size", "last_modified", "is_delete_marker")
+#: What a look may not tell, and stays true as long as the content is the same.
+_LASTING = ("content_type", "user_metadata", "tags", "metadata", "labels", "image_width", "image_height")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What the table has to become.
+
+    Attributes:
+        rows: new and changed ones, with the columns of `OBJECTS`.
+        files: of the stored rows that these replace, the data files that they lie in.
+        positions: and where in those files.
+    """
+
+    rows: pa.Table
+    files: pa.Array
+    positions: pa.Array
+
+
+def resolve(evidence: pa.Table, skew_s: float) -> Resolved:
+    """The rows that change, given all stored rows and changes of some keys.
+
+    Args:
+        evidence: of every key that occurs, all that is known: see `evidence`.
+        skew_s: seconds within which two times do not tell what came first.
+    """
+    if not evidence.num_rows:
+        nothing = OBJECTS.empty_table()
+        return Resolved(nothing, pa.array([], pa.string()), pa.array([], pa.int64()))
+    evidence = evidence.combine_chunks()
+    groups = _codes(evidence, "bucket", "key", "version_id")
+    evidence = _of_one_dialect(evidence, groups)
+    return _Resolution(evidence, groups, round(skew_s * 1e6)).result()
+
+
+def _codes(evidence: pa.Table, *names: str) -> Ints:
+    """The same small number for rows with the same values."""
+    joined = pc.binary_join_element_wise(*(evidence.column(n) for n in names), "\0")
+    return np.asarray(joined.combine_chunks().dictionary_encode().indices.to_numpy(), np.int64)
+
+
+def _of_one_dialect(evidence: pa.Table, groups: Ints) -> pa.Table:
+    """Events in another dialect than the stored row's, or than the first by name, become observations."""
+    dialect = evidence.column("dialect").combine_chunks().dictionary_encode()
+    if len(dialect.dictionary) < 2:
+        return evidence
+    stored = _flags(pc.is_valid(evidence.column("_file")))
+    names = np.asarray([*dialect.dictionary.to_pylist(), "~"])
+    codes = dialect.indices.fill_null(len(dialect.dictionary)).to_numpy()
+    rank = np.argsort(np.argsort(names))[codes]
+    # That of a stored row comes first.
+    chosen = np.full(groups.max() + 1, np.iinfo(np.int64).max)
+    known = codes < len(dialect.dictionary)
+    np.minimum.at(chosen, groups[known], rank[known] + np.where(stored[known], -len(names), 0))
+    foreign = known & (rank != chosen[groups] % len(names)) & ~stored
+    return demoted(evidence, foreign) if foreign.any() else evidence
+
+
+class _Resolution:
+    """One call of `resolve`: arrays with one entry per version, as indices into the evidence."""
+
+    def __init__(self, evidence: pa.Table, groups: Ints, skew: int) -> None:
+        self._evidence = evidence
+        self._groups = groups
+        self._skew = skew
+        self._count = int(groups.max()) + 1
+        self._stored = _flags(pc.is_valid(evidence.column("_file")))
+        #: Of each register the row that has won, or -1.
+        self._won = {name: self._newest(_rank(evidence.column(name))) for name in REGISTERS}
+        self._classed = self._newest(_rank(evidence.column("classed")))
+        self._seen = self._newest(_times(evidence.column("observed_time")))
+
+    def result(self) -> Resolved:
+        self._decide()
+        latest = self._latest()
+        changed = self._changed(latest)
+        rows = self._rows(latest, changed)
+        replaced = np.flatnonzero(self._stored & changed[self._groups])
+        place = self._evidence.select(["_file", "_pos"]).take(pa.array(replaced))
+        return Resolved(rows, place["_file"].combine_chunks(), place["_pos"].combine_chunks())
+
+    def _newest(self, rank: Ints) -> Ints:
+        """Per version the row with the highest rank; of equal ones the stored, which then need not be written again."""
+        order = np.lexsort((self._stored, rank, self._groups))
+        ends = np.flatnonzero(np.append(np.diff(self._groups[order]) != 0, True))
+        last = order[ends]
+        return np.where(rank[last] == _NEVER, -1, last)
+
+    def _decide(self) -> None:
+        """Of each version: is it deleted, whose content does it have, and which event was the last."""
+        won, seen = self._won, self._seen
+        created, updated, deleted, classed = _sequence_ranks(self._evidence, {**won, "classed": self._classed})
+        # On equal sequences: delete before metadata before create.
+        told_gone = (deleted != _NEVER) & (deleted >= created) & (deleted >= updated)
+        changed = ~told_gone & (updated != _NEVER) & (updated >= created)
+        self._event = np.where(told_gone, won["deleted"], np.where(changed, won["updated"], won["created"]))
+        event_time = self._event_time(told_gone, changed)
+        seen_time = _at(_times(self._evidence.column("observed_time")), seen)
+        seen_gone = _at(_flags(self._evidence.column("observed_gone")), seen, default=False)
+        has_event, has_seen = self._event >= 0, seen >= 0
+        # What is newer decides; at the same time, who has looked.
+        by_seeing = has_seen & (~has_event | (seen_time >= event_time))
+        self.deleted = np.where(by_seeing, seen_gone, told_gone)
+        close = has_event & has_seen & (np.abs(seen_time - event_time) <= self._skew)
+        disagree = (told_gone != seen_gone) | (~told_gone & self._differ(won["created"], seen))
+        unsure = np.where(by_seeing, _at(_times(self._evidence.column("check_after")), seen), _NEVER)
+        self.check_after = np.where(close & disagree, np.maximum(event_time, seen_time) + self._skew, unsure)
+        self.changed_at = np.maximum(np.where(has_event, event_time, _NEVER), np.where(has_seen, seen_time, _NEVER))
+        created_time = _at(_times(self._evidence.column("created_time")), won["created"])
+        by_look = has_seen & ~seen_gone & ((won["created"] < 0) | (seen_time > created_time))
+        content = np.where(by_look, seen, won["created"])
+        # Where nobody has seen it and its creation was not told: what the others say of it.
+        for other in (won["updated"], won["deleted"], self._stored_rows(), seen):
+            content = np.where(content < 0, other, content)
+        self._content, self._by_look = content, by_look
+        class_time = _at(_times(self._evidence.column("classed_time")), self._classed)
+        is_newer = (classed != _NEVER) & (classed >= created) & (~by_look | (class_time > seen_time))
+        self._class = np.where(is_newer, self._classed, content)
+        self.created_rank, self.created_time = created, created_time
+        self.seen_time = np.where(has_seen, seen_time, _NEVER)
+
+    def _event_time(self, gone: Bools, changed: Bools) -> Ints:
+        times = {n: _at(_times(self._evidence.column(f"{n}_time")), self._won[n]) for n in REGISTERS}
+        return np.asarray(np.where(gone, times["deleted"], np.where(changed, times["updated"], times["created"])))
+
+    def _differ(self, one: Ints, other: Ints) -> Bools:
+        """Whether both know an etag, and it is not the same."""
+        etag = self._evidence.column("etag")
+        return _flags(pc.not_equal(_taken(etag, one), _taken(etag, other)))
+
+    def _same(self, one: Ints, other: Ints) -> Bools:
+        """Whether both know an etag, and it is the same."""
+        etag = self._evidence.column("etag")
+        return _flags(pc.equal(_taken(etag, one), _taken(etag, other)))
+
+    def _stored_rows(self) -> Ints:
+        found = np.full(self._count, -1, np.int64)
+        found[self._groups[self._stored]] = np.flatnonzero(self._stored)
+        return found
+
+    def _latest(self) -> Bools:
+        """Of each version, whether it is the newest of its key that is there."""
+        first = np.full(self._count, 0, np.int64)
+        first[self._groups] = np.arange(len(self._groups))
+        keys = _codes(self._evidence.take(pa.array(first)), "bucket", "key")
+        alive = ~np.asarray(self.deleted, bool)
+        count = int(keys.max()) + 1
+        # Who has looked at all versions of a key knows the newest one; only what was not there then can be newer.
+        says_latest = _at(_flags(self._evidence.column("observed_latest")), self._seen, default=False) & alive
+        looked = np.full(count, _NEVER)
+        np.maximum.at(looked, keys[says_latest], self.seen_time[says_latest])
+        told = says_latest & (self.seen_time == looked[keys])
+        since = np.where(looked[keys] == _NEVER, _NEVER, looked[keys] - self._skew)
+        has_created = self.created_rank != _NEVER
+        newer = alive & has_created & (self.seen_time < looked[keys]) & (self.created_time >= since)
+        tier = np.where(newer, 2, np.where(told, 1, 0))
+        # Sequences order the versions of a key; where some were only seen, their times have to.
+        lacking = np.zeros(count, bool)
+        lacking[keys[alive & ~has_created]] = True
+        modified = _at(_times(self._evidence.column("last_modified")), self._content)
+        modified = np.where(modified == _NEVER, self.changed_at, modified)
+        place = np.where(lacking[keys] & (tier == 0), modified, self.created_rank)
+        version = _rank(self._evidence.column("version_id"))[first]
+        order = np.lexsort((version, place, tier, alive, keys))
+        last = order[np.append(np.diff(keys[order]) != 0, True)]
+        latest = np.zeros(self._count, bool)
+        latest[last] = True
+        return np.asarray(latest & alive)
+
+    def _changed(self, latest: Bools) -> Bools:
+        """Of each version, whether the table has to hear of it."""
+        stored = self._stored_rows()
+        before_latest = _at(_flags(self._evidence.column("is_latest")), stored, default=False)
+        before_deleted = _at(_flags(self._evidence.column("is_deleted")), stored, default=False)
+        before_check = _at(_times(self._evidence.column("check_after")), stored)
+        changed = (stored < 0) | (before_latest != latest) | (before_deleted != self.deleted)
+        changed |= before_check != self.check_after
+        for winner in (*self._won.values(), self._classed, self._seen):
+            changed |= (winner >= 0) & (winner != stored)
+        twice = np.bincount(self._groups[self._stored], minlength=self._count) > 1
+        return np.asarray(changed | twice)
+
+    def _rows(self, latest: Bools, changed: Bools) -> pa.Table:
+        wanted = np.flatnonzero(changed)
+        first = np.full(self._count, 0, np.int64)
+        first[self._groups] = np.arange(len(self._groups))
+
+        def take(name: str, index: Ints) -> Any:
+            return _taken(self._evidence.column(name), index[wanted])
+
+        made: dict[str, Any] = {name: take(name, first) for name in ("bucket", "key", "version_id")}
+        made |= {name: take(name, self._event) for name in ("sequencer", "sequence", "event_name", "dialect")}
+        made |= {name: take(name, self._content) for name in _CONTENT}
+        made |= {name: take(name, self._lasting(name)) for name in _LASTING}
+        made["storage_class"] = take("storage_class", self._class)
+        made["is_delete_marker"] = pc.fill_null(made["is_delete_marker"], False)
+        made["is_latest"] = pa.array(latest[wanted])
+        made["is_deleted"] = pa.array(self.deleted[wanted], pa.bool_())
+        made["changed_at"] = _as_times(self.changed_at[wanted])
+        made["check_after"] = _as_times(self.check_after[wanted])
+        order: dict[str, Any] = {}
+        for name, winner in (*self._won.items(), ("classed", self._classed)):
+            order |= {name: take(name, winner), f"{name}_time": take(f"{name}_time", winner)}
+        order |= {f.name: take(f.name, self._seen) for f in ORDER if f.name.startswith("observed")}
+        made["frazil_order"] = pa.StructArray.from_arrays([order[f.name] for f in ORDER], fields=list(ORDER))
+        return pa.table([made[f.name] for f in OBJECTS], schema=OBJECTS)
+
+    def _lasting(self, name: str) -> Ints:
+        """Where a look found the same content as before, and does not tell this of it, what was known stays true."""
+        known = _flags(pc.is_valid(self._evidence.column(name)))
+        found = self._content
+        for before in (self._won["created"], self._stored_rows()):
+            silent = self._by_look & ~_at(known, found, default=False)
+            found = np.where(silent & _at(known, before, default=False) & self._same(found, before), before, found)
+        return found
+
+
+def _sequence_ranks(evidence: pa.Table, won: dict[str, Ints]) -> list[Ints]:
+    """The winners' sequences, without their ties, as numbers that compare across the registers."""
+    texts = [pc.utf8_slice_codeunits(_taken(evidence.column(name), index), 0, -TIE) for name, index in won.items()]
+    ranks = _rank(pa.chunked_array(texts))
+    return np.split(ranks, len(texts))
+
+
+def _rank(column: Any) -> Ints:
+    """Numbers that compare as the texts do; `_NEVER` for null."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    encoded = array.dictionary_encode()
+    if not len(encoded.dictionary):
+        return np.full(len(array), _NEVER)
+    places = np.empty(len(encoded.dictionary), np.int64)
+    places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
+    codes = encoded.indices.fill_null(-1).to_numpy()
+    return np.where(codes < 0, _NEVER, places[codes])
+
+
+def _times(column: Any) -> Ints:
+    """Microseconds since 1970; `_NEVER` for null."""
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), _NEVER).to_numpy(), np.int64)
+
+
+def _as_times(values: Ints) -> pa.Array:
+    return pa.array(values, mask=values == _NEVER).cast(pa.int64()).cast(TIME)
+
+
+def _flags(column: Any) -> Bools:
+    filled = pc.fill_null(column, False)
+    return np.asarray(
+        filled.to_numpy(zero_copy_only=False) if isinstance(filled, pa.Array) else filled.to_numpy(), bool
+    )
+
+
+def _at(values: Any, index: Ints, *, default: Any = _NEVER) -> Any:
+    """Values at places, and the default where there is no place."""
+    return np.where(index >= 0, values[index], default)
+
+
+def _taken(column: Any, index: Ints) -> Any:
+    """An array of the values at places; null where there is no place."""
+    taken = column.take(pa.array(index, mask=index < 0))
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken

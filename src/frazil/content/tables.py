@@ -1,0 +1,53 @@
+"""The tables of this room as they are made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.content.columns import JOURNAL, OBJECTS
+from frazil.content.names import journal_name, objects_name
+from frazil.settings import Settings
+from frazil.tables import TableStore, ensure_table, evolve
+from frazil.topics.layout import table_properties
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+#: Whole bounds of the columns by which rows are looked for: keys begin alike, and cut bounds would all be the same.
+_BOUNDS = {f"write.metadata.metrics.column.{name}": "full" for name in ("bucket", "key", "version_id")}
+_MERGED = {
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+}
+
+
+def ensure_objects(store: TableStore, settings: Settings) -> Table:
+    """`content.objects`, made on first use: sorted by key, so that a batch of neighbours touches few files."""
+    content = settings.model.content
+    made = ensure_table(
+        store,
+        objects_name(settings),
+        OBJECTS,
+        partition=content.partition,
+        sort=["bucket", "key"],
+        properties={**_properties(settings, "metadata"), **_MERGED},
+    )
+    return evolve(store, made, OBJECTS)
+
+
+def ensure_journal(store: TableStore, settings: Settings) -> Table:
+    """`content.journal`, made on first use."""
+    made = ensure_table(
+        store,
+        journal_name(settings),
+        JOURNAL,
+        partition=["day(record_timestamp)"],
+        properties=_properties(settings, "raw_event"),
+    )
+    return evolve(store, made, JOURNAL)
+
+
+def _properties(settings: Settings, *plain: str) -> dict[str, str]:
+    none = {f"write.metadata.metrics.column.{name}": "none" for name in plain}
+    return {**table_properties(settings), **_BOUNDS, **none}
