@@ -17,7 +17,7 @@ demo: setup ## Show the whole flow on this machine, with nothing but Python inst
 test: setup-dev ## Run what CI runs: lint, types, layers, and all tests on real servers
 	@$(BIN)/python -m tests.services install
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -m "not soak" $(ARGS)
+	@$(BIN)/python -m tests.lanes -m "not soak" $(ARGS)
 
 check: setup-dev lint ## The fast lane, under 2 minutes: lint, types, layers, unit tests
 	@$(BIN)/python -m pytest tests/unit -m "not soak" $(ARGS)

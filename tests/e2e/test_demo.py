@@ -113,6 +113,13 @@ def test_spark_takes_over_what_duckdb_cannot_do(demo_shell):
     assert [row["operation"] for row in rows] == ["append", "append", "overwrite"]
 
 
+def test_a_chapter_that_is_not_there_is_told_and_nothing_is_made(shell):
+    done = shell.run("demo", "--chapter", "poems")
+    assert done.returncode == 2
+    assert "poems" in done.stderr and "tables" in done.stderr
+    assert not (shell.folder / "frazil-demo").exists()
+
+
 def test_the_demo_does_not_replace_a_folder_that_is_not_its_own(shell):
     mine = shell.folder / "frazil-demo"
     mine.mkdir()

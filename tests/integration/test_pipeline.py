@@ -382,7 +382,7 @@ def _page(port: int) -> str:
         return str(answer.read().decode())
 
 
-@pytest.mark.parametrize("read_segments", ["auto", "never"])
+@pytest.mark.parametrize("read_segments", ["auto", pytest.param("never", marks=pytest.mark.soak)])
 def test_on_a_cluster_of_two_workers_both_write_and_every_message_arrives_once(
     own: SinkKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_segments: str
 ) -> None:

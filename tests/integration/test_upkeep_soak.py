@@ -35,7 +35,7 @@ def soak(folder: Path, seconds: float) -> Soak:
 
 @pytest.mark.timeout(420)
 def test_a_short_soak_of_publishing_and_merging_loses_nothing_and_stays_small(tmp_path: Path) -> None:
-    run = soak(tmp_path / "home", 75.0)
+    run = soak(tmp_path / "home", 45.0)
     for table in TABLES:
         assert run.samples.last(f"{table} snapshots") <= 110
         assert run.samples.last(f"{table} files") + run.samples.last(f"{table} delete files") <= 60

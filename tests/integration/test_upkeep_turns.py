@@ -119,7 +119,7 @@ def test_upkeep_beside_a_writer_that_merges_all_the_time_brings_no_row_back(benc
     writer.start()
     care, reports = other(bench), []
     try:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 20
         while time.monotonic() < deadline and len(oracle) > 40:
             reports.append(care_for(care, short(name), Limits(tries=1)))
     finally:

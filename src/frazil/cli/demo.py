@@ -58,6 +58,9 @@ def demo(
     directory: Annotated[Path, typer.Option("--dir", help="folder to work in; a demo's own is replaced")] = Path(
         "frazil-demo"
     ),
+    chapter: Annotated[
+        list[str] | None, typer.Option(help="only this one, such as tables, topics, upkeep; may be repeated")
+    ] = None,
 ) -> None:
     """Play the whole flow on the embedded default, with timings. Leaves a folder to play with, and nothing running."""
     from frazil.demo import run_demo
@@ -66,7 +69,7 @@ def demo(
     began = time.perf_counter()
     as_json = run.printer.json_output
     stage = Stage(NoScreen() if as_json else TextScreen())
-    run_demo(directory.absolute(), stage, run.settings())
+    run_demo(directory.absolute(), stage, run.settings(), chapter or ())
     if as_json:
         run.printer.json(
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from frazil.demo import tables, topics, upkeep
@@ -11,17 +12,26 @@ from frazil.errors import NotAllowedError, UsageError
 from frazil.settings import CatalogSettings, S3Settings, Settings
 
 #: Each chapter is a function of the stage and the settings; later capabilities add theirs here.
-CHAPTERS = (tables.chapter, topics.chapter, upkeep.chapter)
+CHAPTERS = {"tables": tables.chapter, "topics": topics.chapter, "upkeep": upkeep.chapter}
 
 _MARK = "# Made by `frazil demo`; the next demo replaces this folder.\n"
 
 
-def run_demo(folder: Path, stage: Stage, settings: Settings) -> None:
-    """Plays all chapters in a fresh folder, which stays behind to be looked at.
+def run_demo(folder: Path, stage: Stage, settings: Settings, only: Collection[str] = ()) -> None:
+    """Plays the chapters in a fresh folder, which stays behind to be looked at.
 
     Of the user's settings only what concerns the machine is used (Java, jars, patience); catalog and storage are the
     demo's own.
+
+    Args:
+        folder: is made anew.
+        stage: where they are shown.
+        settings: the user's.
+        only: names of chapters; none: all.
     """
+    for name in only:
+        if name not in CHAPTERS:
+            raise UsageError(f"there is no chapter '{name}'", hint=f"one of {', '.join(CHAPTERS)}")
     try:
         _fresh(folder)
     except OSError as error:
@@ -30,8 +40,9 @@ def run_demo(folder: Path, stage: Stage, settings: Settings) -> None:
         ) from error
     own = {"home": folder / "lake", "catalog": CatalogSettings(), "catalogs": {}, "s3": S3Settings()}
     embedded = Settings(settings.model.model_copy(update=own))
-    for chapter in CHAPTERS:
-        chapter(stage, embedded)
+    for name, chapter in CHAPTERS.items():
+        if not only or name in only:
+            chapter(stage, embedded)
 
 
 def _fresh(folder: Path) -> None:
