@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import foundation, topics_commits, topics_log, topics_tables, upkeep
+from benchmarks import content, foundation, topics_commits, topics_log, topics_tables, upkeep
 from benchmarks.measure import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -24,6 +24,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "tables": topics_tables.run,
     "commits": topics_commits.run,
     "upkeep": upkeep.run,
+    "content": content.run,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

@@ -10,7 +10,7 @@ from frazil.errors import ConflictError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
-from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of, table_name
+from frazil.topics.layout import REPLAY, dead_letters_name, replays_of, sink_tables
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -47,30 +47,34 @@ class Adopting:
         self._topic, self._choice = topic, choice
         self._store = store.store()
         self._info: TopicInfo = access.info(topic)
-        table = find_table(self._store, table_name(settings, topic))
-        if table is None:
+        found = [(sink, find_table(self._store, name)) for sink, name in sink_tables(settings, topic)]
+        tables = [(sink, table) for sink, table in found if table is not None]
+        if not tables:
             raise NotFoundError(f"topic '{topic}' has no table to adopt", hint=f"frazil topic show {topic}")
-        self._table: Table = table
+        #: The last one carries the position, the others are side tables.
+        self._sink, self._table = tables[-1]
+        self._sides = [table for sink, table in tables[:-1] if sink == self._sink]
         self._rolled_back: RolledBackError | None = None
         self._position: Position | None = None
         try:
-            self._position = position_of(table, ARCHIVE, topic)
+            self._position = position_of(self._table, self._sink, topic)
         except RolledBackError as error:
             self._rolled_back = error
             self._position = error.recorded
-        self._letters = find_table(self._store, dead_letters_name(settings))
+        if (letters := find_table(self._store, dead_letters_name(settings))) is not None:
+            self._sides.append(letters)
 
-    def _letters_rolled_back(self) -> list[tuple[str, str]]:
-        """Sink and topic of the positions that a rollback of the dead letters has taken back."""
+    def _sides_rolled_back(self) -> list[tuple[Table, str, str]]:
+        """Table, sink and topic of the positions that a rollback of a side table has taken back."""
         from frazil.tables import RolledBackError, position_of
 
         found = []
-        for sink, name in ((ARCHIVE, self._topic), (REPLAY, replays_of(self._topic))):
-            try:
-                if self._letters is not None:
-                    position_of(self._letters, sink, name)
-            except RolledBackError:
-                found.append((sink, name))
+        for table in self._sides:
+            for sink, name in ((self._sink, self._topic), (REPLAY, replays_of(self._topic))):
+                try:
+                    position_of(table, sink, name)
+                except RolledBackError:
+                    found.append((table, sink, name))
         return found
 
     def plan(self) -> Adoption:
@@ -91,8 +95,8 @@ class Adopting:
         if offset < self._info.start:
             lost = f"offsets {offset} to {self._info.start} are in neither; they are left out"
             return self._adoption("gap", lost, offset, self._info.start)
-        if self._letters_rolled_back():
-            return self._without_letters(offset)
+        if gone := self._sides_rolled_back():
+            return self._without_some(offset, ".".join(gone[0][0].name()))
         return self._adoption("none", "table and log belong together", offset, offset)
 
     def _adoption(self, problem: Any, message: str, before: int, after: int) -> Adoption:
@@ -114,13 +118,13 @@ class Adopting:
         message = f"the table was written from log {held.log_id}; it goes on with log {self._info.log_id}"
         return self._adoption("new_log", message, offset, after)
 
-    def _without_letters(self, offset: int) -> Adoption:
-        told = "the table of dead letters was rolled back: some of this topic's are gone"
+    def _without_some(self, offset: int, side: str) -> Adoption:
+        told = f"the table {side} was rolled back: some of this topic's rows are gone"
         if self._choice != "keep":
             raise UsageError(
                 told,
                 cause="they cannot be written again: the topic's own table has passed them",
-                hint="--keep to leave them out, or roll the table of dead letters forward again",
+                hint="--keep to leave them out, or roll that table forward again",
             )
         return self._adoption("letters_rolled_back", f"{told}; they stay out", offset, offset)
 
@@ -153,11 +157,12 @@ class Adopting:
         from frazil.tables import Position, accept_rollback, adopt
 
         if plan.problem == "rolled_back":
-            accept_rollback(self._store, self._table, ARCHIVE, self._topic, keep=self._choice == "keep")
+            accept_rollback(self._store, self._table, self._sink, self._topic, keep=self._choice == "keep")
         elif plan.problem in ("new_log", "gap"):
             info = self._info
-            position = Position(ARCHIVE, self._topic, {0: plan.after}, info.log_id, info.epoch, str(uuid.uuid4()))
+            position = Position(self._sink, self._topic, {0: plan.after}, info.log_id, info.epoch, str(uuid.uuid4()))
             adopt(self._store, self._table, position)
-        if plan.problem != "none" and self._letters is not None:
-            for sink, name in self._letters_rolled_back():
-                self._letters = accept_rollback(self._store, self._letters, sink, name, keep=True)
+        if plan.problem != "none":
+            while gone := self._sides_rolled_back():
+                table, sink, name = gone[0]
+                self._sides[self._sides.index(table)] = accept_rollback(self._store, table, sink, name, keep=True)
