@@ -19,8 +19,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refuse_other_sites(request: Request) -> None:
-    """Refuses what a browser sends for a page of another site.
+async def refuse_other_sites(request: Request) -> None:
+    """Refuses what a browser sends for a page of another site. A coroutine: FastAPI would hand a function to a thread.
 
     Raises:
         NotAllowedError: the browser says so, or the page reaches us under a name of its own (DNS rebinding).

@@ -13,7 +13,7 @@ from frazil.api.failures import RequestError, telling_what_is_stored
 from frazil.api.models import Acknowledgement, Message, MessagePage, NewMessages
 from frazil.api.publishing import ARROW, HEADER_PREFIX, KINDS, NDJSON, RAW, Publication, batch_of
 from frazil.api.reading import Format, Page, PayloadForm, as_arrow, as_json, as_ndjson, offset_of, read_page
-from frazil.api.service import Service, service_of
+from frazil.api.service import Service, shared_service
 from frazil.errors import UsageError
 from frazil.log.access import Level
 
@@ -24,7 +24,7 @@ SSE = "text/event-stream"
 _INLINE = 32 * 1024
 _MAX_PAGE = 16 * 1024 * 1024
 
-Shared = Annotated[Service, Depends(service_of)]
+Shared = Annotated[Service, Depends(shared_service)]
 From = Annotated[str, Query(alias="from", description="an offset, a time (ISO 8601), `start` or `end`")]
 PayloadAs = Annotated[
     PayloadForm, Query(description="`text`: as text where it is UTF-8, else as base64; `base64`: always so")

@@ -71,3 +71,8 @@ def service_of(request: Request) -> Service:
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
+
+
+async def shared_service(request: Request) -> Service:
+    """The same for routes: FastAPI hands a plain function to a thread, for each request."""
+    return service_of(request)

@@ -1,0 +1,59 @@
+"""Event bodies as batches for the log: stored as they are, with a header that says where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frazil.content.intake import metrics
+from frazil.log.access import Ack, Level, LogAccess
+from frazil.log.batch import Batch
+from frazil.log.singles import batch_with_headers
+
+
+def headers_of(source: str, dialect: str | None = None) -> dict[str, str]:
+    """The headers of a message: who sent it, and in which dialect where that is fixed."""
+    return {"source": source} | ({"dialect": dialect} if dialect else {})
+
+
+def batch_of(payloads: Sequence[bytes], headers: Sequence[dict[str, str]]) -> Batch:
+    """One batch. Without any header it is packed, which takes a fifth of the time and half the room in the log."""
+    if not any(headers):
+        return Batch.of_messages(list(payloads))
+    return batch_with_headers(list(payloads), [None] * len(payloads), list(headers))
+
+
+@dataclass
+class Taken:
+    """What has become durable: how many messages and bytes, and where in the topic."""
+
+    topic: str
+    messages: int = 0
+    bytes: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+    def add(self, ack: Ack, size: int) -> None:
+        last = ack.offset + ack.count - 1
+        self.messages += ack.count
+        self.bytes += size
+        self.first_offset = ack.offset if self.first_offset is None else min(self.first_offset, ack.offset)
+        self.last_offset = last if self.last_offset is None else max(self.last_offset, last)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+        }
+
+
+def store(access: LogAccess, topic: str, payloads: Sequence[bytes], headers: dict[str, str]) -> Ack:
+    """Appends messages as one batch, and returns when they are on disk, whatever the log's sync mode says."""
+    ack = access.append(topic, batch_of(payloads, [headers] * len(payloads)), Level.disk)
+    metrics.MESSAGES.labels(headers["source"]).inc(len(payloads))
+    metrics.BYTES.labels(headers["source"]).inc(sum(map(len, payloads)))
+    return ack
