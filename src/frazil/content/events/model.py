@@ -1,0 +1,63 @@
+"""What parsing makes of a message: changes, and problems with their reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+AUTO: Final = "auto"
+AWS: Final = "aws"
+MINIO: Final = "minio"
+CEPH: Final = "ceph"
+VERSITYGW: Final = "versitygw"
+OTHER: Final = "other"
+
+#: Who may speak. `other` has no order that could be trusted, so the bucket is asked.
+DIALECTS: Final = (AWS, MINIO, CEPH, VERSITYGW, OTHER)
+
+#: Why a message, or one record of it, was not understood. docs/events.md explains each.
+REASONS: Final = (
+    "not_json",
+    "too_deep",
+    "not_an_event",
+    "sns_confirmation",
+    "unknown_dialect",
+    "unknown_event",
+    "version",
+    "no_bucket",
+    "no_key",
+    "bad_key",
+    "bad_version_id",
+    "bad_time",
+    "bad_number",
+    "bad_text",
+)
+
+#: A record under the names of the columns of CHANGE, all but `offset`.
+Change = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A message, or one record of it, that says nothing that could be used."""
+
+    reason: str
+    error: str
+    index: int = 0
+
+
+@dataclass
+class Parsed:
+    """One message: what changed, what was not understood, and how many records were known to change nothing."""
+
+    changes: list[Change] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    ignored: int = 0
+
+
+class Unreadable(Exception):  # noqa: N818  # it never leaves this package: it becomes a Problem
+    """One record, or a whole message, that is not understood."""
+
+    def __init__(self, reason: str, error: str) -> None:
+        super().__init__(error)
+        self.reason = reason

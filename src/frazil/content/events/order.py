@@ -1,0 +1,60 @@
+"""The order of events, by dialect: a source's sequencer as a text that compares as the source orders.
+
+Only within one bucket and key, and only within one dialect. None: there is no order that could be trusted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from frazil.content.events.model import AWS, CEPH, MINIO
+
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{1,256}").fullmatch
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WORD: Final = 16
+
+
+def aws_sequence(sequencer: str) -> str | None:
+    """AWS pads the shorter of two on the right with zeros; without those zeros plain texts compare the same."""
+    return sequencer.upper().rstrip("0") if _HEX(sequencer) else None
+
+
+def minio_sequence(sequencer: str) -> str | None:
+    """MinIO writes nanoseconds as a hexadecimal number without leading zeros."""
+    return sequencer.upper().zfill(_WORD) if len(sequencer) <= _WORD and _HEX(sequencer) else None
+
+
+def ceph_sequence(sequencer: str) -> str | None:
+    """Ceph writes the bytes of two little-endian 32-bit numbers, seconds and nanoseconds."""
+    if len(sequencer) != _WORD or not _HEX(sequencer):
+        return None
+    raw = bytes.fromhex(sequencer)
+    return (raw[3::-1] + raw[:3:-1]).hex().upper()
+
+
+def minio_time(sequence: str) -> datetime:
+    """When the object was modified, of a sequence by `minio_sequence`."""
+    return _EPOCH + timedelta(microseconds=int(sequence, 16) // 1000)
+
+
+def ceph_time(sequence: str) -> datetime:
+    """When the gateway made the event, of a sequence by `ceph_sequence`."""
+    return _EPOCH + timedelta(seconds=int(sequence[:8], 16), microseconds=int(sequence[8:], 16) // 1000)
+
+
+_SEQUENCES: Final[dict[str, Callable[[str], str | None]]] = {
+    AWS: aws_sequence,
+    MINIO: minio_sequence,
+    CEPH: ceph_sequence,
+}
+
+
+def canonical(dialect: str, sequencer: str | None) -> str | None:
+    """The sequencer of a dialect as a text that compares as the source orders; None: no usable order."""
+    if not sequencer:
+        return None
+    rule = _SEQUENCES.get(dialect)
+    return rule(sequencer) if rule else None

@@ -1,0 +1,131 @@
+"""From messages to changes. Nothing that a message holds makes this fail: what is not understood gets its reason."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from frazil.content.columns import CHANGE, TEXTS
+from frazil.content.events.envelopes import unwrap
+from frazil.content.events.eventbridge import is_eventbridge, read_eventbridge
+from frazil.content.events.fields import load
+from frazil.content.events.model import AUTO, DIALECTS, Change, Parsed, Problem, Unreadable
+from frazil.content.events.observation import is_observation, read_observation
+from frazil.content.events.records import is_record, read_record
+from frazil.topics.sinks.fit import Misfit
+
+_KNOWN: Final = frozenset({AUTO, *DIALECTS})
+#: The header that says who speaks in one message.
+DIALECT_HEADER: Final = "dialect"
+#: Problems of one message that its dead letter tells one by one.
+_TOLD: Final = 5
+#: Changes that are held as Python objects before they become columns: few enough to stay in the processor's cache.
+_BATCH: Final = 1_000
+
+
+def parse_message(payload: bytes, dialect: str = AUTO) -> Parsed:
+    """What one message says.
+
+    Args:
+        payload: an event as a store sends it, wrapped or not, or an observation.
+        dialect: who speaks; `auto`: told from the event.
+    """
+    try:
+        return _parse(payload, dialect)
+    except Unreadable as error:
+        return Parsed(problems=[Problem(error.reason, str(error))])
+
+
+def parse_messages(messages: pa.Table, dialect: str = AUTO) -> tuple[pa.Table, list[Misfit]]:
+    """The changes of all messages, and the messages of which something was not understood, each once.
+
+    A message with one bad record among good ones is in both. The header `dialect` of a message goes before `dialect`.
+
+    Args:
+        messages: with the columns `offset`, `payload` and, if there are any, `headers`.
+        dialect: who speaks, where no header tells.
+    """
+    changes: list[Change] = []
+    batches: list[pa.RecordBatch] = []
+    misfits: list[Misfit] = []
+    dialects = _dialects(messages)
+    offsets = messages.column("offset").to_pylist()
+    for row, (offset, payload) in enumerate(zip(offsets, messages.column("payload"), strict=True)):
+        parsed = parse_message(payload.as_py(), dialects.get(row, dialect))
+        if parsed.problems:
+            misfits.append(_misfit(row, parsed.problems))
+        for change in parsed.changes:
+            change["offset"] = offset
+        changes += parsed.changes
+        if len(changes) >= _BATCH:
+            batches.append(_as_batch(changes))
+            changes = []
+    batches.append(_as_batch(changes))
+    return pa.Table.from_batches(batches, CHANGE), misfits
+
+
+def _parse(payload: bytes, dialect: str) -> Parsed:
+    if dialect not in _KNOWN:
+        known = ", ".join([AUTO, *DIALECTS])
+        raise Unreadable("unknown_dialect", f"there is no dialect {dialect!r:.50}, there are {known}")
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError as error:
+        raise Unreadable("not_json", f"not UTF-8: {error}") from None
+    document = load(text.removeprefix("\ufeff"))
+    if is_observation(document):
+        return read_observation(document)
+    parsed = Parsed()
+    for index, event in enumerate(unwrap(document)):
+        try:
+            change = _read_event(event, dialect)
+        except Unreadable as error:
+            parsed.problems.append(Problem(error.reason, str(error), index))
+            continue
+        if change is None:
+            parsed.ignored += 1
+        else:
+            change["index"] = index
+            parsed.changes.append(change)
+    return parsed
+
+
+def _read_event(event: dict[str, Any] | Unreadable, dialect: str) -> Change | None:
+    if isinstance(event, Unreadable):
+        raise event
+    if is_record(event):
+        return read_record(event, dialect)
+    if is_eventbridge(event):
+        return read_eventbridge(event, dialect)
+    names = ", ".join(sorted(event)[:10]) or "nothing"
+    raise Unreadable("not_an_event", f"no event of an object store: it has {names!r:.200}")
+
+
+def _dialects(messages: pa.Table) -> dict[int, str]:
+    """The dialects that headers tell, by row."""
+    if "headers" not in messages.column_names:
+        return {}
+    headers = messages.column("headers")
+    if headers.null_count == len(headers):
+        return {}
+    told = {row: dict(pairs or ()).get(DIALECT_HEADER) for row, pairs in enumerate(headers.to_pylist())}
+    return {row: name for row, name in told.items() if name}
+
+
+def _misfit(row: int, problems: list[Problem]) -> Misfit:
+    told = [f"record {problem.index}: {problem.error}" for problem in problems[:_TOLD]]
+    if len(problems) > _TOLD:
+        told.append(f"and {len(problems) - _TOLD} more records")
+    error = problems[0].error if len(problems) == 1 and problems[0].index == 0 else "; ".join(told)
+    return Misfit(row, problems[0].reason, error)
+
+
+def _as_batch(changes: list[Change]) -> pa.RecordBatch:
+    columns = []
+    for field in CHANGE:
+        values = [change[field.name] for change in changes]
+        if field.type == TEXTS:
+            values = [None if texts is None else list(texts.items()) for texts in values]
+        columns.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=CHANGE)
