@@ -26,6 +26,8 @@ Everything lies in {folder}, and nothing is left running. Try next:
   {frazil} sql "SELECT * FROM demo.photos.history"
   {frazil} topic show camera_events
   {frazil} topic replay camera_events --from 20995
+  {frazil} content list --min-size 4KB
+  {frazil} content stats --by prefix
   {frazil} doctor"""
 
 
@@ -59,7 +61,7 @@ def demo(
         "frazil-demo"
     ),
     chapter: Annotated[
-        list[str] | None, typer.Option(help="only this one, such as tables, topics, upkeep; may be repeated")
+        list[str] | None, typer.Option(help="only this one, one of tables, topics, upkeep, content; may be repeated")
     ] = None,
 ) -> None:
     """Play the whole flow on the embedded default, with timings. Leaves a folder to play with, and nothing running."""

@@ -9,17 +9,14 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from frazil.demo.session import started
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError, SetupError
 from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
 from frazil.settings import Settings
-from frazil.spark import spark_session
 from frazil.topics.reading.reader import open_reader
 from frazil.topics.sinks.jobs import for_pipeline
 from frazil.topics.sinks.pipeline import Pipeline
@@ -101,22 +98,11 @@ def _compare(acked: list[tuple[int, bytes]], found: list[tuple[int, bytes]]) -> 
 
 def _freeze(stage: Stage, settings: Settings, client: Client, address: str) -> None:
     tuned = for_pipeline(settings)
-    with _started(stage, tuned) as spark:
+    with started(stage, tuned) as spark:
         freezing = stage.step(f"the pipeline takes the topic from the log into the Iceberg table topics.{TOPIC}")
         with freezing, Pipeline(tuned, client, spark, address) as pipeline:
             status = pipeline.drain()
         stage.table(["topic", "rows", "commits", "position"], [[s.topic, s.rows, s.commits, s.offset] for s in status])
-
-
-@contextmanager
-def _started(stage: Stage, settings: Settings) -> Iterator[Any]:
-    with stage.step("start Spark"):
-        session = spark_session(settings)
-        spark = session.__enter__()
-    try:
-        yield spark
-    finally:
-        session.__exit__(None, None, None)
 
 
 def _replay(stage: Stage, client: Client, settings: Settings, acked: list[tuple[int, bytes]]) -> None:

@@ -1,0 +1,141 @@
+"""Chapter 4: a folder, a burst of disordered and doubled events about it, and a change behind the table's back."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from frazil.content.buckets import bucket_of
+from frazil.content.looking.folder import Folder, open_folder
+from frazil.content.looking.work import Work
+from frazil.content.names import objects_name
+from frazil.content.topic import ensure_events_topic
+from frazil.demo.session import started
+from frazil.demo.stage import Stage
+from frazil.errors import IntegrityError
+from frazil.log.access import LogAccess
+from frazil.log.batch import Batch
+from frazil.settings import Settings
+from frazil.topics import connect, flight_address
+from frazil.topics.floor import LazyStore
+from frazil.topics.sinks.jobs import for_pipeline
+
+_FILES = 200
+_CHANGES = 2_000
+_TIMES = 3
+
+Seen = dict[str, int]
+"""Key and size."""
+
+
+def chapter(stage: Stage, settings: Settings) -> None:
+    stage.chapter("Chapter 4: what is in a folder, as a table that is always right")
+    folder = settings.model.home.parent / "pictures"
+    tuned = for_pipeline(settings)
+    with stage.step(f"{_FILES} files in {folder.name}/"):
+        for number in range(_FILES):
+            _write(folder / f"album-{number % 10}" / f"{number:04d}.jpg", number)
+    with (
+        connect(tuned) as access,
+        flight_address(access) as address,
+        started(stage, tuned) as spark,
+        LazyStore(tuned) as store,
+    ):
+        there = open_folder(bucket_of(str(folder)), tuned)
+        work = Work(tuned, access, address, spark)
+        with stage.step("frazil content scan: list the folder on Spark, and wait until the rows are visible") as record:
+            scanned = work.scan(there)
+            work.until_visible(scanned.tally.end)
+            record["objects"] = scanned.tally.objects
+        _compare(stage, store, tuned, there, "after the scan")
+        with stage.step(f"{_CHANGES:,} files written, overwritten and deleted, each told by an event"):
+            events = _change(folder, there)
+        sent = events * _TIMES
+        random.Random(4).shuffle(sent)  # noqa: S311 - guards nothing
+        with stage.step(f"the events arrive {_TIMES} times each, in any order: {len(sent):,} messages") as record:
+            record["messages"] = len(sent)
+            work.until_visible(_send(access, tuned, sent))
+        _compare(stage, store, tuned, there, "after the events")
+        with stage.step("20 files deleted, 5 written and 3 overwritten behind its back"):
+            _change_silently(folder)
+        with stage.step("frazil content reconcile: what differs"):
+            plan, _ = work.plan(there)
+        stage.table(["matching", *plan.counts], [[plan.matching, *plan.counts.values()]])
+        with stage.step("frazil content reconcile --apply"):
+            work.repair(there, plan)
+        _compare(stage, store, tuned, there, "after reconciling")
+        if work.plan(there)[0].faults:
+            raise IntegrityError("a second reconcile finds differences", hint="please report it")
+    stage.say("A second reconcile finds nothing. Events of S3, MinIO or Ceph come in the same way, over HTTP or SQS.")
+
+
+def _write(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+
+
+def _change(folder: Path, there: Folder) -> list[bytes]:
+    """Changes files at random, and returns an event for each change as S3 would send it."""
+    chance, events = random.Random(1), []  # noqa: S311 - guards nothing
+    for number in range(_CHANGES):
+        path = folder / f"album-{chance.randrange(10)}" / f"{chance.randrange(2 * _FILES):04d}.jpg"
+        if chance.random() < 0.3 and path.exists():
+            path.unlink()
+        else:
+            _write(path, chance.randrange(5_000))
+        events.append(_event(there, path.relative_to(folder).as_posix(), number))
+    return events
+
+
+def _event(there: Folder, key: str, number: int) -> bytes:
+    ((_, (seen,)),) = there.ask([(key, "")])
+    thing: dict[str, Any] = {"key": key, "sequencer": f"{number:016X}"}
+    if seen.get("exists", True):
+        thing |= {"size": seen["size"], "eTag": seen["etag"]}
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventTime": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "eventName": "ObjectCreated:Put" if "size" in thing else "ObjectRemoved:Delete",
+        "s3": {"bucket": {"name": there.bucket}, "object": thing},
+    }
+    return json.dumps({"Records": [record]}).encode()
+
+
+def _send(access: LogAccess, settings: Settings, events: list[bytes]) -> int:
+    """Publishes, and returns the offset after the last one."""
+    topic = ensure_events_topic(access, settings).name
+    end = 0
+    for start in range(0, len(events), 1000):
+        ack = access.append(topic, Batch.of_messages(events[start : start + 1000]))
+        end = ack.offset + ack.count
+    return end
+
+
+def _change_silently(folder: Path) -> None:
+    files = sorted(path for path in folder.rglob("*.jpg"))
+    for path in files[:20]:
+        path.unlink()
+    for number in range(5):
+        _write(folder / "new" / f"{number}.jpg", number)
+    for path in files[30:33]:
+        _write(path, 9_999)
+
+
+def _compare(stage: Stage, store: LazyStore, settings: Settings, there: Folder, when: str) -> None:
+    root = Path(there.root)
+    in_folder: Seen = {
+        path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if path.is_file()
+    }
+    scan = store.store().load(objects_name(settings)).scan(row_filter="is_deleted = false")
+    rows = scan.to_arrow().select(["bucket", "key", "size"]).to_pylist()
+    in_table: Seen = {row["key"]: row["size"] for row in rows if row["bucket"] == there.bucket}
+    if in_folder != in_table:
+        differing = set(in_folder.items()) ^ set(in_table.items())
+        raise IntegrityError(
+            f"{when}, table and folder differ in {len({key for key, _ in differing})} files", hint="please report it"
+        )
+    stage.table(["", "in the folder", "in the table", "different"], [[when, len(in_folder), len(in_table), 0]])
