@@ -21,9 +21,9 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 from frazil.tables.position import ancestors
 from frazil.upkeep.model import KINDS, Step
 from frazil.upkeep.plans.census import Census, ExpiredFiles, Manifests
+from frazil.upkeep.plans.groups import Deletes, Group, Watch
 from frazil.upkeep.plans.merging import merged_tier
 from frazil.upkeep.plans.plan import expirable, plan
-from frazil.upkeep.plans.tally import Deletes, Group, Watch
 from frazil.upkeep.plans.tiers import FLOOR, tier_bounds, tier_of
 from frazil.upkeep.policy import BUILT_IN, Policy
 

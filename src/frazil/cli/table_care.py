@@ -28,10 +28,12 @@ def health(
     JSON has the policy always. Exit codes: 2 where the policy contradicts itself, 10 where there is no such table.
     """
     from frazil.upkeep.plans.health import examine
+    from frazil.upkeep.runs.history import History
     from frazil.upkeep.runs.opening import open_care
 
     with open_care(run.settings(*_SECTIONS), catalog) as care:
-        found = examine(care, table)
+        history = History(care.store, care.settings.model.upkeep.history)
+        found = examine(care, table, last=history.last(table))
     if run.printer.json_output:
         run.printer.json(found.to_dict())
         return

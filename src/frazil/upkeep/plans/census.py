@@ -15,7 +15,8 @@ from frazil.storage import join
 from frazil.tables.position import ancestors
 from frazil.upkeep.expiry import lists
 from frazil.upkeep.expiry.places import Places
-from frazil.upkeep.plans.tally import Deletes, Group, Tallies, Watch, count_data, count_deletes
+from frazil.upkeep.plans.groups import Deletes, Group, Watch
+from frazil.upkeep.plans.tally import Tallies, count_data, count_deletes
 from frazil.upkeep.plans.tiers import tier_bounds
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from frazil.upkeep.care import Care
     from frazil.upkeep.plans.census import Census
-    from frazil.upkeep.plans.tally import Group, Tallies
+    from frazil.upkeep.plans.groups import Group
+    from frazil.upkeep.plans.tally import Tallies
     from frazil.upkeep.policy import Policy
 
 #: Partitions that are told one by one.

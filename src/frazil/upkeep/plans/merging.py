@@ -13,7 +13,7 @@ from frazil.tables.position import ancestors
 from frazil.upkeep.model import Step
 from frazil.upkeep.plans import words
 from frazil.upkeep.plans.conditions import condition_of
-from frazil.upkeep.plans.tally import Group
+from frazil.upkeep.plans.groups import Group
 
 if TYPE_CHECKING:
     from frazil.upkeep.plans.census import Census

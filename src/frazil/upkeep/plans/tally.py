@@ -5,18 +5,18 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.conversions import from_bytes
-from pyiceberg.types import DateType, PrimitiveType, StringType, TimestampNanoType, TimestamptzNanoType
+from pyiceberg.types import PrimitiveType, StringType
 
 from frazil.catalogs import local_path
 from frazil.errors import IntegrityError
 from frazil.upkeep.plans import entries as read
+from frazil.upkeep.plans.groups import DELETED_PATH, Deletes, Group, Key, Removed, Target, Watch
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -24,243 +24,10 @@ if TYPE_CHECKING:
 
     from frazil.tables import TableStore
 
-_Bounds = Mapping[int, bytes] | None
-#: Where a group of files lies: id of the spec, and the values of the partition.
-Key = tuple[int, tuple[Any, ...]]
-#: The column of a position-delete file that names the data file.
-_DELETED_PATH = 2147483546
 #: Manifests that are fetched while one is counted.
 _AHEAD = 8
 #: Counts of partitions that `Tallies` remembers.
 _REMEMBERED = 200_000
-
-
-@dataclass(slots=True)
-class Group:
-    """The data files of one partition.
-
-    Attributes:
-        spec_id: of the partitioning under which they were written.
-        partition: its values, as manifests hold them.
-        files: per tier; the last are large enough.
-        bytes: likewise.
-        rows: deleted ones too.
-        newest: sequence number of the commit that added the latest file.
-        deleted_rows: by position, where it is known of which file or partition.
-        dirty_files: of whose rows at least the policy's share is deleted.
-        dirty_bytes: the size of these.
-        position_files: files of position deletes for this partition; deletion vectors are none.
-        equality_files: files of equality deletes that are younger than a file here.
-        burdened_files: data files that at least the policy's number of delete files apply to.
-        burdened_bytes: the size of these.
-    """
-
-    spec_id: int
-    partition: tuple[Any, ...]
-    files: list[int]
-    bytes: list[int]
-    rows: int = 0
-    newest: int = 0
-    deleted_rows: int = 0
-    dirty_files: int = 0
-    dirty_bytes: int = 0
-    position_files: int = 0
-    equality_files: int = 0
-    burdened_files: int = 0
-    burdened_bytes: int = 0
-
-    @property
-    def small_files(self) -> int:
-        return sum(self.files[:-1])
-
-    @property
-    def key(self) -> Key:
-        return self.spec_id, self.partition
-
-    def add(self, other: Group) -> None:
-        for tier, count in enumerate(other.files):
-            if count:
-                self.files[tier] += count
-                self.bytes[tier] += other.bytes[tier]
-        self.rows += other.rows
-        if other.newest > self.newest:
-            self.newest = other.newest
-        self.deleted_rows += other.deleted_rows
-        self.dirty_files += other.dirty_files
-        self.dirty_bytes += other.dirty_bytes
-        self.burdened_files += other.burdened_files
-        self.burdened_bytes += other.burdened_bytes
-
-
-@dataclass(frozen=True)
-class Deletes:
-    """What takes rows away without touching their files.
-
-    Attributes:
-        position_files: files of positions (format version 2).
-        position_bytes: their size.
-        vectors: deletion vectors (format version 3).
-        vector_bytes: their size.
-        rows: that these two delete.
-        equality_files: files of values; how many rows they match is not known.
-        equality_bytes: their size.
-        dangling: files and vectors for data that is gone already.
-    """
-
-    position_files: int = 0
-    position_bytes: int = 0
-    vectors: int = 0
-    vector_bytes: int = 0
-    rows: int = 0
-    equality_files: int = 0
-    equality_bytes: int = 0
-    dangling: int = 0
-
-
-#: Per column the lowest and the highest value, decoded.
-_Ranges = dict[int, tuple[Any, Any]]
-
-
-@dataclass(slots=True)
-class _Target:
-    """What is deleted from one data file, or from one partition without saying of which file.
-
-    Attributes:
-        each: of the delete files, the sequence number and what is known of the values.
-        rows: that they delete.
-        hit: whether one of them is about a file that is there.
-    """
-
-    each: list[tuple[int, _Ranges]] = field(default_factory=list)
-    rows: int = 0
-    hit: bool = False
-
-    def add(self, rows: int, sequence: int, ranges: _Ranges) -> None:
-        self.each.append((sequence, ranges))
-        self.rows += rows
-
-    def applying(self, sequence: int, ranges: _Ranges, enough: int) -> int:
-        """How many of the delete files can apply to a data file that none of them can be older than."""
-        count = 0
-        for own, theirs in self.each:
-            if own >= sequence:
-                self.hit = True
-                count += _overlap(ranges, theirs)
-                if count >= enough:
-                    break
-        return count
-
-
-def _overlap(ranges: _Ranges, others: _Ranges) -> bool:
-    """Whether two files can have a row in common, as far as their bounds tell."""
-    for column, (lowest, highest) in others.items():
-        own = ranges.get(column)
-        if own is not None and (own[1] < lowest or highest < own[0]):
-            return False
-    return True
-
-
-@dataclass
-class Removed:
-    """The deletes of a snapshot, by what they apply to."""
-
-    types: Mapping[int, PrimitiveType]
-    by_file: dict[str, _Target] = field(default_factory=dict)
-    by_partition: dict[Key, _Target] = field(default_factory=dict)
-    equality: dict[Key, _Target] = field(default_factory=dict)
-    everywhere: _Target = field(default_factory=_Target)
-    """Equality deletes without a partition apply to all data."""
-    position_files: dict[Key, int] = field(default_factory=dict)
-    columns: set[int] = field(default_factory=set)
-    """By which equality deletes find their rows."""
-
-    def __bool__(self) -> bool:
-        return bool(self.by_file or self.by_partition or self.has_values)
-
-    @property
-    def has_values(self) -> bool:
-        return bool(self.equality or self.everywhere.each)
-
-    def ranges(self, columns: Iterable[int], lower: _Bounds, upper: _Bounds) -> _Ranges:
-        """Between which values of these columns a file's rows are; a column of which it is not known is left out."""
-        found = {}
-        for column in columns:
-            kind = self.types.get(column)
-            first, last = (lower or {}).get(column), (upper or {}).get(column)
-            if kind is not None and first is not None and last is not None:
-                found[column] = (from_bytes(kind, first), from_bytes(kind, last))
-        return found
-
-    def applying(self, key: Key, path: str, sequence: int, ranges: _Ranges, enough: int) -> int:
-        """How many delete files apply to a data file; no more are counted than are enough."""
-        count = 0
-        of_file, of_partition = self.by_file.get(path), self.by_partition.get(key)
-        if of_file is not None:
-            of_file.hit = True
-            count += len(of_file.each)
-        if of_partition is not None:
-            count += of_partition.applying(sequence, {_DELETED_PATH: (path, path)}, enough)
-        for target in (self.equality.get(key), self.everywhere):
-            if target is not None:
-                # By values only what was written before is deleted, not what came with the same commit.
-                count += target.applying(sequence + 1, ranges, enough)
-        return count
-
-    def dangling(self) -> int:
-        every = [self.everywhere]
-        for targets in (self.by_file, self.by_partition, self.equality):
-            every += targets.values()
-        return sum(len(target.each) for target in every if not target.hit)
-
-
-@dataclass
-class Watch:
-    """Rows by the age of a time column.
-
-    Attributes:
-        field_id: of the column.
-        kind: its type.
-        before_us: rows before this moment are old; microseconds since 1970.
-        old_files: all of whose rows are old.
-        old_bytes: their size.
-        old_rows: theirs.
-        mixed_files: with old rows and others.
-        mixed_bytes: their size.
-        oldest_us: the earliest moment of all.
-        unknown_files: that do not say.
-    """
-
-    field_id: int
-    kind: PrimitiveType
-    before_us: int
-    old_files: int = 0
-    old_bytes: int = 0
-    old_rows: int = 0
-    mixed_files: int = 0
-    mixed_bytes: int = 0
-    oldest_us: int | None = None
-    unknown_files: int = 0
-
-    def see(self, lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None, rows: int, size: int) -> None:
-        first, last = self._moment(lower), self._moment(upper)
-        if first is None or last is None:
-            self.unknown_files += 1
-            return
-        self.oldest_us = first if self.oldest_us is None else min(first, self.oldest_us)
-        if last < self.before_us:
-            self.old_files, self.old_bytes = self.old_files + 1, self.old_bytes + size
-            self.old_rows += rows
-        elif first < self.before_us:
-            self.mixed_files, self.mixed_bytes = self.mixed_files + 1, self.mixed_bytes + size
-
-    def _moment(self, bounds: Mapping[int, bytes] | None) -> int | None:
-        data = (bounds or {}).get(self.field_id)
-        if data is None:
-            return None
-        value = int(from_bytes(self.kind, data))
-        if isinstance(self.kind, DateType):
-            return value * 86_400_000_000
-        return value // 1000 if isinstance(self.kind, (TimestampNanoType, TimestamptzNanoType)) else value
 
 
 @dataclass
@@ -337,7 +104,7 @@ def count_deletes(store: TableStore, table: Table, manifests: Sequence[ManifestF
             if content == read.EQUALITY_DELETES:
                 counted["equality_files"] += 1
                 counted["equality_bytes"] += size
-                target = removed.equality.setdefault(key, _Target()) if partition else removed.everywhere
+                target = removed.equality.setdefault(key, Target()) if partition else removed.everywhere
                 target.add(rows, sequence, removed.ranges(ids or (), lower, upper))
                 removed.columns.update(ids or ())
                 continue
@@ -350,21 +117,21 @@ def count_deletes(store: TableStore, table: Table, manifests: Sequence[ManifestF
                 counted["position_bytes"] += size
                 removed.position_files[key] = removed.position_files.get(key, 0) + 1
             path = referenced or _only_path(lower, upper)
-            where: dict[Any, _Target] = removed.by_partition if path is None else removed.by_file
-            ranges = removed.ranges((_DELETED_PATH,), lower, upper) if path is None else {}
-            where.setdefault(key if path is None else path, _Target()).add(rows, sequence, ranges)
+            where: dict[Any, Target] = removed.by_partition if path is None else removed.by_file
+            ranges = removed.ranges((DELETED_PATH,), lower, upper) if path is None else {}
+            where.setdefault(key if path is None else path, Target()).add(rows, sequence, ranges)
     return Deletes(**counted), removed
 
 
 def _types(table: Table) -> dict[int, PrimitiveType]:
     """Of the columns whose values can be compared, the one of position deletes among them."""
     fields = {field.field_id: field.field_type for field in table.schema().fields}
-    return {_DELETED_PATH: StringType()} | {i: kind for i, kind in fields.items() if isinstance(kind, PrimitiveType)}
+    return {DELETED_PATH: StringType()} | {i: kind for i, kind in fields.items() if isinstance(kind, PrimitiveType)}
 
 
 def _only_path(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> str | None:
     """The one data file that a file of position deletes is about, if it is about one."""
-    first, last = (lower or {}).get(_DELETED_PATH), (upper or {}).get(_DELETED_PATH)
+    first, last = (lower or {}).get(DELETED_PATH), (upper or {}).get(DELETED_PATH)
     return first.decode() if first is not None and first == last else None
 
 
