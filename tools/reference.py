@@ -28,6 +28,9 @@ from frazil import errors
 from frazil.__main__ import COMMANDS
 from frazil.__main__ import _help as overview
 from frazil.catalogs.kinds import ABILITIES, ABILITY_NAMES
+from frazil.content.coalesced import Source
+from frazil.content.columns import JOURNAL
+from frazil.content.views import Queries
 from frazil.observe import metrics
 from frazil.settings.keys import known_keys
 from frazil.settings.names import ENVIRONMENT_NAMES, FILE_NAMES, PYICEBERG_NAMES
@@ -232,9 +235,23 @@ def make_targets() -> str:
     return table(("target", "what it does"), [[f"`make {name}`", about] for name, about in found])
 
 
+def content_queries() -> str:
+    """The queries for DuckDB; Spark's differ in the quotes around names."""
+    ours = Queries("content.objects", Source("content.journal"))
+    aws = Queries("content.objects", Source("aws.my_journal", JOURNAL.names[:21]))
+    shown = [
+        ("`current_objects`", ours.text("current_objects")),
+        ("`s3_content_metadata`", ours.text("s3_content_metadata")),
+        ("`s3_metadata_coalesced`, over a journal of S3 Metadata", aws.text("s3_metadata_coalesced")),
+        ("`s3_metadata_coalesced`, over our journal", ours.text("s3_metadata_coalesced")),
+    ]
+    return "\n\n".join(f"{title}:\n\n```sql\n{text}\n```" for title, text in shown)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "abilities": abilities,
     "commands": commands,
+    "content-queries": content_queries,
     "environment-names": environment_names,
     "errors": error_tree,
     "file-names": file_names,

@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI
 from pydantic.json_schema import models_json_schema
 
 from frazil import __version__
-from frazil.api import health, messages, topics
+from frazil.api import content, events, health, messages, topics
 from frazil.api.failures import answer_errors
 from frazil.api.guard import refuse_other_sites
 from frazil.api.models import Failure
@@ -36,13 +36,16 @@ class Api(FastAPI):
         return self.openapi_schema or {}
 
 
-def create_app(log: Log, settings: SettingsModel, reader_of: ReaderOf | None = None) -> Api:
+def create_app(
+    log: Log, settings: SettingsModel, reader_of: ReaderOf | None = None, tables_of: content.TablesOf | None = None
+) -> Api:
     """The HTTP API around a log that is open in this process.
 
     Args:
         log: open; it stays the caller's to close, after `app.state.service.close()`.
         settings: those in force.
         reader_of: who reads a topic; by default the log alone.
+        tables_of: opens the tables of content; without it nobody can ask about objects.
     """
     app = Api(
         title="Frazil",
@@ -55,7 +58,9 @@ def create_app(log: Log, settings: SettingsModel, reader_of: ReaderOf | None = N
         responses={"default": {"model": Failure, "description": "what went wrong"}},
     )
     app.state.service = Service(log, settings, reader_of)
+    app.state.event_gatherer = events.gatherer(app.state.service)
+    app.state.content = content.ContentLooks(tables_of)
     answer_errors(app)
-    for part in (health, topics, messages):
+    for part in (health, topics, messages, events, content):
         app.include_router(part.router)
     return app

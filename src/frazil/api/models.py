@@ -57,6 +57,16 @@ class Acknowledgement(Answered):
     duplicate: bool = Field(description="this batch was there before, and was not stored again")
 
 
+class EventsTaken(Answered):
+    """The answer to an event notification."""
+
+    topic: str = Field(description="where events go: the setting `content.topic`")
+    offset: int | None = Field(description="of the message; null where nothing was stored")
+    count: int = Field(description="messages that were stored: 1, or 0")
+    level: Level = Field(description="how safe it is: always `disk`")
+    note: str | None = Field(description="why nothing was stored, where that is so")
+
+
 class Message(Answered):
     """One message as JSON: `payload` where it is UTF-8 text, else `payload_base64`."""
 

@@ -18,6 +18,7 @@ from frazil.api.app import Api, create_app
 from frazil.api.reading import ReaderOf
 from frazil.api.service import Service
 from frazil.api.sockets import check_free, listening, shown_host
+from frazil.content.rows import ContentTables
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.settings import Settings
@@ -65,7 +66,12 @@ def run_server(settings: Settings, ready: Callable[[Served], None]) -> None:
         if serve.flight_port:
             check_free(serve.host, serve.flight_port, "serve.flight_port")
         _recover(opened)
-        app = create_app(opened, settings.model, _reader_of(settings, opened, tables))
+        app = create_app(
+            opened,
+            settings.model,
+            _reader_of(settings, opened, tables),
+            lambda: ContentTables.of(tables.store(), settings),
+        )
         with Broker(opened, serve.host, serve.flight_port, max_streams=serve.max_streams) as broker:
             http = f"http://{shown_host(serve.host)}:{web.getsockname()[1]}"
             opened.announce(flight=broker.address, http=http)

@@ -50,6 +50,18 @@ def to_text(value: Any) -> str:
     return str(value)
 
 
+#: Not printable by themselves, but scripts and emoji are written with them.
+_JOINERS = "\u200c\u200d"
+
+
+def visible(text: str) -> str:
+    """Text of strangers for a terminal: what would move the cursor, colour or turn the line around is written out."""
+    return "".join(
+        char if (char.isprintable() and char != "\\") or char in _JOINERS else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
 @dataclass(frozen=True)
 class Printer:
     json_output: bool

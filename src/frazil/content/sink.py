@@ -239,9 +239,9 @@ class ContentSink:
         bounds = {bucket: (min(k), max(k)) for bucket, k in _by_bucket(keys).items()}
         try:
             reports = self._merge(table, _Evidence(frame, evidence.num_rows, bounds))
-        except TasksFailedError as failed:
-            discard(table.io, [path for w in failed.written for path in w.paths()])
-            raise failed.error from failed
+        except TasksFailedError as error:
+            discard(table.io, [path for w in error.written for path in w.paths()])
+            raise error.error from error
         if failed:
             self._pending.postpone(now.timestamp() + AGAIN_S)
         else:

@@ -13,8 +13,9 @@ from frazil.topics.layout import table_properties
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+_OF_COLUMN = "write.metadata.metrics.column."
 #: Whole bounds of the columns by which rows are looked for: keys begin alike, and cut bounds would all be the same.
-_BOUNDS = {f"write.metadata.metrics.column.{name}": "full" for name in ("bucket", "key", "version_id")}
+_BOUNDS = {f"{_OF_COLUMN}{name}": "full" for name in ("bucket", "key", "version_id")}
 _MERGED = {
     "write.merge.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
@@ -49,5 +50,7 @@ def ensure_journal(store: TableStore, settings: Settings) -> Table:
 
 
 def _properties(settings: Settings, *plain: str) -> dict[str, str]:
-    none = {f"write.metadata.metrics.column.{name}": "none" for name in plain}
-    return {**table_properties(settings), **_BOUNDS, **none}
+    none = {f"{_OF_COLUMN}{name}": "none" for name in plain}
+    # Without those about columns of messages: Iceberg's Java library, and so a REST server, refuses what is not there.
+    common = {name: value for name, value in table_properties(settings).items() if not name.startswith(_OF_COLUMN)}
+    return {**common, **_BOUNDS, **none}

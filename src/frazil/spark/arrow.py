@@ -30,7 +30,7 @@ def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: pa.Schema) -
         function, from_arrow_schema(schema), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF, name=_name(function)
     )
     columns = udf(*(frame[name] for name in frame.columns))
-    made = frame._jdf.mapInArrow(columns._jc, False, None)  # type: ignore[attr-defined]
+    made = frame._jdf.mapInArrow(columns._jc, False, None)
     return Frame(made, frame.sparkSession)
 
 

@@ -1,0 +1,119 @@
+"""The JSON of `/content`. docs/http-api.md is checked against it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from frazil.api.models import Answered
+
+
+class ContentVersion(Answered):
+    """A version of an object, in short."""
+
+    version_id: str = Field(description="version; empty in a bucket without versions")
+    size: int | None = Field(description="bytes")
+    last_modified: str | None = Field(description="of the object, ISO 8601, UTC")
+    etag: str | None = Field(description="without quotes")
+    is_latest: bool = Field(description="whether it is the newest version that is there")
+    is_deleted: bool = Field(description="a tombstone: this version is gone")
+    is_delete_marker: bool = Field(description="whether this version is a delete marker")
+
+
+class ContentObject(ContentVersion):
+    """An object, or one of its versions, as a list has it."""
+
+    bucket: str = Field(description="bucket, or the URI of a folder")
+    key: str = Field(description="key, exactly as it is")
+    storage_class: str | None = Field(description="`STANDARD`, `GLACIER`, …; null: not known")
+    content_type: str | None = Field(description="as it was uploaded; null: not known")
+    tags: dict[str, str] | None = Field(description="names and values; null: not known")
+
+
+class ContentPage(Answered):
+    objects: list[ContentObject] = Field(description="in the order that was asked for")
+    after: str | None = Field(description="where to go on: `after` of the next request; null: that was all")
+
+
+class ContentDetail(ContentObject):
+    """All that is known of one version."""
+
+    sequencer: str | None = Field(description="of the last change, as the store has sent it")
+    sequence: str | None = Field(description="of the last change, so that texts compare as it orders")
+    user_metadata: dict[str, str] | None = Field(description="names and values; null: not known")
+    metadata: str | None = Field(description="what was found inside, as JSON")
+    labels: list[str] | None = Field(description="what is to be seen")
+    image_width: int | None = Field(description="pixels")
+    image_height: int | None = Field(description="pixels")
+    dialect: str | None = Field(description="of the store's events; null: it was only observed")
+    event_name: str | None = Field(description="of the last change")
+    changed_at: str = Field(description="when the last change happened, ISO 8601, UTC")
+    check_after: str | None = Field(
+        description="when the bucket is asked again, because two sources disagree; null: no need"
+    )
+    versions: list[ContentVersion] = Field(description="all that the key has or had, newest first, up to 1,000")
+    more_versions: bool = Field(description="whether there are more")
+
+
+class ContentChange(Answered):
+    """A row of the journal: an event, or a look at the bucket."""
+
+    record_timestamp: str = Field(description="when it happened, ISO 8601, UTC")
+    record_type: str = Field(description="`CREATE`, `UPDATE_METADATA` or `DELETE`")
+    version_id: str | None = Field(description="version; null in a bucket without versions")
+    is_delete_marker: bool | None = Field(description="true: a marker; null: deleted for good; else false")
+    size: int | None = Field(description="bytes")
+    e_tag: str | None = Field(description="without quotes")
+    storage_class: str | None = Field(description="`STANDARD`, `GLACIER`, …; null: not told")
+    dialect: str = Field(description="who told it: `aws`, `minio`, `ceph`, `versitygw`, `other`, or `observed`")
+    event_name: str | None = Field(description="as the source calls it")
+    sequence_number: str = Field(
+        description="compares as the changes of a version came; a time after `!` where there is none"
+    )
+    sequencer: str | None = Field(description="the store's own sequence, as received")
+    requester: str | None = Field(description="account or user that made the request")
+    source_ip_address: str | None = Field(description="where the request came from")
+    request_id: str | None = Field(description="of the request")
+    topic: str = Field(description="where it lay in the log: the topic")
+    partition: int = Field(description="where it lay in the log: the partition")
+    offset: int = Field(description="where it lay in the log: the message")
+    index: int = Field(description="where it lay in the log: which record of the message")
+
+
+class ContentHistory(Answered):
+    changes: list[ContentChange] = Field(description="oldest first; what came twice is there twice")
+    more: bool = Field(description="whether there are older ones")
+
+
+class ContentLargest(Answered):
+    bucket: str = Field(description="its bucket")
+    key: str = Field(description="its key")
+    version_id: str = Field(description="its version")
+    size: int = Field(description="its bytes")
+
+
+class ContentSums(Answered):
+    objects: int = Field(description="objects that are there now")
+    bytes: int = Field(description="of these")
+    versions: int = Field(description="versions that are there, the objects among them")
+    version_bytes: int = Field(description="of these")
+    tombstones: int = Field(description="versions that are gone")
+    markers: int = Field(description="delete markers that are there")
+    oldest: str | None = Field(description="when the oldest object was modified, ISO 8601, UTC")
+    newest: str | None = Field(description="when the newest object was modified, ISO 8601, UTC")
+    largest: ContentLargest | None = Field(description="the largest object; null: there is none with a size")
+
+
+class ContentGroup(ContentSums):
+    """Sums of a group, with what it was grouped by."""
+
+    bucket: str = Field(description="by `bucket` and by `prefix`")
+    prefix: str = Field(description="by `prefix`: the folders, empty for keys without")
+    class_: str | None = Field(alias="class", description="by `class`: the storage class")
+    day: str | None = Field(description="by `day`: that of the last modification, in UTC")
+    type: str | None = Field(description="by `type`: the content type")
+
+
+class ContentStats(Answered):
+    total: ContentSums = Field(description="of all that was asked for")
+    groups: list[ContentGroup] = Field(description="those with most bytes first; empty without `by`")
+    more: bool = Field(description="whether there are more groups than `limit`")

@@ -1,0 +1,73 @@
+"""Buckets as people name them: a name, `s3://name`, or a folder."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from frazil.errors import UsageError
+
+_SCHEMES = ("s3://", "s3a://", "s3n://")
+
+
+def bucket_of(text: str) -> str:
+    """The name under which the tables know a bucket.
+
+    Args:
+        text: `name`, `s3://name`, a folder, or its URI. What begins with a slash, a dot or `~`, and what is the name of
+            a folder here, is a folder.
+
+    Raises:
+        UsageError: it is empty, no text, or a place inside a bucket.
+    """
+    if not text.strip():
+        raise UsageError("the name of the bucket is empty", hint="a bucket, s3://bucket or a folder")
+    require_text(text, "bucket")
+    if text.startswith("file:"):
+        return _folder("/" + text.removeprefix("file:").lstrip("/"))
+    for scheme in _SCHEMES:
+        if text.startswith(scheme):
+            return _name(text.removeprefix(scheme), text)
+    if text.startswith(("/", ".", "~")) or Path(text).is_dir():
+        return _folder(text)
+    return text
+
+
+def is_folder(bucket: str) -> bool:
+    return bucket.startswith("file://")
+
+
+def folder_of(bucket: str) -> Path:
+    """The folder of a bucket that is one."""
+    return Path(bucket.removeprefix("file://"))
+
+
+def nearest(bucket: str, known: Collection[str]) -> str | None:
+    """The known bucket that is most like a name; of two folders, by their last parts."""
+    close = difflib.get_close_matches(bucket, known, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def require_text(text: str, what: str) -> None:
+    """Raises UsageError where a name cannot be in a table: tables have UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the {what} {text!r} is not UTF-8", hint="names in the tables are UTF-8") from None
+
+
+def _folder(path: str) -> str:
+    """The path stands in the URI as it is, not percent-encoded: it is a name to compare, and people read it."""
+    absolute = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - a link stays the name that was given
+    return f"file://{absolute}"
+
+
+def _name(rest: str, text: str) -> str:
+    name, _, inside = rest.partition("/")
+    if inside:
+        raise UsageError(f"{text!r} is a place inside a bucket", hint=f"s3://{name} with --prefix {inside}")
+    if not name:
+        raise UsageError(f"{text!r} names no bucket", hint="s3://bucket")
+    return name

@@ -1,0 +1,244 @@
+"""Answers about objects: a list of them, one with its versions, and what has happened to one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.content.buckets import is_folder, nearest
+from frazil.content.choice import Choice, all_of, plain_version
+from frazil.content.columns import OBJECTS
+from frazil.content.paging import Order, Sort
+from frazil.content.rows import ContentTables, Rows
+from frazil.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table
+
+#: What a list tells of each object.
+LISTED = (
+    "bucket", "key", "version_id", "size", "last_modified", "etag", "storage_class", "content_type", "tags",
+    "is_latest", "is_deleted", "is_delete_marker",
+)  # fmt: skip
+#: What `show` tells of one; the rest is for Frazil itself.
+SHOWN = tuple(name for name in OBJECTS.names if name != "frazil_order")
+#: What the history tells of each change.
+TOLD = (
+    "record_timestamp", "record_type", "version_id", "is_delete_marker", "size", "e_tag", "storage_class", "dialect",
+    "event_name", "sequence_number", "sequencer", "requester", "source_ip_address", "request_id", "topic", "partition",
+    "offset", "index",
+)  # fmt: skip
+#: Versions of one object that are shown with it.
+MAX_VERSIONS = 1000
+
+
+@dataclass(frozen=True)
+class Page:
+    """Rows in order. `after` is where the next page begins; None: there is none."""
+
+    rows: list[dict[str, Any]]
+    after: str | None
+
+
+def list_objects(
+    tables: ContentTables, choice: Choice, *, sort: Sort = "key", limit: int = 100, after: str | None = None
+) -> Page:
+    """The first objects of a choice.
+
+    Args:
+        tables: where.
+        choice: which.
+        sort: `key`: by bucket, key and version; `size`: largest first; `modified`: newest first.
+        limit: at most so many.
+        after: `after` of the page before, with the same choice and sort.
+
+    Raises:
+        NotFoundError: nobody knows the bucket, or the table is not there yet.
+        UsageError: `after` is not of such a page.
+    """
+    found = _page(tables, choice, LISTED, Order.of(sort, after), limit)
+    if not found.rows and after is None and choice.bucket is not None:
+        require_bucket(tables, choice.bucket)
+    return found
+
+
+def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | None = None) -> dict[str, Any]:
+    """All that is known of one version, and the versions that the key has or had, newest first.
+
+    Args:
+        tables: where.
+        bucket: the bucket, as the tables have it.
+        key: the key.
+        version_id: which version; by default the latest, or what is left of the last one.
+
+    Raises:
+        NotFoundError: nobody knows it.
+    """
+    everything = Choice(bucket=bucket, key=key, versions=True, markers=True, deleted="too")
+    newest = Order.of("modified")
+    listed = _page(tables, everything, LISTED, newest, MAX_VERSIONS)
+    if not listed.rows:
+        raise _unknown_key(tables, bucket, key)
+    if version_id is None:
+        first = max(listed.rows, key=lambda row: (row["is_latest"], not row["is_deleted"]))
+        version_id = str(first["version_id"])
+    one = _page(tables, replace(everything, version_id=version_id), SHOWN, newest, 1)
+    if not one.rows:
+        raise NotFoundError(
+            f"'{key}' in bucket '{bucket}' has no version '{version_id}'",
+            hint=f"frazil content show {_typed(bucket)} {_typed(key)}",
+        )
+    names = ("version_id", "size", "last_modified", "etag", "is_latest", "is_deleted", "is_delete_marker")
+    versions = [{name: row[name] for name in names} for row in listed.rows]
+    return {**one.rows[0], "versions": versions, "more_versions": listed.after is not None}
+
+
+def history(
+    tables: ContentTables,
+    bucket: str,
+    key: str,
+    *,
+    version_id: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 100,
+) -> Page:
+    """The last changes of a key, as the journal has them, oldest first. What came twice is there twice.
+
+    Args:
+        tables: where.
+        bucket: the bucket, as the tables have it.
+        key: the key.
+        version_id: only of this version.
+        since: only what happened at this time or later.
+        until: only what happened before this time.
+        limit: at most so many, the newest. `after` of the page says that there were more.
+
+    Raises:
+        NotFoundError: the journal has nothing about it.
+    """
+    where = _told(bucket, key, version_id, since, until)
+
+    def look(table: Table) -> Page:
+        rows = Rows(tables.store, table, where, TOLD)
+        keys = [(name, "descending") for name in ("record_timestamp", "sequence_number", "offset", "index")]
+        best = rows.schema.empty_table()
+        more = False
+        for new in rows:
+            best = pa.concat_tables([best, new])
+            more = more or best.num_rows > limit
+            best = best.take(pc.sort_indices(best, sort_keys=keys)[:limit])
+        oldest_first = best.take(pa.array(range(best.num_rows - 1, -1, -1), pa.int64())).select(list(TOLD))
+        return Page([_dated(row) for row in plain_rows(oldest_first)], "more" if more else None)
+
+    found = tables.look(tables.journal, look)
+    if not found.rows and version_id is None and since is None and until is None:
+        raise _unknown_key(tables, bucket, key)
+    return found
+
+
+def _dated(row: dict[str, Any]) -> dict[str, Any]:
+    """The journal's times are UTC without saying so, as those of S3 Metadata; here they say it."""
+    return {**row, "record_timestamp": row["record_timestamp"].replace(tzinfo=UTC)}
+
+
+def known_buckets(tables: ContentTables) -> list[str]:
+    """The buckets that the table has rows of."""
+
+    def look(table: Table) -> list[str]:
+        from pyiceberg.expressions import AlwaysTrue
+
+        found: set[str] = set()
+        for rows in Rows(tables.store, table, AlwaysTrue(), ["bucket"]):
+            found.update(pc.unique(rows.column("bucket")).to_pylist())
+        return sorted(found)
+
+    return tables.look(tables.objects, look)
+
+
+def require_bucket(tables: ContentTables, bucket: str) -> None:
+    """Raises NotFoundError where the table has no row of a bucket; it names the nearest."""
+    known = known_buckets(tables)
+    if bucket in known:
+        return
+    near = nearest(bucket, known)
+    raise NotFoundError(
+        f"nothing is known of bucket '{bucket}'",
+        cause=f"known are: {', '.join(map(_typed, known[:10]))}{', …' if len(known) > 10 else ''}"
+        if known
+        else "none is known",
+        hint=f"frazil content list {_typed(near)}" if near else f"frazil content scan {_typed(bucket)}",
+    )
+
+
+def _page(tables: ContentTables, choice: Choice, columns: Sequence[str], order: Order, limit: int) -> Page:
+    from pyiceberg.expressions import And
+
+    where = And(choice.condition(), order.condition())
+    wanted = list(dict.fromkeys([*columns, *order.columns, *choice.columns()]))
+
+    def look(table: Table) -> Page:
+        rows = Rows(tables.store, table, where, wanted)
+        best = order.ranked(rows.schema.empty_table())
+        for file, bound in order.by_bound(table.schema(), rows.files):
+            # One more than wanted, which tells that there is a next page.
+            if best.num_rows > limit and order.is_beyond(bound, best):
+                break
+            for new in rows.of(file):
+                best = order.first(pa.concat_tables([best, order.ranked(choice.of(new))]), limit + 1)
+        taken = best.slice(0, limit)
+        after = order.place(taken) if best.num_rows > limit else None
+        return Page(plain_rows(taken.select(list(columns))), after)
+
+    return tables.look(tables.objects, look)
+
+
+def _told(
+    bucket: str, key: str, version_id: str | None, since: datetime | None, until: datetime | None
+) -> BooleanExpression:
+    from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, IsNull, LessThan, Or
+
+    terms: list[BooleanExpression] = [EqualTo(term="bucket", value=bucket), EqualTo(term="key", value=key)]
+    if version_id is not None:
+        same = EqualTo(term="version_id", value=plain_version(version_id) or "")
+        terms.append(same if plain_version(version_id) else Or(same, IsNull(term="version_id")))
+    if since is not None:
+        terms.append(GreaterThanOrEqual(term="record_timestamp", value=_plain(since)))
+    if until is not None:
+        terms.append(LessThan(term="record_timestamp", value=_plain(until)))
+    return all_of(terms)
+
+
+def _plain(time: datetime) -> str:
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat()
+
+
+def _unknown_key(tables: ContentTables, bucket: str, key: str) -> NotFoundError:
+    require_bucket(tables, bucket)
+    folder = key.rpartition("/")[0]
+    return NotFoundError(
+        f"nothing is known of '{key}' in bucket '{bucket}'",
+        hint=f"frazil content list {_typed(bucket)}" + (f" --prefix {_typed(f'{folder}/')}" if folder else ""),
+    )
+
+
+def _typed(name: str) -> str:
+    """A name as it is to be typed; strangers choose names, and a terminal must not obey them."""
+    plain = name.removeprefix("file://") if is_folder(name) else name
+    return shlex.quote(plain) if plain.isprintable() else ascii(plain)
+
+
+def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows as plain values; maps as dictionaries."""
+    maps = [f.name for f in rows.schema if pa.types.is_map(f.type)]
+    found: list[dict[str, Any]] = rows.to_pylist()
+    for row in found:
+        row.update({name: None if row[name] is None else dict(row[name]) for name in maps})
+    return found

@@ -1,0 +1,119 @@
+"""Rows of the two tables, without a JVM and in bounded memory: file by file, batch by batch, no file without need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from frazil.content.names import journal_name, objects_name
+from frazil.errors import IntegrityError, NotFoundError, UnavailableError
+from frazil.settings import Settings
+from frazil.tables import TableStore
+from frazil.topics.floor import find_table
+from frazil.topics.reading.metadata_files import planned_tasks
+from frazil.topics.reading.vanished import is_gone
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import FileScanTask, Table
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ContentTables:
+    """Where the tables of this room are."""
+
+    store: TableStore
+    objects: str
+    journal: str
+
+    @classmethod
+    def of(cls, store: TableStore, settings: Settings) -> ContentTables:
+        return cls(store, objects_name(settings), journal_name(settings))
+
+    def look(self, name: str, ask: Callable[[Table], T]) -> T:
+        """What `ask` finds in a table; again on a newer one where upkeep took a file away meanwhile.
+
+        Raises:
+            NotFoundError: the table is not there yet.
+            UnavailableError: storage does not answer.
+            IntegrityError: a file is missing that the table needs.
+        """
+        seen: set[int | None] = set()
+        while True:
+            table = find_table(self.store, name)
+            if table is None:
+                raise NotFoundError(
+                    f"there is no table {name} yet: nothing was scanned, and no event has come",
+                    hint="frazil content scan BUCKET|FOLDER",
+                )
+            try:
+                return ask(table)
+            except OSError as error:
+                if not is_gone(error):
+                    raise UnavailableError(f"the files of {name} cannot be read", hint="frazil doctor") from error
+                if table.metadata.current_snapshot_id in seen:
+                    raise IntegrityError(
+                        f"a file of {name} is missing although the table needs it", hint=f"frazil table verify {name}"
+                    ) from error
+                seen.add(table.metadata.current_snapshot_id)
+
+
+class Rows:
+    """Rows of a table's current snapshot for which something is true.
+
+    Args:
+        store: the catalog.
+        table: the table.
+        where: Iceberg's condition: files that cannot have such rows are not read.
+        columns: those to read.
+    """
+
+    def __init__(self, store: TableStore, table: Table, where: BooleanExpression, columns: Sequence[str]) -> None:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        self._table, self._where = table, where
+        self._schema = table.schema().select(*columns)
+        self.files = planned_tasks(table.scan(row_filter=where), store.network)
+        self._uses = Counter(delete.file_path for file in self.files for delete in file.delete_files)
+        self._kept: dict[str, dict[str, pa.ChunkedArray]] = {}
+        #: Of all tables that come: a file may have the same types in other widths.
+        self.schema: pa.Schema = schema_to_pyarrow(self._schema, include_field_ids=False)
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for file in self.files:
+            yield from self.of(file)
+
+    def of(self, file: FileScanTask) -> Iterator[pa.Table]:
+        """The rows of one file, as they come: PyIceberg's own loop would read all files ahead, each as a whole."""
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        scan = ArrowScan(self._table.metadata, self._table.io, self._schema, self._where)
+        deletes = {file.file.file_path: self._deletes(file)} if file.delete_files else {}
+        for batch in scan._record_batches_from_scan_tasks_and_deletes([file], deletes):
+            yield pa.Table.from_batches([batch]).cast(self.schema)
+
+    def _deletes(self, file: FileScanTask) -> list[pa.ChunkedArray]:
+        """Which places of a file are deleted. A delete file that is about several data files is read once."""
+        from pyiceberg.io.pyarrow import _read_deletes
+
+        found = []
+        for delete in file.delete_files:
+            places = self._kept.get(delete.file_path) or _read_deletes(self._table.io, delete)
+            if self._uses[delete.file_path] > 1:
+                self._kept[delete.file_path] = places
+            found += [places[file.file.file_path]] if file.file.file_path in places else []
+        return found
+
+
+def bound(file: FileScanTask, field: Any, *, upper: bool) -> Any:
+    """The least, or the greatest, value of a column that a file may have; None: its statistics do not tell."""
+    from pyiceberg.conversions import from_bytes
+
+    raw = ((file.file.upper_bounds if upper else file.file.lower_bounds) or {}).get(field.field_id)
+    return None if raw is None else from_bytes(field.field_type, raw)
