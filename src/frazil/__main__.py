@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("topic", "Publish to topics, read them, and take care of them"),
     "serve": ("serve", "Own the log, and serve it by Arrow Flight and HTTP"),
     "pipeline": ("pipeline", "Take messages from the log into tables, on Spark"),
+    "content": ("content", "Know what is in buckets and folders: scan, events, list, reconcile"),
     "upkeep": ("upkeep", "Keep tables fast and small: what is planned, done and was done"),
     "up": ("up", "Run serve and pipeline together"),
 }

@@ -10,6 +10,7 @@ FrazilError                1   500
 ├── NotAllowedError       12   403
 │   └── CredentialsError  12   401
 ├── IntegrityError        13   422   the bytes are not what they should be
+├── DifferencesError      14   409   what is there is not what is recorded, and nothing was repaired
 ├── UnsupportedError       1   501   this catalog, engine or store cannot do it
 ├── UnavailableError       1   503   a server or the network is away; retryable
 │   └── CircuitOpenError   1   503   it was away too often and is not asked for a while; retryable
@@ -147,6 +148,11 @@ class CredentialsError(NotAllowedError):
 class IntegrityError(FrazilError):
     exit_code = 13
     http_status = 422
+
+
+class DifferencesError(FrazilError):
+    exit_code = 14
+    http_status = 409
 
 
 class UnsupportedError(FrazilError):

@@ -16,7 +16,7 @@ from frazil.cli.invocation import Run, command, new_app
 from frazil.cli.run import run_command
 from frazil.errors import FrazilError, first_line
 
-DOCUMENTED_EXIT_CODES = {0, 1, 2, 3, 10, 11, 12, 13, 130}
+DOCUMENTED_EXIT_CODES = {0, 1, 2, 3, 10, 11, 12, 13, 14, 130}
 ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, FrazilError)]
 DRAWN = re.compile(r"^(?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+) +(?P<exit>\d+) +(?P<http>\d+)(?P<about>.*)$", re.MULTILINE)
 

@@ -1,0 +1,1 @@
+"""Looks at buckets and folders, and tells the log what is there: observations."""

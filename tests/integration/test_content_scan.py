@@ -1,0 +1,443 @@
+"""Scanning, reconciling and watching on real Spark, tables, folders and buckets."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from frazil.cli.run import run_command
+from frazil.content.buckets import bucket_of
+from frazil.content.looking.bucket import open_bucket
+from frazil.content.looking.folder import open_folder
+from frazil.content.looking.landing import until_visible
+from frazil.content.looking.scan import on_executors, scan
+from frazil.content.looking.work import Work
+from frazil.errors import CredentialsError, NotFoundError, UnavailableError, UsageError
+from frazil.observe.faultpoints import handled
+from frazil.settings import Settings
+from frazil.settings.model import ContentSettings, S3Settings
+from tests.content_sink_kit import ContentKit, content_kit
+from tests.services.kit import Services
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
+
+ODD = [
+    "a b", "a+b", "a%2Bb", "a%20b", "new\nline", "cr\rx", "ctl\x01x", "ünï/çode", "a/b", "a-b/c", "q?x=1&y=<z>",
+    "tab\tx", "..x", "e\u2028x", "\U0001f600", "deep/" * 20 + "x" * 200,
+]  # fmt: skip
+
+
+@pytest.fixture
+def kit(lane_settings: Settings, spark: SparkSession, tmp_path: Path) -> Iterator[ContentKit]:
+    with content_kit(lane_settings, spark, tmp_path / "kit") as made:
+        yield made
+
+
+@pytest.fixture
+def s3_kit(
+    lane_settings: Settings, spark: SparkSession, services: Services, tmp_path: Path
+) -> Iterator[tuple[ContentKit, Any, str]]:
+    """A kit, a client of SeaweedFS and an empty bucket. Its clock has seconds; no other is compared with it."""
+    access = services.seaweedfs.access
+    bucket = f"b{uuid.uuid4().hex[:12]}"
+    client = access.client()
+    client.create_bucket(Bucket=bucket)
+    s3 = S3Settings(**access.settings())  # type: ignore[arg-type]
+    with content_kit(lane_settings, spark, tmp_path / "kit", s3=s3, skew_s=0.0) as made:
+        yield made, client, bucket
+
+
+def work_of(kit: ContentKit) -> Work:
+    return Work(kit.settings, kit.kit.log, kit.kit.client.address, kit.spark, kit.catalog)
+
+
+def put(folder: Path, *keys: str, content: str = "x") -> None:
+    for key in keys:
+        path = folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def there(kit: ContentKit) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["key"], row["version_id"]): row for row in kit.objects() if not row["is_deleted"]}
+
+
+def counts(plan: Any) -> tuple[int, int, int]:
+    return plan.counts["missing"], plan.counts["orphaned"], plan.counts["mismatched"]
+
+
+# -- scan --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_in_the_table_as_it_is_and_reconcile_repairs_what_changed_behind_its_back(
+    kit: ContentKit, tmp_path: Path
+):
+    folder = tmp_path / "photos"
+    put(folder, *ODD)
+    (folder / "link").symlink_to("/etc")
+    place = open_folder(bucket_of(str(folder)), kit.settings)
+    work = work_of(kit)
+    done = work.scan(place)
+    work.until_visible(done.tally.end)
+    assert (done.tally.objects, done.tally.bytes, done.tally.skipped) == (len(ODD), len(ODD), 1)
+    rows = there(kit)
+    assert {key for key, _ in rows} == set(ODD) and work.rows(place.bucket) == len(ODD)
+    assert all(row["bucket"] == f"file://{folder}" and row["is_latest"] for row in rows.values())
+    modified = datetime.fromtimestamp((folder / "a b").stat().st_mtime, tz=rows["a b", ""]["last_modified"].tzinfo)
+    assert abs((rows["a b", ""]["last_modified"] - modified).total_seconds()) < 0.001
+    plan, _ = work.plan(place)
+    assert counts(plan) == (0, 0, 0) and plan.matching == len(ODD)
+
+    put(folder, "new/file")
+    put(folder, "a+b", content="longer")
+    os.utime(folder / "new\nline", (1, 1))
+    (folder / "ctl\x01x").unlink()
+    plan, _ = work.plan(place, first=1)
+    assert counts(plan) == (1, 1, 2) and plan.faults == 4
+    assert {kind: [row["key"] for row in rows] for kind, rows in plan.first.items()} == {
+        "missing": ["new/file"], "orphaned": ["ctl\x01x"], "mismatched": ["a+b"],
+    }  # fmt: skip
+    assert plan.first["mismatched"][0]["reason"] == "the sizes differ"
+    assert {key for key, _ in there(kit)} == set(ODD), "a plan changes nothing"
+
+    told = work.repair(place, plan)
+    assert (told.there, told.gone) == (3, 1)
+    assert {key for key, _ in there(kit)} == {*ODD, "new/file"} - {"ctl\x01x"}
+    assert there(kit)["a+b", ""]["size"] == 6
+    again, _ = work.plan(place)
+    assert again.faults == 0
+
+
+def test_reconcile_asks_again_so_that_an_old_plan_does_no_harm(kit: ContentKit, tmp_path: Path):
+    folder = tmp_path / "photos"
+    put(folder, "stays", "goes", "comes back")
+    place = open_folder(bucket_of(str(folder)), kit.settings)
+    work = work_of(kit)
+    work.until_visible(work.scan(place).tally.end)
+    (folder / "comes back").unlink()
+    put(folder, "short-lived")
+    plan, _ = work.plan(place)
+    assert counts(plan) == (1, 1, 0)
+    put(folder, "comes back")
+    (folder / "short-lived").unlink()
+    told = work.repair(place, plan)
+    assert (told.there, told.gone) == (1, 1)
+    assert {key for key, _ in there(kit)} == {"stays", "goes", "comes back"}
+
+
+def test_reconcile_says_nothing_about_what_it_cannot_look_into(kit: ContentKit, tmp_path: Path):
+    """A link to itself stands for a folder of others: whoever runs the tests may read those, and nobody this."""
+    folder = tmp_path / "photos"
+    put(folder, "a/1", "b/2", "c/3")
+    place = open_folder(bucket_of(str(folder)), kit.settings)
+    work = work_of(kit)
+    work.until_visible(work.scan(place).tally.end)
+    shutil.rmtree(folder / "b")
+    (folder / "b").symlink_to("b")
+    plan, _ = work.plan(place, "b/")
+    assert counts(plan) == (0, 0, 0) and plan.counts["unknown"] == 1
+    plan, _ = work.plan(place)
+    assert counts(plan) == (0, 1, 0), "seen from above it is a link, and so no object is there"
+
+
+def test_a_scan_on_executors_that_broke_off_tells_no_page_twice(kit: ContentKit, tmp_path: Path):
+    folder = tmp_path / "many"
+    for name in "abc":
+        (folder / name).mkdir(parents=True)
+        for number in range(1100):
+            (folder / name / f"{number:05d}").touch()
+    place = open_folder(bucket_of(str(folder)), kit.settings)
+    run, rounds = on_executors(kit.spark, place), 0
+
+    def fault(step: str) -> None:
+        nonlocal rounds
+        rounds += step == "content.scan.round"
+        if step == "content.scan.round" and rounds == 2:
+            raise UnavailableError("the driver has a fault")
+
+    arguments = (kit.settings, kit.kit.log, kit.kit.client.address, place, run)
+    with handled(fault), pytest.raises(UnavailableError, match="objects were seen"):
+        scan(*arguments, tasks=1, pages=1)
+    done = scan(*arguments, tasks=1, pages=1)
+    assert done.resumed and done.tally.objects == 3300
+    until_visible(kit.settings, kit.kit.log, kit.spark, kit.kit.client.address, done.tally.end, catalog=kit.catalog)
+    assert Counter(row["key"] for row in kit.journal()).most_common(1)[0][1] == 1
+    assert len(there(kit)) == len(kit.journal()) == 3300
+
+
+def test_a_scan_waits_for_a_pipeline_that_runs_elsewhere(kit: ContentKit, tmp_path: Path):
+    put(tmp_path / "photos", "a", "b")
+    place = open_folder(bucket_of(str(tmp_path / "photos")), kit.settings)
+    done = work_of(kit).scan(place)
+    arguments = (kit.settings, kit.kit.client, kit.spark, kit.kit.client.address, done.tally.end)
+    stop = threading.Event()
+    with kit.pipeline() as pipeline:
+        thread = threading.Thread(target=pipeline.run, args=(stop,))
+        thread.start()
+        try:
+            assert not until_visible(*arguments, catalog=kit.catalog, patience_s=60)
+        finally:
+            stop.set()
+            thread.join()
+    assert {key for key, _ in there(kit)} == {"a", "b"}
+    put(tmp_path / "photos", "c")
+    end = work_of(kit).scan(place).tally.end
+    assert until_visible(*arguments[:-1], end, catalog=kit.catalog, patience_s=0.5), "nobody else did"
+    assert ("c", "") in there(kit)
+
+
+# -- buckets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_with_odd_keys_is_in_the_table_as_it_is(s3_kit: tuple[ContentKit, Any, str]):
+    kit, client, bucket = s3_kit
+    for key in ODD:
+        client.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    work, place = work_of(kit), open_bucket(bucket, kit.settings, None)
+    done = work.scan(place)
+    work.until_visible(done.tally.end)
+    assert place.versions is None and done.tally.objects == len(ODD)
+    etags = {key: client.head_object(Bucket=bucket, Key=key)["ETag"].strip('"') for key in ODD}
+    assert {key: row["etag"] for (key, _), row in there(kit).items()} == etags
+    assert work.plan(place)[0].faults == 0
+
+    client.put_object(Bucket=bucket, Key="a+b", Body=b"other")
+    client.put_object(Bucket=bucket, Key="missing", Body=b"m", ContentType="text/x", Metadata={"who": "me"})
+    client.delete_object(Bucket=bucket, Key="new\nline")
+    patient = Settings(kit.settings.model.model_copy(update={"content": with_skew(kit, 3600.0)}))
+    plan, _ = replace(work, settings=patient).plan(place)
+    assert counts(plan) == (0, 0, 0) and plan.counts["recent"] == 3, "events may be under way for what was just done"
+    after_a_second()
+    plan, _ = work.plan(place)
+    assert counts(plan) == (1, 1, 1) and plan.counts["recent"] == 0
+    told = work.repair(place, plan)
+    assert (told.there, told.gone) == (2, 1)
+    rows = there(kit)
+    assert {key for key, _ in rows} == {*ODD, "missing"} - {"new\nline"}
+    assert rows["missing", ""]["content_type"] == "text/x" and dict(rows["missing", ""]["user_metadata"]) == {
+        "who": "me"
+    }
+    assert work.plan(place)[0].faults == 0
+    assert work.plan(place, "a")[0].matching == len([key for key in rows if key[0].startswith("a")])
+
+
+def test_a_bucket_with_versions_is_in_the_table_with_all_of_them(s3_kit: tuple[ContentKit, Any, str]):
+    kit, client, bucket = s3_kit
+    client.put_object(Bucket=bucket, Key="before", Body=b"0")
+    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    for key in ("a b", "d/x", "d/new\nline"):
+        for body in (b"1", b"22"):
+            client.put_object(Bucket=bucket, Key=key, Body=body)
+    client.delete_object(Bucket=bucket, Key="a b")
+    work, place = work_of(kit), open_bucket(bucket, kit.settings, None)
+    done = work.scan(place)
+    work.until_visible(done.tally.end)
+
+    def listed() -> dict[tuple[str, str], tuple[bool, bool]]:
+        found = client.list_object_versions(Bucket=bucket)
+        entries = [(v, False) for v in found.get("Versions", [])] + [(m, True) for m in found.get("DeleteMarkers", [])]
+        return {
+            (e["Key"], "" if e["VersionId"] == "null" else e["VersionId"]): (e["IsLatest"], marker)
+            for e, marker in entries
+        }
+
+    def recorded() -> dict[tuple[str, str], tuple[bool, bool]]:
+        return {key: (row["is_latest"], row["is_delete_marker"]) for key, row in there(kit).items()}
+
+    assert done.tally.objects == 8 and recorded() == listed()
+    (newest,) = [v for (k, v), (latest, _) in listed().items() if k == "d/x" and latest]
+    client.delete_object(Bucket=bucket, Key="d/x", VersionId=newest)
+    client.put_object(Bucket=bucket, Key="before", Body=b"1")
+    after_a_second()
+    plan, _ = work.plan(place)
+    assert counts(plan) == (1, 1, 0)
+    work.repair(place, plan)
+    assert recorded() == listed()
+    assert work.plan(place)[0].faults == 0
+    only_latest = open_bucket(bucket, kit.settings, "latest")
+    count = len([1 for latest, _ in listed().values() if latest])
+    assert work.scan(only_latest).tally.objects == work.rows(bucket, latest=True) == count
+
+
+def test_a_bucket_that_is_not_there_or_not_allowed_is_told_apart(s3_kit: tuple[ContentKit, Any, str]):
+    kit, _, bucket = s3_kit
+    with pytest.raises(NotFoundError, match="no bucket s3://nope-nope"):
+        open_bucket("nope-nope", kit.settings, None)
+    wrong = kit.settings.model.s3.model_copy(
+        update={"secret_key": S3Settings(access_key="k", secret_key="x").secret_key}
+    )
+    settings = Settings(kit.settings.model.model_copy(update={"s3": wrong}))
+    with pytest.raises(CredentialsError, match="not accepted"):
+        open_bucket(bucket, settings, None)
+
+
+def test_a_bucket_that_vanishes_in_the_middle_breaks_a_scan_off_and_deletes_nothing(
+    s3_kit: tuple[ContentKit, Any, str],
+):
+    kit, client, bucket = s3_kit
+    client.put_object(Bucket=bucket, Key="a", Body=b"1")
+    work, place = work_of(kit), open_bucket(bucket, kit.settings, None)
+    work.until_visible(work.scan(place).tally.end)
+    client.delete_object(Bucket=bucket, Key="a")
+    client.delete_bucket(Bucket=bucket)
+    for do in (lambda: work.scan(place), lambda: work.plan(place), lambda: list(place.ask([("a", "")]))):
+        with pytest.raises(NotFoundError, match="no bucket"):
+            do()
+    assert ("a", "") in there(kit)
+
+
+def test_reconcile_compares_with_an_inventory_and_with_a_journal(kit: ContentKit, tmp_path: Path):
+    """By the names of columns, whatever else such a table has."""
+    bucket, names = "elsewhere", f"{kit.settings.model.content.namespace}.inventory"
+    work = work_of(kit)
+    from frazil.content.looking.listing import place_of
+    from frazil.content.looking.telling import Teller
+    from frazil.log.remote.producer import Producer
+
+    place = place_of(bucket, kit.settings, look=False)
+    old = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    with Producer(kit.kit.log, kit.topic) as producer:
+        teller = Teller(producer, bucket, "scan", 8_000_000)
+        teller.tell([{"key": key, "etag": "e", "size": 1} for key in ("same", "orphan", "other")], old)
+    work.until_visible(teller.end)
+    values = "('same', '', 1, '\"e\"', false), ('missing', 'null', 2, 'm', false), ('other', '', 1, 'x', false)"
+    table = f"sql.{names}"
+    kit.spark.sql(
+        f"CREATE TABLE {table} USING iceberg AS SELECT '{bucket}' AS bucket, *, current_timestamp() AS extra FROM "
+        f"VALUES {values} AS t(key, version_id, size, e_tag, is_delete_marker)"
+    )
+    plan, _ = work.plan(place, against=names)
+    assert counts(plan) == (1, 1, 1) and plan.matching == 1
+    assert plan.first["mismatched"][0]["reason"] == "the etags differ"
+    assert work.plan(place, against=f"sql.{names}")[0].counts == plan.counts
+    kit.spark.sql(
+        f"CREATE TABLE {table}_journal USING iceberg AS SELECT '{bucket}' AS bucket, * FROM VALUES "
+        "('same', CAST(NULL AS STRING), '01', 'CREATE', 9, 'old'), ('same', NULL, '02', 'CREATE', 1, 'e'), "
+        "('orphan', NULL, '01', 'CREATE', 1, 'e'), ('orphan', NULL, '02', 'DELETE', NULL, NULL), "
+        "('other', NULL, '01', 'CREATE', 1, 'e') AS t(key, version_id, sequence_number, record_type, size, e_tag)"
+    )
+    plan, _ = work.plan(place, against=f"{names}_journal")
+    assert counts(plan) == (0, 1, 0) and plan.matching == 2
+    with pytest.raises(NotFoundError):
+        work.plan(place, against="nope.nope")
+    kit.spark.sql(f"CREATE TABLE {table}_no USING iceberg AS SELECT 1 AS id")
+    with pytest.raises(UsageError, match="no inventory"):
+        work.plan(place, against=f"{names}_no")
+
+
+def with_skew(kit: ContentKit, skew_s: float) -> ContentSettings:
+    return kit.settings.model.content.model_copy(update={"skew_s": skew_s})
+
+
+def after_a_second() -> None:
+    """The clock of HTTP has seconds, and what happened in the same one has no order."""
+    time.sleep(1.1)
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def frazil(
+    lane_settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch, capsys
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in this process, on the session that is there."""
+
+    @contextmanager
+    def shared(_settings: Settings) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("frazil.spark.spark_session", shared)
+    catalog = lane_settings.catalog("sql")
+    section = {"kind": "sql", "uri": catalog.uri, "warehouse": catalog.warehouse}
+    name = f"c{uuid.uuid4().hex[:10]}"
+    (tmp_path / "frazil.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "home": str(tmp_path / "home"),
+                "catalogs": {"sql": section},
+                "log": {"min_free": 0},
+                "content": {"namespace": name, "topic": f"{name}_events"},
+            }
+        )
+    )
+
+    def run(*args: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run_command("content", "content", [*args, "--config", str(tmp_path / "frazil.yaml")])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, str, str]], tmp_path: Path):
+    folder = tmp_path / "photos"
+    put(folder, "a.jpg", "b/c.jpg")
+    on = (str(folder), "--catalog", "sql")
+    (tmp_path / "empty").mkdir()
+    code, out, err = frazil("scan", str(tmp_path / "empty"), "--catalog", "sql", "-o", "json")
+    assert code == 0, err
+    assert (json.loads(out)["objects"], json.loads(out)["in_table"]) == (0, 0)
+    code, out, err = frazil("scan", *on, "-o", "json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["objects"], told["bytes"], told["in_table"], told["resumed"], told["skipped"]) == (2, 2, 2, False, 0)
+    assert told["bucket"] == f"file://{folder}" and told["visible_s"] >= told["listing_s"] > 0
+    assert frazil("reconcile", *on)[0] == 0
+
+    (folder / "a.jpg").unlink()
+    code, out, err = frazil("scan", *on)
+    assert code == 0 and "1 rows more than were seen: frazil content reconcile" in err
+    code, out, err = frazil("reconcile", *on, "-o", "json")
+    assert code == 14 and json.loads(err.splitlines()[-1])["error"] == "DifferencesError"
+    told = json.loads(out)
+    assert (told["missing"], told["orphaned"], told["mismatched"], told["applied"]) == (0, 1, 0, False)
+    assert told["first"]["orphaned"][0]["key"] == "a.jpg"
+    code, out, _ = frazil("reconcile", *on, "--apply", "-o", "json")
+    assert code == 0 and json.loads(out)["repaired"] == {"there": 0, "gone": 1}
+    code, out, _ = frazil("reconcile", *on, "--apply", "-o", "json")
+    assert code == 0 and json.loads(out)["repaired"] is None
+
+    put(folder, "d.jpg")
+    (folder / "b/c.jpg").unlink()
+    code, out, err = frazil("watch", *on, "--every", "0.2", "--for", "1.5", "-o", "json")
+    assert code == 0, err
+    changes = [json.loads(line) for line in out.splitlines()]
+    assert sorted((c["change"], c["key"]) for c in changes) == [("gone", "b/c.jpg"), ("new", "d.jpg")]
+    assert "2 changes were told" in err
+    code, out, _ = frazil("reconcile", *on, "-o", "json")
+    assert code == 0 and json.loads(out)["matching"] == 1
+    code, out, err = frazil("watch", *on, "--every", "0.2", "--for", "0.5")
+    assert (code, out) == (0, ""), "what the table knows is no news"
+
+
+def test_bad_input_changes_nothing(frazil: Callable[..., tuple[int, str, str]], tmp_path: Path):
+    put(tmp_path, "file", "photos/a")
+    for args, code, words in (
+        (("scan", str(tmp_path / "nope")), 10, "no folder"),
+        (("scan", str(tmp_path / "file")), 2, "is a file"),
+        (("scan", str(tmp_path / "photos"), "--prefix", "../x"), 2, "no prefix"),
+        (("scan", "s3://b/inside"), 2, "inside a bucket"),
+        (("watch", "s3://b"), 2, "no folder"),
+        (("watch", str(tmp_path / "nope")), 10, "no folder"),
+        (("reconcile", str(tmp_path / "photos"), "--against", "no.such", "--catalog", "sql"), 10, "no.such"),
+    ):
+        found, out, err = frazil(*args)
+        assert (found, out) == (code, "") and words in err, (args, err)
+        assert "Try:" in err
+    assert not (tmp_path / "home/content").exists()
