@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.content.columns import CHANGE, CREATE, DELETE, OBSERVED, UPDATE
-from frazil.content.evidence import STORED, of_changes, of_stored
-from frazil.content.resolve import Resolved, resolve
+from frazil.content.columns import CHANGE, CREATE, DELETE, OBJECTS, OBSERVED, UPDATE
+from frazil.content.evidence import DECISIVE, STORED, of_changes, of_stored
+from frazil.content.resolve import Resolved, decide, resolve
 
 BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 RANK = {CREATE: 0, UPDATE: 1, DELETE: 2}
@@ -81,13 +81,23 @@ class Memory:
             if (row["bucket"], row["key"]) in keys
         ]
         known = of_stored(pa.Table.from_pylist(stored, STORED))
-        result = resolve(pa.concat_tables([known, of_changes(changes(told))]), self._skew)
+        result = self._resolved(known, of_changes(changes(told)))
         for place in result.positions.to_pylist():
             del self.rows[place]
         for row in result.rows.to_pylist():
             self.rows[self._next] = row
             self._next += 1
         self.writes += result.rows.num_rows
+        return result
+
+    def _resolved(self, known: pa.Table, new: pa.Table) -> Resolved:
+        """As the sink does it: first without the content of stored rows, which is then looked up where it is needed."""
+        bare = [known[n] if n in DECISIVE else pa.nulls(len(known), known[n].type) for n in known.column_names]
+        decision = decide(pa.concat_tables([pa.table(bare, schema=known.schema), new]), self._skew)
+        _, places = decision.needed()
+        content = pa.Table.from_pylist([self.rows[place] for place in places.to_pylist()], OBJECTS)
+        result = decision.result(content)
+        assert result == resolve(pa.concat_tables([known, new]), self._skew)
         return result
 
     def state(self) -> list[dict[str, Any]]:

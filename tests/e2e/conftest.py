@@ -86,7 +86,7 @@ def demo_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    out, errors = demo.communicate(timeout=300)
+    out, errors = demo.communicate(timeout=420)
     assert demo.returncode == 0, errors
     (base / "demo.out").write_text(out)
     (base / "demo.pid").write_text(str(demo.pid))

@@ -17,7 +17,8 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
     shown = (demo_shell.folder.parent.parent / "demo.out").read_text()
     for words in (
         "Chapter 1", "start Spark", "the schema evolves", "time travel", "PyIceberg", "DuckDB",
-        "Chapter 2", "the broker is killed", "replay the topic", "Chapter 3", "frazil upkeep run", "Try next",
+        "Chapter 2", "the broker is killed", "replay the topic", "Chapter 3", "frazil upkeep run",
+        "Chapter 4", "frazil content scan", "in any order", "frazil content reconcile --apply", "Try next",
     ):  # fmt: skip
         assert words in shown
     assert "ms" in shown and " s)" in shown
@@ -39,7 +40,11 @@ def test_the_demo_leaves_nothing_running(demo_shell):
 
 
 def test_what_the_demo_made_can_be_looked_at(demo_shell):
-    tables = {"demo": ["photos", "shots"], "topics": ["camera_events", "dead_letters"]}
+    tables = {
+        "content": ["journal", "objects"],
+        "demo": ["photos", "shots"],
+        "topics": ["camera_events", "dead_letters"],
+    }
     found = demo_shell.json("table", "list")
     assert found == [{"namespace": space, "table": name} for space, names in tables.items() for name in names]
     snapshots = demo_shell.json("table", "snapshots", "demo.photos")
@@ -57,6 +62,15 @@ def test_the_worn_out_table_of_the_demo_is_small_again(demo_shell):
     health = demo_shell.json("table", "health", "demo.shots")
     assert (health["rows"], health["files"]["count"], health["snapshots"]["count"]) == (6000, 1, 1)
     assert demo_shell.json("table", "verify", "demo.shots")["sound"] is True
+
+
+def test_the_folder_of_the_demo_is_in_the_table_and_can_be_asked_for(demo_shell):
+    pictures = demo_shell.folder / "pictures"
+    there = {path.relative_to(pictures).as_posix(): path.stat().st_size for path in pictures.rglob("*.jpg")}
+    listed = demo_shell.json("content", "list", str(pictures), "--limit", "100000")
+    assert {row["key"]: row["size"] for row in listed} == there
+    (total,) = demo_shell.json("sql", "SELECT count(*) AS n FROM content.objects WHERE NOT is_deleted")
+    assert total == {"n": len(there)}
 
 
 def test_the_topic_of_the_demo_lost_and_doubled_nothing_and_can_be_replayed(demo_shell):

@@ -7,6 +7,7 @@ row of the table has those that have won so far, and its other columns are the c
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,33 @@ PLACE = pa.schema([pa.field("_file", pa.string()), pa.field("_pos", pa.int64())]
 STORED = pa.schema([*OBJECTS, *PLACE])
 EVIDENCE = pa.schema([*(f for f in OBJECTS if f.name != "frazil_order"), *ORDER, *PLACE])
 EVIDENCE = pa.schema([pa.field(f.name, f.type) for f in EVIDENCE])
+#: What has to be known of a stored row to decide whether it is still true.
+DECISIVE = (
+    *("bucket", "key", "version_id", "etag", "last_modified", "is_latest", "is_deleted", "dialect", "check_after"),
+    *(f.name for f in ORDER),
+    *PLACE.names,
+)
+#: What else a change says. Between stages it goes as one value: only that of winners is ever looked at.
+CONTENT = tuple(f.name for f in EVIDENCE if f.name not in DECISIVE)
+PACKED = pa.schema([*(EVIDENCE.field(name) for name in DECISIVE), pa.field("content", pa.binary())])
+
+
+def packed(evidence: pa.Table) -> pa.Table:
+    """Evidence of changes for the way between two stages: Spark turns each column of each row over, twice."""
+    columns = [evidence.column(name).to_pylist() for name in CONTENT]
+    content = pa.array([pickle.dumps(row, -1) for row in zip(*columns, strict=True)], pa.binary())
+    return evidence.select(list(DECISIVE)).append_column("content", content)
+
+
+def unpacked(rows: pa.Table) -> pa.Table:
+    """The evidence again. What a stored row says beside what decides is null."""
+    texts = rows.column("content").to_pylist()
+    nothing = (None,) * len(CONTENT)
+    values = [nothing if text is None else pickle.loads(text) for text in texts]  # noqa: S301 - from our own tasks
+    turned = list(zip(*values, strict=True)) if values else [()] * len(CONTENT)
+    made = {name: rows.column(name) for name in DECISIVE}
+    made |= {name: pa.array(of, EVIDENCE.field(name).type) for name, of in zip(CONTENT, turned, strict=True)}
+    return _table(made)
 
 
 def of_stored(rows: pa.Table) -> pa.Table:

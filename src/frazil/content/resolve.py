@@ -42,19 +42,22 @@ class Resolved:
 
 
 def resolve(evidence: pa.Table, skew_s: float) -> Resolved:
-    """The rows that change, given all stored rows and changes of some keys.
+    """The rows that change, given all stored rows and changes of some keys, each with all its columns."""
+    return decide(evidence, skew_s).result()
+
+
+def decide(evidence: pa.Table, skew_s: float) -> Decision:
+    """What is true of each version that the evidence, at least one row, speaks of.
 
     Args:
-        evidence: of every key that occurs, all that is known: see `evidence`.
+        evidence: of every key that occurs, all that is known: see `evidence`. Of stored rows the columns in `DECISIVE`
+            are enough here.
         skew_s: seconds within which two times do not tell what came first.
     """
-    if not evidence.num_rows:
-        nothing = OBJECTS.empty_table()
-        return Resolved(nothing, pa.array([], pa.string()), pa.array([], pa.int64()))
     evidence = evidence.combine_chunks()
     groups = _codes(evidence, "bucket", "key", "version_id")
     evidence = _of_one_dialect(evidence, groups)
-    return _Resolution(evidence, groups, round(skew_s * 1e6)).result()
+    return Decision(evidence, groups, round(skew_s * 1e6))
 
 
 def _codes(evidence: pa.Table, *names: str) -> Ints:
@@ -80,8 +83,8 @@ def _of_one_dialect(evidence: pa.Table, groups: Ints) -> pa.Table:
     return demoted(evidence, foreign) if foreign.any() else evidence
 
 
-class _Resolution:
-    """One call of `resolve`: arrays with one entry per version, as indices into the evidence."""
+class Decision:
+    """Whose word counts, of each version: arrays with one entry per version, as indices into the evidence."""
 
     def __init__(self, evidence: pa.Table, groups: Ints, skew: int) -> None:
         self._evidence = evidence
@@ -93,15 +96,36 @@ class _Resolution:
         self._won = {name: self._newest(_rank(evidence.column(name))) for name in REGISTERS}
         self._classed = self._newest(_rank(evidence.column("classed")))
         self._seen = self._newest(_times(evidence.column("observed_time")))
-
-    def result(self) -> Resolved:
+        self._own = self._stored_rows()
         self._decide()
-        latest = self._latest()
-        changed = self._changed(latest)
-        rows = self._rows(latest, changed)
-        replaced = np.flatnonzero(self._stored & changed[self._groups])
-        place = self._evidence.select(["_file", "_pos"]).take(pa.array(replaced))
-        return Resolved(rows, place["_file"].combine_chunks(), place["_pos"].combine_chunks())
+        self._is_latest = self._latest()
+        self._is_changed = self._changed(self._is_latest)
+        self._needed = self._stored_content()
+
+    def needed(self) -> tuple[pa.Array, pa.Array]:
+        """Data file and position of the stored rows whose content is still true in a row that changes."""
+        return self._places(self._needed)
+
+    def result(self, content: pa.Table | None = None) -> Resolved:
+        """The rows that change.
+
+        Args:
+            content: the stored rows that are `needed`, with all columns of `OBJECTS`; None: the evidence has them.
+        """
+        replaced = np.flatnonzero(self._stored & self._is_changed[self._groups])
+        return Resolved(self._rows(_Columns(self._evidence, self._needed, content)), *self._places(replaced))
+
+    def _places(self, rows: Ints) -> tuple[pa.Array, pa.Array]:
+        place = self._evidence.select(["_file", "_pos"]).take(pa.array(rows))
+        return place["_file"].combine_chunks(), place["_pos"].combine_chunks()
+
+    def _stored_content(self) -> Ints:
+        """The stored rows whose columns a row that changes may take over."""
+        changed = self._is_changed
+        winners = [self._event, self._content, self._class, np.where(self._by_look, self._own, -1)]
+        asked = np.unique(np.concatenate([winner[changed] for winner in winners]))
+        asked = asked[asked >= 0]
+        return np.asarray(asked[self._stored[asked]])
 
     def _newest(self, rank: Ints) -> Ints:
         """Per version the row with the highest rank; of equal ones the stored, which then need not be written again."""
@@ -134,7 +158,7 @@ class _Resolution:
         by_look = has_seen & ~seen_gone & ((won["created"] < 0) | (seen_time > created_time))
         content = np.where(by_look, seen, won["created"])
         # Where nobody has seen it and its creation was not told: what the others say of it.
-        for other in (won["updated"], won["deleted"], self._stored_rows(), seen):
+        for other in (won["updated"], won["deleted"], self._own, seen):
             content = np.where(content < 0, other, content)
         self._content, self._by_look = content, by_look
         class_time = _at(_times(self._evidence.column("classed_time")), self._classed)
@@ -193,7 +217,7 @@ class _Resolution:
 
     def _changed(self, latest: Bools) -> Bools:
         """Of each version, whether the table has to hear of it."""
-        stored = self._stored_rows()
+        stored = self._own
         before_latest = _at(_flags(self._evidence.column("is_latest")), stored, default=False)
         before_deleted = _at(_flags(self._evidence.column("is_deleted")), stored, default=False)
         before_check = _at(_times(self._evidence.column("check_after")), stored)
@@ -204,39 +228,68 @@ class _Resolution:
         twice = np.bincount(self._groups[self._stored], minlength=self._count) > 1
         return np.asarray(changed | twice)
 
-    def _rows(self, latest: Bools, changed: Bools) -> pa.Table:
-        wanted = np.flatnonzero(changed)
+    def _rows(self, columns: _Columns) -> pa.Table:
+        wanted = np.flatnonzero(self._is_changed)
         first = np.full(self._count, 0, np.int64)
         first[self._groups] = np.arange(len(self._groups))
 
         def take(name: str, index: Ints) -> Any:
-            return _taken(self._evidence.column(name), index[wanted])
+            return columns.take(name, index[wanted])
 
         made: dict[str, Any] = {name: take(name, first) for name in ("bucket", "key", "version_id")}
         made |= {name: take(name, self._event) for name in ("sequencer", "sequence", "event_name", "dialect")}
         made |= {name: take(name, self._content) for name in _CONTENT}
-        made |= {name: take(name, self._lasting(name)) for name in _LASTING}
+        made |= {name: take(name, self._lasting(columns, name)) for name in _LASTING}
         made["storage_class"] = take("storage_class", self._class)
         made["is_delete_marker"] = pc.fill_null(made["is_delete_marker"], False)
-        made["is_latest"] = pa.array(latest[wanted])
+        made["is_latest"] = pa.array(self._is_latest[wanted])
         made["is_deleted"] = pa.array(self.deleted[wanted], pa.bool_())
         made["changed_at"] = _as_times(self.changed_at[wanted])
         made["check_after"] = _as_times(self.check_after[wanted])
-        order: dict[str, Any] = {}
-        for name, winner in (*self._won.items(), ("classed", self._classed)):
-            order |= {name: take(name, winner), f"{name}_time": take(f"{name}_time", winner)}
-        order |= {f.name: take(f.name, self._seen) for f in ORDER if f.name.startswith("observed")}
-        made["frazil_order"] = pa.StructArray.from_arrays([order[f.name] for f in ORDER], fields=list(ORDER))
+        made["frazil_order"] = self._order(wanted)
         return pa.table([made[f.name] for f in OBJECTS], schema=OBJECTS)
 
-    def _lasting(self, name: str) -> Ints:
+    def _order(self, wanted: Ints) -> pa.StructArray:
+        order: dict[str, Any] = {}
+        winners = {**self._won, "classed": self._classed, "observed": self._seen}
+        for f in ORDER:
+            winner = winners[f.name.partition("_")[0]]
+            order[f.name] = _taken(self._evidence.column(f.name), winner[wanted])
+        return pa.StructArray.from_arrays([order[f.name] for f in ORDER], fields=list(ORDER))
+
+    def _lasting(self, columns: _Columns, name: str) -> Ints:
         """Where a look found the same content as before, and does not tell this of it, what was known stays true."""
-        known = _flags(pc.is_valid(self._evidence.column(name)))
         found = self._content
-        for before in (self._won["created"], self._stored_rows()):
-            silent = self._by_look & ~_at(known, found, default=False)
-            found = np.where(silent & _at(known, before, default=False) & self._same(found, before), before, found)
+        for before in (self._won["created"], self._own):
+            silent = self._by_look & ~columns.knows(name, found)
+            found = np.where(silent & columns.knows(name, before) & self._same(found, before), before, found)
         return found
+
+
+class _Columns:
+    """The columns of the evidence, those of some stored rows from elsewhere."""
+
+    def __init__(self, evidence: pa.Table, elsewhere: Ints, content: pa.Table | None) -> None:
+        self._evidence, self._content = evidence, content
+        self._places = np.arange(evidence.num_rows)
+        if content is not None:
+            self._places[elsewhere] = evidence.num_rows + np.arange(len(elsewhere))
+
+    def take(self, name: str, index: Ints) -> Any:
+        return _taken(self._column(name), self._at(index))
+
+    def knows(self, name: str, index: Ints) -> Bools:
+        """Whether there is a value at each place."""
+        return np.asarray(_at(_flags(pc.is_valid(self._column(name))), self._at(index), default=False), bool)
+
+    def _column(self, name: str) -> Any:
+        column = self._evidence.column(name)
+        if self._content is None:
+            return column
+        return pa.chunked_array([*column.chunks, *self._content.column(name).chunks], column.type).combine_chunks()
+
+    def _at(self, index: Ints) -> Ints:
+        return np.asarray(np.where(index >= 0, self._places[index], -1))
 
 
 def _sequence_ranks(evidence: pa.Table, won: dict[str, Ints]) -> list[Ints]:

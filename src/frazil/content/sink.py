@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from frazil.content.asking import Asker
-from frazil.content.evidence import EVIDENCE, of_changes
+from frazil.content.columns import ORDER
+from frazil.content.evidence import DECISIVE, of_changes, packed
 from frazil.content.names import CONTENT, journal_name, objects_name
 from frazil.content.pending import AGAIN_S, Pending, due_keys, old_tombstones
 from frazil.content.stages import MERGED, READ, Merging, Reading, Report, read_reports
@@ -67,7 +68,7 @@ class ContentSink:
         self._store = store
         self._settings = settings
         self._address = address
-        self._spark = spark
+        self._spark = None if spark is None else _own_session(spark)
         self._dead_letters = DeadLetters(store, settings)
         self._asker = Asker(settings.model.s3, settings.model.network)
         self._pending = Pending(settings.model.content.lateness_s)
@@ -141,16 +142,14 @@ class ContentSink:
         return reports
 
     def _stored(self, table: Table, evidence: _Evidence) -> DataFrame:
-        """The rows of the table with the keys of the changes, as evidence."""
+        """The rows of the table with the keys of the changes, as evidence: as much of each as it takes to decide."""
         from pyspark.sql.functions import broadcast
 
-        order = {f.name for f in EVIDENCE} - {f.name for f in table.schema().fields} - {"_file", "_pos"}
-        columns = [f"frazil_order.{name} AS {name}" if name in order else f"`{name}`" for name in EVIDENCE.names]
         name = _quoted(self._store.settings.name, *table.name())
         rows = self._session.sql(
-            f"SELECT {', '.join(columns)} FROM {name} VERSION AS OF {self._read_on}"  # noqa: S608 - names of our own
+            f"SELECT {_decisive()} FROM {name} VERSION AS OF {self._read_on}"  # noqa: S608 - names of our own
         ).where(_ranges(evidence.bounds))
-        keys = evidence.frame.select("bucket", "key").distinct()
+        keys = evidence.frame.select("bucket", "key")
         return rows.join(broadcast(keys) if evidence.count <= _BROADCAST else keys, ["bucket", "key"], "left_semi")
 
     def commit(self, table: Table, plan: Plan, written: Sequence[Written]) -> Table:
@@ -235,7 +234,7 @@ class ContentSink:
         if not evidence.num_rows:
             self._pending.postpone(now.timestamp() + AGAIN_S)
             return table
-        frame = self._session.createDataFrame(evidence)
+        frame = self._session.createDataFrame(packed(evidence))
         bounds = {bucket: (min(k), max(k)) for bucket, k in _by_bucket(keys).items()}
         try:
             reports = self._merge(table, _Evidence(frame, evidence.num_rows, bounds))
@@ -313,6 +312,20 @@ def _by_bucket(keys: Sequence[tuple[str, str, str]]) -> dict[str, list[str]]:
     for bucket, key, _ in keys:
         found.setdefault(bucket, []).append(key)
     return found
+
+
+def _own_session(spark: SparkSession) -> SparkSession:
+    """A session for plans that are known beforehand: to plan them anew after each stage would cost a tenth of them."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    return session
+
+
+def _decisive() -> str:
+    """What is read of a stored row. The rest is read later, of those rows that keep some of it."""
+    order = set(ORDER.names)
+    columns = [f"frazil_order.{name}" if name in order else f"`{name}`" for name in DECISIVE]
+    return ", ".join([*columns, "CAST(NULL AS BINARY) AS content"])
 
 
 def _ranges(bounds: Mapping[str, tuple[str, str]]) -> Any:

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.asking import Asker, answered
-from frazil.content.columns import DELETE, JOURNAL, PLAIN_TIME
+from frazil.content.columns import DELETE, JOURNAL, OBJECTS, PLAIN_TIME
 from frazil.content.events.parse import parse_messages
-from frazil.content.evidence import EVIDENCE, of_changes
-from frazil.content.resolve import resolve
+from frazil.content.evidence import PACKED, of_changes, packed, unpacked
+from frazil.content.fetching import fetch_rows
+from frazil.content.resolve import decide
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import Span, TopicView
 from frazil.observe.faultpoints import reach
@@ -32,7 +33,7 @@ from frazil.topics.sinks.sink import PARTITION, Written
 
 #: Of the rows that a task hands on, the one with what it has written.
 REPORT = pa.field("report", pa.binary())
-READ = pa.schema([*EVIDENCE, REPORT])
+READ = pa.schema([*PACKED, REPORT])
 MERGED = pa.schema([REPORT])
 _ROWS = 10_000
 
@@ -98,7 +99,7 @@ class Reading:
                     lost += letters.num_rows
                 evidence = pa.concat_tables([of_changes(changes), answers.evidence])
                 _widen(bounds, evidence)
-                yield evidence
+                yield packed(evidence)
             files = {"journal": journal.finish(), "dead": dead.finish()}
         except BaseException:
             journal.abandon()
@@ -121,11 +122,12 @@ class Merging:
         _end_task()
 
     def _merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table | Report]:
-        found = [pa.Table.from_batches([batch]).cast(EVIDENCE) for batch in batches if batch.num_rows]
+        found = [pa.Table.from_batches([batch]).cast(PACKED) for batch in batches if batch.num_rows]
         if not found:
             return
         reach("content.merge.before")
-        result = resolve(pa.concat_tables(found), self.skew_s)
+        decision = decide(unpacked(pa.concat_tables(found)), self.skew_s)
+        result = decision.result(fetch_rows(self.objects, OBJECTS, *decision.needed()))
         rows = TableWriter(self.objects, "objects")
         try:
             if result.rows.num_rows:

@@ -29,7 +29,7 @@ def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: pa.Schema) -
     udf = UserDefinedFunction(
         function, from_arrow_schema(schema), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF, name=_name(function)
     )
-    columns = udf(*(frame[name] for name in frame.columns))
+    columns = udf(*frame.columns)
     made = frame._jdf.mapInArrow(columns._jc, False, None)
     return Frame(made, frame.sparkSession)
 

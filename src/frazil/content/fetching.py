@@ -1,0 +1,54 @@
+"""Reads rows of a table by data file and position: only the row groups that have one of them.
+
+It runs in Spark's Python workers. Columns are found by their field ids, so that a renamed one is still the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.parquet import Target, parsed
+
+_ID = b"PARQUET:field_id"
+
+
+def fetch_rows(target: Target, schema: pa.Schema, files: pa.Array, positions: pa.Array) -> pa.Table:
+    """The rows in the order in which they are asked for, with the columns of a schema; null where the file has none."""
+    if not len(files):
+        return schema.empty_table()
+    encoded = files.dictionary_encode()
+    of_file, wanted = encoded.indices.to_numpy(), np.asarray(positions.to_numpy(), np.int64)
+    parts, order = [], []
+    for number, path in enumerate(encoded.dictionary.to_pylist()):
+        asked = np.flatnonzero(of_file == number)
+        asked = asked[np.argsort(wanted[asked], kind="stable")]
+        parts.append(fit(_of_file(target, schema, path, wanted[asked]), schema).rows)
+        order.append(asked)
+    places = np.empty(len(wanted), np.int64)
+    places[np.concatenate(order)] = np.arange(len(wanted))
+    return pa.concat_tables(parts).combine_chunks().take(pa.array(places))
+
+
+def _of_file(target: Target, schema: pa.Schema, path: str, positions: Any) -> pa.Table:
+    """Rows at positions, which ascend, under the names that the table has for their columns today."""
+    table = parsed(target)
+    with table.io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
+        names = {n: today for n, today in _names(file.schema_arrow, table.arrow).items() if today in schema.names}
+        starts = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
+        groups = np.searchsorted(starts, positions, side="right") - 1
+        touched = np.unique(groups)
+        rows = file.read_row_groups(touched.tolist(), columns=list(names))
+    lengths = starts[touched + 1] - starts[touched]
+    inside = np.concatenate([[0], np.cumsum(lengths)])[np.searchsorted(touched, groups)] + positions - starts[groups]
+    return rows.take(pa.array(inside)).rename_columns([names[name] for name in rows.column_names])
+
+
+def _names(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
+    """Columns of a file, and what the table calls them; those that the table has dropped are left out."""
+    today = {(f.metadata or {}).get(_ID): f.name for f in table}
+    return {f.name: today[i] for f in file if (i := (f.metadata or {}).get(_ID)) in today and i is not None}
