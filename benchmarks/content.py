@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import random
+import shutil
 import statistics
 import tempfile
 import threading
@@ -20,11 +22,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from benchmarks.lake import served
+from benchmarks.lake import memory, served
 from benchmarks.measure import Result, seconds
 from benchmarks.targets import verdict
 from frazil.catalogs import open_catalog
+from frazil.content.buckets import bucket_of
 from frazil.content.columns import OBJECTS, ORDER, TIME
+from frazil.content.looking.folder import open_folder
+from frazil.content.looking.work import Work
 from frazil.content.names import CONTENT, objects_name
 from frazil.content.sink import CONTENT_SINKS
 from frazil.content.tables import ensure_objects
@@ -41,6 +46,7 @@ from frazil.topics.sinks.pipeline import Pipeline
 
 BATCH = 20_000
 ROUNDS = 5
+SCANNED = 1_000_000
 SIZES = (100_000, 1_000_000, 10_000_000)
 _CHUNK = 500_000
 _BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -180,6 +186,7 @@ def run() -> list[Result]:
                 return [key_of(following - n) for n in range(BATCH)]
 
             rates["new"][size] = _rounds(at, fresh), at.files()
+        found += _scan(at, Path(folder) / "files")
     smallest = SIZES[0]
     for size in SIZES:
         for what, target in (("new", 1.5), ("random", None)):
@@ -244,6 +251,31 @@ def _against_merge(at: Content, size: int, chance: random.Random) -> list[Result
             f"{5 * BATCH:,} events that wait, into {size:,} objects", f"{5 * BATCH / whole:,.0f} events/s",
             target=verdict(5 * BATCH / whole >= 5000, "≥ 5,000 events/s"),
         ),
+    ]  # fmt: skip
+
+
+def _scan(at: Content, folder: Path) -> list[Result]:
+    """A folder of many files, into the log and until every row is visible."""
+    for number in range(SCANNED):
+        if number % 1000 == 0:
+            part = folder / f"{number // 1000:04d}"
+            part.mkdir(parents=True)
+        (part / f"{number:07d}.jpg").touch()
+    work = Work(at.settings, at.client, at.client.address, at.spark)
+    there = open_folder(bucket_of(str(folder)), at.settings)
+    began = time.perf_counter()
+    scanned = work.scan(there)
+    listed = time.perf_counter() - began
+    work.until_visible(scanned.tally.end)
+    whole = time.perf_counter() - began
+    assert scanned.tally.objects == SCANNED
+    highest = memory(os.getpid())[1]
+    shutil.rmtree(folder)
+    return [
+        Result(
+            f"scan of a folder with {SCANNED:,} files", f"{SCANNED / listed:,.0f} files/s into the log",
+            f"visible after {whole:.0f} s: {SCANNED / whole:,.0f}/s", f"{highest:.0f} MiB in the driver's Python",
+        )
     ]  # fmt: skip
 
 

@@ -31,6 +31,8 @@ DECISIVE = (
     *(f.name for f in ORDER),
     *PLACE.names,
 )
+#: The columns of the table that hold it.
+READ_TO_DECIDE = pa.schema([f for f in OBJECTS if f.name in DECISIVE or f.name == "frazil_order"])
 #: What else a change says. Between stages it goes as one value: only that of winners is ever looked at.
 CONTENT = tuple(f.name for f in EVIDENCE if f.name not in DECISIVE)
 PACKED = pa.schema([*(EVIDENCE.field(name) for name in DECISIVE), pa.field("content", pa.binary())])
@@ -44,10 +46,8 @@ def packed(evidence: pa.Table) -> pa.Table:
 
 
 def unpacked(rows: pa.Table) -> pa.Table:
-    """The evidence again. What a stored row says beside what decides is null."""
-    texts = rows.column("content").to_pylist()
-    nothing = (None,) * len(CONTENT)
-    values = [nothing if text is None else pickle.loads(text) for text in texts]  # noqa: S301 - from our own tasks
+    """The evidence again."""
+    values = [pickle.loads(text) for text in rows.column("content").to_pylist()]  # noqa: S301 - from our own tasks
     turned = list(zip(*values, strict=True)) if values else [()] * len(CONTENT)
     made = {name: rows.column(name) for name in DECISIVE}
     made |= {name: pa.array(of, EVIDENCE.field(name).type) for name, of in zip(CONTENT, turned, strict=True)}
@@ -55,6 +55,7 @@ def unpacked(rows: pa.Table) -> pa.Table:
 
 
 def of_stored(rows: pa.Table) -> pa.Table:
+    """Stored rows with their places. Columns that are not there are null."""
     order = rows.column("frazil_order").combine_chunks()
     parts = {f.name: pc.struct_field(order, f.name) for f in ORDER}
     return _table({name: rows.column(name) for name in rows.column_names if name != "frazil_order"} | parts)

@@ -13,13 +13,13 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from frazil.content.asking import Asker
-from frazil.content.columns import ORDER
-from frazil.content.evidence import DECISIVE, of_changes, packed
+from frazil.content.evidence import PACKED, PLACE, of_changes, packed
 from frazil.content.names import CONTENT, journal_name, objects_name
 from frazil.content.pending import AGAIN_S, Pending, due_keys, old_tombstones
 from frazil.content.stages import MERGED, READ, Merging, Reading, Report, read_reports
@@ -142,12 +142,12 @@ class ContentSink:
         return reports
 
     def _stored(self, table: Table, evidence: _Evidence) -> DataFrame:
-        """The rows of the table with the keys of the changes, as evidence: as much of each as it takes to decide."""
+        """The rows of the table with the keys of the changes, by their places."""
         from pyspark.sql.functions import broadcast
 
         name = _quoted(self._store.settings.name, *table.name())
         rows = self._session.sql(
-            f"SELECT {_decisive()} FROM {name} VERSION AS OF {self._read_on}"  # noqa: S608 - names of our own
+            f"SELECT {_places_only()} FROM {name} VERSION AS OF {self._read_on}"  # noqa: S608 - names of our own
         ).where(_ranges(evidence.bounds))
         keys = evidence.frame.select("bucket", "key")
         return rows.join(broadcast(keys) if evidence.count <= _BROADCAST else keys, ["bucket", "key"], "left_semi")
@@ -321,11 +321,15 @@ def _own_session(spark: SparkSession) -> SparkSession:
     return session
 
 
-def _decisive() -> str:
-    """What is read of a stored row. The rest is read later, of those rows that keep some of it."""
-    order = set(ORDER.names)
-    columns = [f"frazil_order.{name}" if name in order else f"`{name}`" for name in DECISIVE]
-    return ", ".join([*columns, "CAST(NULL AS BINARY) AS content"])
+@cache
+def _places_only() -> str:
+    """What Spark reads of a stored row: where it is. Executors read the rest of it where a key has changed."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    known = ("bucket", "key", *PLACE.names)
+    fields = from_arrow_schema(PACKED).fields
+    nulls = {f.name: f"CAST(NULL AS {f.dataType.simpleString()}) AS {f.name}" for f in fields}
+    return ", ".join(name if name in known else nulls[name] for name in PACKED.names)
 
 
 def _ranges(bounds: Mapping[str, tuple[str, str]]) -> Any:

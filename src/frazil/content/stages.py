@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from frazil.content.asking import Asker, answered
 from frazil.content.columns import DELETE, JOURNAL, OBJECTS, PLAIN_TIME
 from frazil.content.events.parse import parse_messages
-from frazil.content.evidence import PACKED, of_changes, packed, unpacked
+from frazil.content.evidence import PACKED, READ_TO_DECIDE, of_changes, of_stored, packed, unpacked
 from frazil.content.fetching import fetch_rows
 from frazil.content.resolve import decide
 from frazil.errors import FrazilError, first_line
@@ -126,7 +126,7 @@ class Merging:
         if not found:
             return
         reach("content.merge.before")
-        decision = decide(unpacked(pa.concat_tables(found)), self.skew_s)
+        decision = decide(self._evidence(pa.concat_tables(found)), self.skew_s)
         result = decision.result(fetch_rows(self.objects, OBJECTS, *decision.needed()))
         rows = TableWriter(self.objects, "objects")
         try:
@@ -140,6 +140,15 @@ class Merging:
         reach("content.merge.after")
         written = Written({"objects": files, "deletes": gone}, 0, 0)
         yield Report(written, result.rows.num_rows, {}, _next_check(result.rows))
+
+    def _evidence(self, rows: pa.Table) -> pa.Table:
+        """What the changes say, and of the stored rows, of which only the places came, what it takes to decide."""
+        is_stored = pc.is_valid(rows.column("_file"))
+        place = rows.select(["_file", "_pos"]).filter(is_stored).combine_chunks()
+        files, positions = (place.column(name).combine_chunks() for name in place.column_names)
+        stored = fetch_rows(self.objects, READ_TO_DECIDE, files, positions)
+        stored = stored.append_column("_file", files).append_column("_pos", positions)
+        return pa.concat_tables([of_stored(stored), unpacked(rows.filter(pc.invert(is_stored)))])
 
 
 def _reporting(schema: pa.Schema, made: Iterator[pa.Table | Report], span: Span | None) -> Iterator[pa.RecordBatch]:
