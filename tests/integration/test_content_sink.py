@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -146,6 +147,30 @@ def test_a_compaction_of_others_between_reading_and_commit_is_met_by_a_new_plan(
         pipeline.drain(120)
     assert compacted
     assert [(r["key"], r["etag"]) for r in kit.objects()] == [("a", "y"), ("b", "z")]
+
+
+def test_two_pipelines_at_once_double_nothing(kit):
+    events = some_events(random.Random(11), 120)
+    kit.publish(*(body(e) for e in events))
+    with kit.pipeline() as one, kit.pipeline() as other:
+        threads = [threading.Thread(target=pipeline.drain, args=(120,)) for pipeline in (one, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert shown(kit.objects()) == truth(events)
+    places = [(row["offset"], row["index"]) for row in kit.journal()]
+    assert len(places) == len(set(places)) == len(events)
+
+
+def test_a_tombstone_keeps_its_content_and_a_column_more_does_not_matter(kit):
+    kit.drain(body(Told(key="a", sequence="1", etag="x", size=7)))
+    kit.drain(body(Told(DELETE, key="a", sequence="2")))
+    row = kit.row("a")
+    assert (row["is_deleted"], row["etag"], row["size"]) == (True, "x", 7), "a tombstone keeps what was known"
+    kit.spark.sql(f"ALTER TABLE sql.{objects_name(kit.settings)} ADD COLUMN note STRING")
+    kit.drain(body(Told(key="a", sequence="3", etag="y", size=8)))
+    assert (kit.row("a")["etag"], kit.row("a")["note"]) == ("y", None)
 
 
 def test_in_partitions_too(lane_settings, spark, tmp_path):

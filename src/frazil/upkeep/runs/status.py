@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,15 +65,17 @@ def statuses(care: Care, history: History, patterns: Sequence[str] = ()) -> list
     chosen = tables_named(care, patterns) if patterns else None
     rows = history.rows(chosen or ())
     if chosen is None:
-        chosen = sorted({*(row["table"] for row in rows), *_of_topics(care)})
+        chosen = sorted({*(row["table"] for row in rows), *_of_sinks(care)})
     return [_status(care, name, [row for row in rows if row["table"] == name], now) for name in chosen]
 
 
-def _of_topics(care: Care) -> list[str]:
-    try:
-        return tables_named(care, [f"{care.settings.model.topics.namespace}.*"])
-    except NotFoundError:
-        return []
+def _of_sinks(care: Care) -> list[str]:
+    """The tables that a pipeline writes."""
+    found: list[str] = []
+    for namespace in (care.settings.model.topics.namespace, care.settings.model.content.namespace):
+        with suppress(NotFoundError):
+            found += tables_named(care, [f"{namespace}.*"])
+    return found
 
 
 def _status(care: Care, name: str, rows: Sequence[dict[str, Any]], now: datetime.datetime) -> TableStatus:
