@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, write_manifest
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    write_manifest,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.typedef import Record
 
@@ -60,7 +68,7 @@ def manifest_of_pyiceberg(folder, codec: str = "gzip"):
 
 
 def kind_for(schema, spec: PartitionSpec, codec: str = "gzip"):
-    return _kind(schema.model_dump_json(), spec.model_dump_json(), codec)
+    return _kind(schema.model_dump_json(), spec.model_dump_json(), codec, ManifestContent.DATA)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "null"])

@@ -37,7 +37,7 @@ def fetch_rows(target: Target, schema: pa.Schema, files: pa.Array, positions: pa
 def _of_file(target: Target, schema: pa.Schema, path: str, positions: Any) -> pa.Table:
     """Rows at positions, which ascend, under the names that the table has for their columns today."""
     table = parsed(target)
-    with table.io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
+    with table.io.new_input(path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as file:
         names = {n: today for n, today in _names(file.schema_arrow, table.arrow).items() if today in schema.names}
         starts = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
         groups = np.searchsorted(starts, positions, side="right") - 1
@@ -51,4 +51,7 @@ def _of_file(target: Target, schema: pa.Schema, path: str, positions: Any) -> pa
 def _names(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
     """Columns of a file, and what the table calls them; those that the table has dropped are left out."""
     today = {(f.metadata or {}).get(_ID): f.name for f in table}
-    return {f.name: today[i] for f in file if (i := (f.metadata or {}).get(_ID)) in today and i is not None}
+    ids = {f.name: (f.metadata or {}).get(_ID) for f in file}
+    if not any(ids.values()):  # a file that somebody else has added: it is known by names
+        return {name: name for name in file.names if name in table.names}
+    return {name: today[number] for name, number in ids.items() if number is not None and number in today}
