@@ -520,3 +520,17 @@ def test_a_watched_folder_that_vanishes_is_an_error_and_not_the_end_of_its_files
     with pytest.raises(NotFoundError):
         look(Folder("file:///x", str(tmp_path / "nope")), settling)
     assert kinds(settling.look([], [], 1)) == [("gone", "a")]
+
+
+def test_the_time_of_a_look_is_the_servers_second_and_where_in_it_we_asked():
+    from frazil.content.looking.bucket import _time_of
+
+    began = datetime(2026, 1, 1, 12, 0, 5, 250_000, tzinfo=UTC)
+
+    def told(text: str | None) -> datetime:
+        return _time_of({"ResponseMetadata": {"HTTPHeaders": {"date": text}}}, began)
+
+    assert told("Thu, 01 Jan 2026 12:00:05 GMT") == began
+    assert told("Thu, 01 Jan 2026 12:00:06 GMT") == datetime(2026, 1, 1, 12, 0, 6, tzinfo=UTC)
+    assert told("Thu, 01 Jan 2026 11:00:00 GMT") == datetime(2026, 1, 1, 11, tzinfo=UTC), "its clock counts, not ours"
+    assert told(None) == began

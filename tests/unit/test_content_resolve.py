@@ -127,6 +127,16 @@ def test_of_several_looks_the_last_one_counts(order):
     assert memory.row()["is_deleted"]
 
 
+def test_of_two_looks_in_the_same_second_that_which_came_later_counts_if_it_says_otherwise():
+    memory = Memory()
+    memory.take([seen(10, gone=True)])
+    memory.take([seen(10, etag="x", size=1)])
+    assert not memory.row()["is_deleted"]
+    writes = memory.writes
+    memory.take([seen(10, etag="x", size=1)])
+    assert memory.writes == writes, "the same again is no news"
+
+
 def test_a_look_that_finds_the_same_content_keeps_what_is_known_of_it():
     memory = Memory()
     memory.take([Told(sequence="1", second=0, etag="x", content_type="text/plain")])

@@ -95,8 +95,8 @@ class Decision:
         #: Of each register the row that has won, or -1.
         self._won = {name: self._newest(_rank(evidence.column(name))) for name in REGISTERS}
         self._classed = self._newest(_rank(evidence.column("classed")))
-        self._seen = self._newest(_times(evidence.column("observed_time")))
         self._own = self._stored_rows()
+        self._seen = self._newest(_times(evidence.column("observed_time")), self._says_otherwise())
         self._decide()
         self._is_latest = self._latest()
         self._is_changed = self._changed(self._is_latest)
@@ -127,9 +127,17 @@ class Decision:
         asked = asked[asked >= 0]
         return np.asarray(asked[self._stored[asked]])
 
-    def _newest(self, rank: Ints) -> Ints:
+    def _says_otherwise(self) -> Ints:
+        """Of two looks at the same time the stored one counts, unless the other, which came later, says otherwise."""
+        before = self._own[self._groups]
+        gone = _flags(self._evidence.column("observed_gone"))
+        other = (before >= 0) & (_at(gone, before, default=False) != gone)
+        other |= self._differ(np.arange(len(self._groups)), before)
+        return np.where(self._stored, 1, np.where(other, 2, 0))
+
+    def _newest(self, rank: Ints, among_equals: Ints | None = None) -> Ints:
         """Per version the row with the highest rank; of equal ones the stored, which then need not be written again."""
-        order = np.lexsort((self._stored, rank, self._groups))
+        order = np.lexsort((self._stored if among_equals is None else among_equals, rank, self._groups))
         ends = np.flatnonzero(np.append(np.diff(self._groups[order]) != 0, True))
         last = order[ends]
         return np.where(rank[last] == _NEVER, -1, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Literal
@@ -47,8 +47,9 @@ class Bucket:
         return client_of(self.s3, self.network)
 
     def now(self) -> datetime:
+        began = datetime.now(UTC)
         with asking(self.bucket):
-            return _time_of(self._client.list_objects_v2(Bucket=self.bucket, MaxKeys=1))
+            return _time_of(self._client.list_objects_v2(Bucket=self.bucket, MaxKeys=1), began)
 
     def pages(self, shard: Shard, position: str | None = None) -> Iterator[Page]:
         while True:
@@ -75,17 +76,19 @@ class Bucket:
     def _objects_at(self, asked: dict[str, Any], position: str | None) -> Page:
         if position is not None:
             asked["ContinuationToken"] = position
+        began = datetime.now(UTC)
         with asking(self.bucket):
             answer = self._client.list_objects_v2(**asked)
         objects = [_seen(found) for found in answer.get("Contents", ())]
         following = answer.get("NextContinuationToken") if answer.get("IsTruncated") else None
-        return Page(objects, _time_of(answer), following)
+        return Page(objects, _time_of(answer, began), following)
 
     def _versions_at(self, asked: dict[str, Any], position: str | None) -> Page:
         if position is not None:
             asked["KeyMarker"], _, version = position.partition(_MARK)
             if version:
                 asked["VersionIdMarker"] = version
+        began = datetime.now(UTC)
         with asking(self.bucket):
             answer = self._client.list_object_versions(**asked)
         objects = [_seen(found) for found in answer.get("Versions", ())]
@@ -95,7 +98,7 @@ class Bucket:
         following = None
         if answer.get("IsTruncated"):
             following = f"{answer['NextKeyMarker']}{_MARK}{answer.get('NextVersionIdMarker') or ''}"
-        return Page(objects, _time_of(answer), following)
+        return Page(objects, _time_of(answer, began), following)
 
     def children(self, prefix: str, at_most: int) -> list[str] | None:
         found: list[str] = []
@@ -131,6 +134,7 @@ class Bucket:
         """One question. Where the answer speaks of versions after all, they are listed."""
         from botocore.exceptions import ClientError
 
+        began = datetime.now(UTC)
         try:
             with asking(self.bucket, key):
                 answer = self._client.head_object(Bucket=self.bucket, Key=key)
@@ -141,7 +145,7 @@ class Bucket:
             if version or answer["ResponseMetadata"].get("HTTPHeaders", {}).get("x-amz-delete-marker") == "true":
                 return replace(self, versions="all")._versions_of(key, {version})
             _require_bucket(self, int(time.monotonic() / _BELIEVED_S))
-            return _time_of(answer), [{"key": key, "version_id": "", "exists": False}]
+            return _time_of(answer, began), [{"key": key, "version_id": "", "exists": False}]
         if version or _version(answer):
             return replace(self, versions="all")._versions_of(key, {version})
         seen = {
@@ -149,7 +153,7 @@ class Bucket:
             "content_type": answer.get("ContentType"),
             "user_metadata": answer.get("Metadata"),
         }
-        return _time_of(answer), [seen]
+        return _time_of(answer, began), [seen]
 
     def _versions_of(self, key: str, versions: set[str]) -> tuple[datetime, list[Object]]:
         """Of one key, those versions that are asked for, and all that are there: what is latest depends on all."""
@@ -236,10 +240,15 @@ def _version(found: dict[str, Any]) -> str:
     return "" if version == "null" else str(version)
 
 
-def _time_of(answer: dict[str, Any]) -> datetime:
-    """The server's clock, from the answer's head; to the second, so that it is not later than what was seen."""
+def _time_of(answer: dict[str, Any], began: datetime) -> datetime:
+    """The server's clock, and not later than what was seen.
+
+    The answer's head tells whole seconds. Where the clocks agree, the time of the question tells where in that second:
+    two looks within one are then not taken for simultaneous.
+    """
     text = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
-        return parsedate_to_datetime(text).astimezone(UTC)
+        second = parsedate_to_datetime(text).astimezone(UTC)
     except (TypeError, ValueError):
-        return datetime.now(UTC).replace(microsecond=0)
+        return began
+    return began if second <= began < second + timedelta(seconds=1) else second
