@@ -191,7 +191,7 @@ class Schedules(RuleBasedStateMachine):
 
 
 Schedules.TestCase.settings = settings(
-    max_examples=12,
+    max_examples=6,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -23,6 +23,7 @@ SUBCOMMANDS = {
     "topic": (
         "create", "list", "show", "publish", "tail", "replay", "migrate", "retain", "adopt", "delete", "verify",
     ),
+    "content": ("ingest", "list", "show", "history", "stats", "views", "scan", "reconcile", "watch"),
     "upkeep": ("plan", "run", "status", "history"),
 }  # fmt: skip
 PAGES = [(c, s) for c in COMMANDS for s in SUBCOMMANDS.get(c, ("",))]

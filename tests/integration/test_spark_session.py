@@ -116,8 +116,12 @@ with spark_session(load_settings(flags={**flags, "spark.conf.spark.executor.memo
 """
 
 
+@pytest.mark.soak
 def test_any_master_by_setting(tmp_path):
-    """A standalone master with a worker process: the jars travel to the executors, which read and write the table."""
+    """A standalone master with a worker process: the jars travel to the executors, which read and write the table.
+
+    In every run a pipeline does the same on a cluster of two workers (test_pipeline.py).
+    """
     port, jdk = free_port(), find_jdk()
     env = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(jdk.home)}
     env |= {"SPARK_HOME": str(Path(spark_jars()).parent.parent), "SPARK_SCALA_VERSION": "2.13"}

@@ -167,6 +167,7 @@ SAMPLES = {
     "topics.compression": "gzip",
     "topics.partition": "hour(publish_time), bucket(4, producer_id)",
     "topics.sort": "publish_time, offset",
+    "content.dialect": "minio",
     "upkeep.enabled": "false",
     "upkeep.share": "0.5",
     "upkeep.history": "care.steps",

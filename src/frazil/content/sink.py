@@ -124,6 +124,7 @@ class ContentSink:
             self._dead_letters.target(),
             origin,
             self._dead_letters.known(origin, plan),
+            plan.batch_id,
         )
         numbers = self._session.range(0, len(plan.spans), 1, len(plan.spans))
         return map_in_arrow(numbers, reading, READ).persist()

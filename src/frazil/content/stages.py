@@ -71,6 +71,9 @@ class Reading:
     dead: Target
     origin: Origin
     known_dead: frozenset[int]
+    batch_id: str
+    """Makes each try another one for Spark, which would else take what it has kept of the same work: files of a former
+    try, that are deleted by now."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
