@@ -12,7 +12,7 @@ import tempfile
 import time
 
 #: Whole commands that mostly wait, so that both lanes are of about the same length.
-_MOVED = ("tests/e2e/test_pipeline_stop.py", "tests/e2e/test_up.py", "tests/e2e/test_topic.py")
+_MOVED = ("tests/e2e/test_pipeline_stop.py",)
 #: The first is shown while it runs.
 LANES = (
     ("tests/unit", "tests/component", "tests/contract", "tests/e2e", *(f"--ignore={path}" for path in _MOVED)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import signal
 import socket
@@ -182,7 +183,7 @@ def test_no_acknowledged_message_is_lost_by_kill_9_and_none_is_doubled_by_repeat
                     assert answer.status == 200, answer.body
                     acknowledged[sent] = answer.json["offset"]
                     sent += 1
-            except (OSError, EOFError, ValueError):
+            except (OSError, EOFError, ValueError, http.client.HTTPException):
                 server.wait()
             killer.cancel()
     with serving(shell) as server:

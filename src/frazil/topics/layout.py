@@ -102,9 +102,7 @@ def table_schema(extra: pa.Schema) -> pa.Schema:
 
 def table_properties(settings: Settings) -> dict[str, str]:
     codec = settings.model.topics.compression
-    # As our own writers have it; a compaction would make them four times as large, and readers of a few rows slower.
-    groups = {"write.parquet.row-group-size-bytes": str(32 * 1024 * 1024)}
-    return {"write.parquet.compression-codec": _CODECS.get(codec, codec), **groups, **_METRICS}
+    return {"write.parquet.compression-codec": _CODECS.get(codec, codec), **_METRICS}
 
 
 def ensure_topic_table(store: TableStore, settings: Settings, info: TopicInfo) -> Table:
