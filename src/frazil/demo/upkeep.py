@@ -13,6 +13,8 @@ from frazil.catalogs import local_path
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.settings import Settings
+from frazil.tables import Position, TableStore, commit_append, ensure_table
+from frazil.topics.sinks.parquet import TableWriter, Target
 from frazil.upkeep.care import Care
 from frazil.upkeep.plans.health import Health, examine
 from frazil.upkeep.runs.opening import open_care
@@ -52,14 +54,25 @@ def chapter(stage: Stage, settings: Settings) -> None:
 
 
 def _worn_out(care: Care) -> Table:
-    catalog = care.store.catalog
-    catalog.create_namespace_if_not_exists(TABLE.split(".")[0])
-    few = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "10"}
-    table = catalog.create_table(TABLE, _SCHEMA, properties=few)
+    """A table that a sink has written batch by batch, with nobody to take care of it."""
+    # Old versions of the metadata need not wait ten minutes for readers.
+    with TableStore(care.store.catalog, care.store.settings, care.store.network, delete_delay_s=0.0) as store:
+        return _written(store)
+
+
+def _written(store: TableStore) -> Table:
+    table = ensure_table(store, TABLE, _SCHEMA)
+    position: Position | None = None
     for commit in range(_COMMITS):
         shots = range(commit * _ROWS, (commit + 1) * _ROWS)
         columns = [list(shots), [f"camera-{shot % 7}" for shot in shots], [100 << shot % 7 for shot in shots]]
-        table.append(pa.table(columns, schema=_SCHEMA))
+        writer = TableWriter(Target.of(table), f"{commit:03d}")
+        writer.add(pa.table(columns, schema=writer.schema))
+        reached = Position("demo", "shots", {0: shots.stop}, "demo", 1, str(commit))
+        done = commit_append(
+            store, table, writer.finish(), expected=position, reached=reached, keep_snapshots=2 * _COMMITS
+        )
+        table, position = done.table, done.position
     return table
 
 
