@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from frazil.content.asking import Asker
 from frazil.content.columns import CREATE, DELETE
 from frazil.content.names import objects_name
 from frazil.errors import FrazilError
@@ -23,7 +24,7 @@ from frazil.settings import Settings
 from frazil.settings.model import S3Settings
 from frazil.topics.letters.resending import replay_dead_letters
 from tests.content_sink_kit import ContentKit, body, content_kit, record
-from tests.content_truth import Told, expected
+from tests.content_truth import Told, changes, expected, seen
 from tests.lane import Lane
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
@@ -336,3 +337,22 @@ def test_a_store_that_does_not_answer_stops_nothing_and_is_asked_when_it_does(
             pipeline.drain(120)
         row = kit.row("k")
         assert (row["is_deleted"], row["check_after"], row["size"]) == (False, None, 1)
+
+
+def test_a_bucket_whose_clock_lies_behind_is_not_asked_again_and_again(
+    lane_settings, spark, tmp_path, services, monkeypatch
+):
+    nobody = s3_of(services).model_copy(update={"endpoint": "http://127.0.0.1:9"})
+    with content_kit(lane_settings, spark, tmp_path, s3=nobody) as kit:
+        kit.drain(body(Told(DELETE, key="k", sequence=None, second=100)))
+        assert kit.row("k")["check_after"] is not None
+        asked = []
+
+        def behind(_asker, keys):
+            asked.append(list(keys))
+            return changes([seen(50, key="k", etag="old")]), {}
+
+        monkeypatch.setattr(Asker, "ask", behind)
+        kit.drain()
+        assert len(asked) == 1
+        assert kit.row("k")["is_deleted"], "what is stored is newer"

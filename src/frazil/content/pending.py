@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -20,6 +20,15 @@ _AT_ONCE = 5_000
 AGAIN_S = 60.0
 #: Seconds between two looks for old tombstones.
 _TOMBSTONES_EVERY_S = 300.0
+
+
+class Due(NamedTuple):
+    """A row that is to be asked for, and since when."""
+
+    bucket: str
+    key: str
+    version_id: str
+    check_after: datetime.datetime
 
 
 class Pending:
@@ -64,15 +73,15 @@ class Pending:
         self._tombstones = now
 
 
-def due_keys(store: TableStore, table: Table, now: datetime.datetime, pending: Pending) -> list[tuple[str, str, str]]:
-    """The keys that are to be asked for now, those that wait longest first; `pending` learns when any is."""
+def due_rows(store: TableStore, table: Table, now: datetime.datetime, pending: Pending) -> list[Due]:
+    """The rows that are to be asked for now, those that wait longest first; `pending` learns when any is."""
     names = ("bucket", "key", "version_id", "check_after")
     scan = table.scan(row_filter="check_after is not null", selected_fields=names)
     rows = store.call(scan.to_arrow, "scan", "storage").sort_by("check_after")
     times = rows.column("check_after").to_pylist()
     pending.know(times[0].timestamp() if times else None)
     taken = rows.slice(0, min(_AT_ONCE, sum(moment <= now for moment in times)))
-    return list(zip(*(taken.column(name).to_pylist() for name in names[:3]), strict=True))
+    return [Due(*row) for row in zip(*(taken.column(name).to_pylist() for name in names), strict=True)]
 
 
 def old_tombstones(spark: SparkSession, table: str, before: datetime.datetime) -> pa.Table:

@@ -21,7 +21,7 @@ import structlog
 from frazil.content.asking import Asker
 from frazil.content.evidence import PACKED, PLACE, of_changes, packed
 from frazil.content.names import CONTENT, journal_name, objects_name
-from frazil.content.pending import AGAIN_S, Pending, due_keys, old_tombstones
+from frazil.content.pending import AGAIN_S, Due, Pending, due_rows, old_tombstones
 from frazil.content.stages import MERGED, READ, Merging, Reading, Report, read_reports
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.errors import FrazilError, UnavailableError, first_line
@@ -72,6 +72,7 @@ class ContentSink:
         self._dead_letters = DeadLetters(store, settings)
         self._asker = Asker(settings.model.s3, settings.model.network)
         self._pending = Pending(settings.model.content.lateness_s)
+        self._asked: list[Due] = []
         self._journal: Table | None = None
         self._read_on: int | None = None
 
@@ -215,7 +216,7 @@ class ContentSink:
         if table.metadata.current_snapshot_id is None:
             return table
         if self._pending.is_unknown:
-            due_keys(self._store, table, now, self._pending)
+            due_rows(self._store, table, now, self._pending)
         if self._pending.is_due(now.timestamp()):
             table = self._check(table, position, now)
         if self._pending.tombstones_due(now.timestamp()):
@@ -223,9 +224,16 @@ class ContentSink:
         return table
 
     def _check(self, table: Table, position: Position, now: datetime.datetime) -> Table:
-        keys = due_keys(self._store, table, now, self._pending)
-        if not keys:
+        due = due_rows(self._store, table, now, self._pending)
+        if not due:
             return table
+        if due == self._asked:
+            # Their bucket's clock lies behind what is stored: the answer has changed nothing, and would not at once.
+            self._asked = []
+            self._pending.postpone(now.timestamp() + AGAIN_S)
+            return table
+        self._asked = due
+        keys = [(row.bucket, row.key, row.version_id) for row in due]
         told, failed = self._asker.ask(keys)
         for (bucket, key), error in list(failed.items())[:1]:
             log.warning(
@@ -233,6 +241,7 @@ class ContentSink:
             )
         evidence = of_changes(told)
         if not evidence.num_rows:
+            self._asked = []
             self._pending.postpone(now.timestamp() + AGAIN_S)
             return table
         frame = self._session.createDataFrame(packed(evidence))
@@ -243,6 +252,7 @@ class ContentSink:
             discard(table.io, [path for w in error.written for path in w.paths()])
             raise error.error from error
         if failed:
+            self._asked = []
             self._pending.postpone(now.timestamp() + AGAIN_S)
         else:
             self._pending.forget()  # the table says what is left
