@@ -1,0 +1,1 @@
+"""Looks inside objects: extractors, and the Spark job that runs them."""
