@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.content.columns import CHANGE, CREATE, DELETE, OBJECTS, OBSERVED, UPDATE
+from frazil.content.columns import BASE, CHANGE, CREATE, DELETE, KEPT, OBSERVED, UPDATE
 from frazil.content.evidence import DECISIVE, STORED, of_changes, of_stored
 from frazil.content.resolve import Resolved, decide, resolve
 
@@ -95,7 +95,7 @@ class Memory:
         bare = [known[n] if n in DECISIVE else pa.nulls(len(known), known[n].type) for n in known.column_names]
         decision = decide(pa.concat_tables([pa.table(bare, schema=known.schema), new]), self._skew)
         _, places = decision.needed()
-        content = pa.Table.from_pylist([self.rows[place] for place in places.to_pylist()], OBJECTS)
+        content = pa.Table.from_pylist([self.rows[place] for place in places.to_pylist()], BASE)
         result = decision.result(content)
         assert result == resolve(pa.concat_tables([known, new]), self._skew)
         return result
@@ -151,5 +151,5 @@ def _order(event: Told) -> tuple[str, str]:
 
 def shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The columns that `expected` speaks of."""
-    hidden = {"frazil_order", "check_after", "tags", "user_metadata", "metadata", "labels", "image_width"}
-    return [{k: v for k, v in row.items() if k not in hidden | {"image_height"}} for row in rows]
+    hidden = {"frazil_order", "check_after", "tags", "user_metadata", *(f.name for f in KEPT)}
+    return [{k: v for k, v in row.items() if k not in hidden} for row in rows]

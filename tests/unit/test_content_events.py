@@ -551,7 +551,7 @@ def test_an_observation_that_is_none(wrong, reason):
 def test_messages_become_a_table_of_changes():
     records = [sample("aws", key=key)["Records"][0] for key in ("a", "", "c")]
     good = json.dumps(_SAMPLES["ceph"]).encode()
-    table, misfits = parse_messages(messages(b"?", good, json.dumps({"Records": records}).encode()), "auto")
+    table, misfits, *_ = parse_messages(messages(b"?", good, json.dumps({"Records": records}).encode()), "auto")
     assert table.schema.equals(CHANGE)
     table.validate(full=True)
     assert list(zip(*(table.column(n).to_pylist() for n in ("offset", "index", "key")), strict=True)) == [
@@ -565,7 +565,7 @@ def test_messages_become_a_table_of_changes():
 
 
 def test_a_message_is_a_misfit_once_however_many_records_are_bad():
-    _, misfits = parse_messages(messages(json.dumps([1] * 50).encode()), "auto")
+    _, misfits, *_ = parse_messages(messages(json.dumps([1] * 50).encode()), "auto")
     assert len(misfits) == 1
     assert misfits[0].error.endswith("and 45 more records")
 
@@ -573,20 +573,20 @@ def test_a_message_is_a_misfit_once_however_many_records_are_bad():
 def test_a_header_goes_before_the_setting():
     payload = json.dumps(_SAMPLES["aws"]).encode()
     headers = [{"dialect": "other"}, None, {"source": "sqs"}, {"dialect": "klingon"}]
-    table, misfits = parse_messages(messages(*[payload] * 4, headers=headers), "aws")
+    table, misfits, *_ = parse_messages(messages(*[payload] * 4, headers=headers), "aws")
     assert table.column("dialect").to_pylist() == ["other", "aws", "aws"]
     assert [(m.row, m.reason) for m in misfits] == [(3, "unknown_dialect")]
 
 
 def test_many_messages_keep_their_order():
     payload = json.dumps(_SAMPLES["aws"]).encode()
-    table, misfits = parse_messages(messages(*[payload] * 2_500), "auto")
+    table, misfits, *_ = parse_messages(messages(*[payload] * 2_500), "auto")
     assert table.column("offset").to_pylist() == list(range(100, 2_600))
     assert misfits == []
 
 
 def test_no_messages_are_an_empty_table():
-    table, misfits = parse_messages(messages(), "auto")
+    table, misfits, *_ = parse_messages(messages(), "auto")
     assert (table.num_rows, misfits) == (0, [])
     assert table.schema.equals(CHANGE)
 
@@ -635,7 +635,7 @@ def mutated(draw) -> bytes:
     st.sampled_from(["auto", *DIALECTS]),
 )
 def test_nothing_that_comes_makes_it_fail(payloads, dialect):
-    table, misfits = parse_messages(messages(*payloads), dialect)
+    table, misfits, *_ = parse_messages(messages(*payloads), dialect)
     table.validate(full=True)
     assert {m.reason for m in misfits} <= set(REASONS)
     assert all(0 < len(key.encode()) <= 1024 for key in table.column("key").to_pylist())

@@ -105,6 +105,47 @@ ORDER = pa.struct(
     ]
 )
 
+#: What an extractor has come to, under its name.
+STATE = pa.struct(
+    [
+        pa.field("version", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("at", TIME),
+    ]
+)
+
+#: What was found inside: true of one content, so that it goes when the content does.
+EXTRACTED = (
+    _column("metadata", pa.string(), "what was found inside, as JSON; each extractor under its own name"),
+    _column("extraction_status", pa.string(), "pending, ok, failed, or erased; null: there is nothing to look into"),
+    _column("extraction", pa.map_(pa.string(), STATE), "what each extractor has come to"),
+    _column("detected_type", pa.string(), "media type by its first bytes"),
+    _column("labels", pa.list_(pa.string()), "what is to be seen, the surest first"),
+    _column("image_width", pa.int32(), "pixels, as it is to be shown"),
+    _column("image_height", pa.int32(), "pixels, as it is to be shown"),
+    _column("taken_at", PLAIN_TIME, "when a picture or film was taken, by the clock of the camera"),
+    _column("camera", pa.string(), "maker and model"),
+    _column("latitude", pa.float64(), "degrees, north is positive"),
+    _column("longitude", pa.float64(), "degrees, east is positive"),
+    _column("duration", pa.float64(), "seconds of sound or film"),
+    _column("page_count", pa.int32(), "pages, sheets or slides"),
+    _column("title", pa.string(), "title of the work"),
+    _column("author", pa.string(), "author or artist"),
+    _column("language", pa.string(), "of the text, as ISO 639-1"),
+    _column("content_hash", pa.string(), "SHA-256 of the content, in hexadecimal"),
+    _column("perceptual_hash", pa.int64(), "pictures that look alike differ in few of its 64 bits"),
+    _column("field_errors", pa.map_(pa.string(), pa.string()), "custom columns that could not take their value: why"),
+    _column("frazil_fields", pa.list_(pa.string()), "custom columns that are computed; for Frazil itself"),
+)  # fmt: skip
+
+#: What people have entered. No extraction, and no new content under the same key, touches it.
+USERS = (
+    _column("user_tags", pa.list_(pa.string()), "tags that people gave it, in order"),
+    _column("note", pa.string(), "a person's note"),
+    _column("rating", pa.int32(), "1 to 5"),
+)  # fmt: skip
+
 OBJECTS = pa.schema(
     [
         _column("bucket", pa.string(), "bucket, or the URI of a folder", required=True),
@@ -122,10 +163,8 @@ OBJECTS = pa.schema(
         _column("is_latest", pa.bool_(), "whether it is the newest version that is there", required=True),
         _column("is_deleted", pa.bool_(), "a tombstone: this version is gone", required=True),
         _column("is_delete_marker", pa.bool_(), "whether this version is a delete marker", required=True),
-        _column("metadata", pa.string(), "what was found inside, as JSON"),
-        _column("labels", pa.list_(pa.string()), "what is to be seen"),
-        _column("image_width", pa.int32(), "pixels"),
-        _column("image_height", pa.int32(), "pixels"),
+        *EXTRACTED,
+        *USERS,
         _column("dialect", pa.string(), "whose sequence it has; null: it was only observed"),
         _column("event_name", pa.string(), "of the last change"),
         _column("changed_at", TIME, "when the last change happened", required=True),
@@ -133,3 +172,7 @@ OBJECTS = pa.schema(
         _column("frazil_order", ORDER, "what decides whether a later message is news; for Frazil itself"),
     ]
 )  # fmt: skip
+
+KEPT = (*EXTRACTED, *USERS)
+#: The columns that events and looks decide about.
+BASE = pa.schema([f for f in OBJECTS if f not in KEPT])

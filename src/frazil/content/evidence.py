@@ -8,13 +8,15 @@ row of the table has those that have won so far, and its other columns are the c
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.columns import CREATE, DELETE, OBJECTS, OBSERVED, ORDER, UPDATE
+from frazil.content.columns import BASE, CREATE, DELETE, OBSERVED, ORDER, UPDATE
+from frazil.content.notes.model import Note
 
 REGISTERS = {"created": CREATE, "updated": UPDATE, "deleted": DELETE}
 #: Characters of a tie and the stroke before it. The stroke sorts before every character of a sequence.
@@ -22,8 +24,8 @@ TIE = 17
 
 #: Where a stored row lies; of a change both are null.
 PLACE = pa.schema([pa.field("_file", pa.string()), pa.field("_pos", pa.int64())])
-STORED = pa.schema([*OBJECTS, *PLACE])
-EVIDENCE = pa.schema([*(f for f in OBJECTS if f.name != "frazil_order"), *ORDER, *PLACE])
+STORED = pa.schema([*BASE, *PLACE])
+EVIDENCE = pa.schema([*(f for f in BASE if f.name != "frazil_order"), *ORDER, *PLACE])
 EVIDENCE = pa.schema([pa.field(f.name, f.type) for f in EVIDENCE])
 #: What has to be known of a stored row to decide whether it is still true.
 DECISIVE = (
@@ -32,17 +34,36 @@ DECISIVE = (
     *PLACE.names,
 )
 #: The columns of the table that hold it.
-READ_TO_DECIDE = pa.schema([f for f in OBJECTS if f.name in DECISIVE or f.name == "frazil_order"])
+READ_TO_DECIDE = pa.schema([f for f in BASE if f.name in DECISIVE or f.name == "frazil_order"])
 #: What else a change says. Between stages it goes as one value: only that of winners is ever looked at.
 CONTENT = tuple(f.name for f in EVIDENCE if f.name not in DECISIVE)
-PACKED = pa.schema([*(EVIDENCE.field(name) for name in DECISIVE), pa.field("content", pa.binary())])
+#: A row is a stored one, a change, or a note about a version: results of extraction, or what a person says of it.
+NOTE = pa.field("note", pa.binary())
+PACKED = pa.schema([*(EVIDENCE.field(name) for name in DECISIVE), pa.field("content", pa.binary()), NOTE])
 
 
 def packed(evidence: pa.Table) -> pa.Table:
     """Evidence of changes for the way between two stages: Spark turns each column of each row over, twice."""
     columns = [evidence.column(name).to_pylist() for name in CONTENT]
     content = pa.array([pickle.dumps(row, -1) for row in zip(*columns, strict=True)], pa.binary())
-    return evidence.select(list(DECISIVE)).append_column("content", content)
+    made = evidence.select(list(DECISIVE)).append_column("content", content)
+    return made.append_column(NOTE, pa.nulls(made.num_rows, NOTE.type))
+
+
+def packed_notes(notes: Sequence[Note]) -> pa.Table:
+    """Notes for the same way: by their key they come to where the row is."""
+    named = {name: [getattr(note, name) for note in notes] for name in ("bucket", "key", "version_id")}
+    named[NOTE.name] = [pickle.dumps(note, -1) for note in notes]
+    return pa.table(
+        [pa.array(named[f.name], f.type) if f.name in named else pa.nulls(len(notes), f.type) for f in PACKED],
+        schema=PACKED,
+    )
+
+
+def unpacked_notes(rows: pa.Table) -> list[Note]:
+    """The notes again, as they came in the log."""
+    notes: list[Note] = [pickle.loads(data) for data in rows.column(NOTE.name).to_pylist()]  # noqa: S301 - our own
+    return sorted(notes, key=lambda note: (note.offset, note.index))
 
 
 def unpacked(rows: pa.Table) -> pa.Table:

@@ -20,7 +20,8 @@ _ID = b"PARQUET:field_id"
 def fetch_rows(target: Target, schema: pa.Schema, files: pa.Array, positions: pa.Array) -> pa.Table:
     """The rows in the order in which they are asked for, with the columns of a schema; null where the file has none."""
     if not len(files):
-        return schema.empty_table()
+        # Not empty_table(): it cannot make a list of UUIDs.
+        return pa.table([pa.nulls(0, f.type) for f in schema], schema=schema)
     encoded = files.dictionary_encode()
     of_file, wanted = encoded.indices.to_numpy(), np.asarray(positions.to_numpy(), np.int64)
     parts, order = [], []
@@ -38,7 +39,7 @@ def _of_file(target: Target, schema: pa.Schema, path: str, positions: Any) -> pa
     """Rows at positions, which ascend, under the names that the table has for their columns today."""
     table = parsed(target)
     with table.io.new_input(path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as file:
-        names = {n: today for n, today in _names(file.schema_arrow, table.arrow).items() if today in schema.names}
+        names = {n: today for n, today in names_today(file.schema_arrow, table.arrow).items() if today in schema.names}
         starts = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
         groups = np.searchsorted(starts, positions, side="right") - 1
         touched = np.unique(groups)
@@ -48,7 +49,7 @@ def _of_file(target: Target, schema: pa.Schema, path: str, positions: Any) -> pa
     return rows.take(pa.array(inside)).rename_columns([names[name] for name in rows.column_names])
 
 
-def _names(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
+def names_today(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
     """Columns of a file, and what the table calls them; those that the table has dropped are left out."""
     today = {(f.metadata or {}).get(_ID): f.name for f in table}
     ids = {f.name: (f.metadata or {}).get(_ID) for f in file}

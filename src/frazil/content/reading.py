@@ -28,7 +28,7 @@ LISTED = (
     "is_latest", "is_deleted", "is_delete_marker",
 )  # fmt: skip
 #: What `show` tells of one; the rest is for Frazil itself.
-SHOWN = tuple(name for name in OBJECTS.names if name != "frazil_order")
+SHOWN = tuple(name for name in OBJECTS.names if not name.startswith("frazil_"))
 #: What the history tells of each change.
 TOLD = (
     "record_timestamp", "record_type", "version_id", "is_delete_marker", "size", "e_tag", "storage_class", "dialect",

@@ -13,17 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.columns import OBJECTS, ORDER, TIME
+from frazil.content.columns import BASE, ORDER, TIME
 from frazil.content.evidence import REGISTERS, TIE, demoted
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 _NEVER = np.iinfo(np.int64).min
+_VERSION = ("bucket", "key", "version_id")
 #: What a row says of its content; it comes with the creation, or with the observation.
 _CONTENT = ("etag", "size", "last_modified", "is_delete_marker")
 #: What a look may not tell, and stays true as long as the content is the same.
-_LASTING = ("content_type", "user_metadata", "tags", "metadata", "labels", "image_width", "image_height")
+_LASTING = ("content_type", "user_metadata", "tags")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Resolved:
     """What the table has to become.
 
     Attributes:
-        rows: new and changed ones, with the columns of `OBJECTS`.
+        rows: new and changed ones, with the columns of `BASE`.
         files: of the stored rows that these replace, the data files that they lie in.
         positions: and where in those files.
     """
@@ -46,24 +47,33 @@ def resolve(evidence: pa.Table, skew_s: float) -> Resolved:
     return decide(evidence, skew_s).result()
 
 
-def decide(evidence: pa.Table, skew_s: float) -> Decision:
+def decide(evidence: pa.Table, skew_s: float, noted: pa.Table | None = None) -> Decision:
     """What is true of each version that the evidence, at least one row, speaks of.
 
     Args:
         evidence: of every key that occurs, all that is known: see `evidence`. Of stored rows the columns in `DECISIVE`
             are enough here.
         skew_s: seconds within which two times do not tell what came first.
+        noted: bucket, key and version_id of rows that are to be written even if they stay as they are.
     """
     evidence = evidence.combine_chunks()
-    groups = _codes(evidence, "bucket", "key", "version_id")
+    versions = _joined(evidence, *_VERSION).dictionary_encode()
+    groups = np.asarray(versions.indices.to_numpy(), np.int64)
     evidence = _of_one_dialect(evidence, groups)
-    return Decision(evidence, groups, round(skew_s * 1e6))
+    about = np.empty(0, np.int64)
+    if noted is not None and noted.num_rows:
+        found = pc.index_in(_joined(noted, *_VERSION), value_set=versions.dictionary)
+        about = np.asarray(found.fill_null(-1).to_numpy(), np.int64)
+    return Decision(evidence, groups, round(skew_s * 1e6), about)
 
 
 def _codes(evidence: pa.Table, *names: str) -> Ints:
     """The same small number for rows with the same values."""
-    joined = pc.binary_join_element_wise(*(evidence.column(n) for n in names), "\0")
-    return np.asarray(joined.combine_chunks().dictionary_encode().indices.to_numpy(), np.int64)
+    return np.asarray(_joined(evidence, *names).dictionary_encode().indices.to_numpy(), np.int64)
+
+
+def _joined(rows: pa.Table, *names: str) -> pa.Array:
+    return pc.binary_join_element_wise(*(rows.column(n) for n in names), "\0").combine_chunks()
 
 
 def _of_one_dialect(evidence: pa.Table, groups: Ints) -> pa.Table:
@@ -86,7 +96,7 @@ def _of_one_dialect(evidence: pa.Table, groups: Ints) -> pa.Table:
 class Decision:
     """Whose word counts, of each version: arrays with one entry per version, as indices into the evidence."""
 
-    def __init__(self, evidence: pa.Table, groups: Ints, skew: int) -> None:
+    def __init__(self, evidence: pa.Table, groups: Ints, skew: int, about: Ints) -> None:
         self._evidence = evidence
         self._groups = groups
         self._skew = skew
@@ -100,30 +110,67 @@ class Decision:
         self._decide()
         self._is_latest = self._latest()
         self._is_changed = self._changed(self._is_latest)
+        is_written = self._is_changed.copy()
+        is_written[about[about >= 0]] = True
+        #: The versions that get a row: those that change, and those that somebody has a note about.
+        self._written = np.flatnonzero(is_written)
+        places = np.full(self._count, -1, np.int64)
+        places[self._written] = np.arange(len(self._written))
+        self.noted = np.where(about >= 0, places[about], -1) if len(about) else about
+        """Of each note the row that it is about; -1: there is none."""
         self._needed = self._stored_content()
 
     def needed(self) -> tuple[pa.Array, pa.Array]:
-        """Data file and position of the stored rows whose content is still true in a row that changes."""
-        return self._places(self._needed)
+        """Data file and position of the stored rows whose content is still true in a row that is written."""
+        return self.places(self._needed)
 
-    def result(self, content: pa.Table | None = None) -> Resolved:
-        """The rows that change.
+    def rows(self, content: pa.Table | None = None) -> pa.Table:
+        """The rows to write, with the columns of `BASE`.
 
         Args:
-            content: the stored rows that are `needed`, with all columns of `OBJECTS`; None: the evidence has them.
+            content: the stored rows that are `needed`, with all columns of `BASE`; None: the evidence has them.
         """
-        replaced = np.flatnonzero(self._stored & self._is_changed[self._groups])
-        return Resolved(self._rows(_Columns(self._evidence, self._needed, content)), *self._places(replaced))
+        return self._rows(_Columns(self._evidence, self._needed, content))
 
-    def _places(self, rows: Ints) -> tuple[pa.Array, pa.Array]:
+    @property
+    def changed(self) -> Bools:
+        """Of each row, whether it is news; else it is written only for a note."""
+        return np.asarray(self._is_changed[self._written], bool)
+
+    @property
+    def before(self) -> Ints:
+        """Of each row, which row of the evidence is what the table has of it; -1: none."""
+        return np.asarray(self._own[self._written])
+
+    @property
+    def same_content(self) -> Bools:
+        """Of each row, whether the table has it with the same content."""
+        own, content = self._own[self._written], self._content[self._written]
+        was_deleted = _at(_flags(self._evidence.column("is_deleted")), own, default=True)
+        same = (own == content) | self._same(own, content)
+        return np.asarray(
+            (own >= 0) & same & ~np.asarray(was_deleted, bool) & ~np.asarray(self.deleted, bool)[self._written]
+        )
+
+    def replaced(self, rows: Bools) -> tuple[pa.Array, pa.Array]:
+        """Data file and position of the stored rows that some of the rows take the place of."""
+        is_replaced = np.zeros(self._count, bool)
+        is_replaced[self._written[rows]] = True
+        return self.places(np.flatnonzero(self._stored & is_replaced[self._groups]))
+
+    def result(self, content: pa.Table | None = None) -> Resolved:
+        """All rows to write, and what they replace; see `rows`."""
+        return Resolved(self.rows(content), *self.replaced(np.ones(len(self._written), bool)))
+
+    def places(self, rows: Ints) -> tuple[pa.Array, pa.Array]:
+        """Data file and position of rows of the evidence."""
         place = self._evidence.select(["_file", "_pos"]).take(pa.array(rows))
         return place["_file"].combine_chunks(), place["_pos"].combine_chunks()
 
     def _stored_content(self) -> Ints:
         """The stored rows whose columns a row that changes may take over."""
-        changed = self._is_changed
         winners = [self._event, self._content, self._class, np.where(self._by_look, self._own, -1)]
-        asked = np.unique(np.concatenate([winner[changed] for winner in winners]))
+        asked = np.unique(np.concatenate([winner[self._written] for winner in winners]))
         asked = asked[asked >= 0]
         return np.asarray(asked[self._stored[asked]])
 
@@ -237,7 +284,7 @@ class Decision:
         return np.asarray(changed | twice)
 
     def _rows(self, columns: _Columns) -> pa.Table:
-        wanted = np.flatnonzero(self._is_changed)
+        wanted = self._written
         first = np.full(self._count, 0, np.int64)
         first[self._groups] = np.arange(len(self._groups))
 
@@ -255,7 +302,7 @@ class Decision:
         made["changed_at"] = _as_times(self.changed_at[wanted])
         made["check_after"] = _as_times(self.check_after[wanted])
         made["frazil_order"] = self._order(wanted)
-        return pa.table([made[f.name] for f in OBJECTS], schema=OBJECTS)
+        return pa.table([made[f.name] for f in BASE], schema=BASE)
 
     def _order(self, wanted: Ints) -> pa.StructArray:
         order: dict[str, Any] = {}

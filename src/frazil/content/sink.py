@@ -20,9 +20,12 @@ import structlog
 
 from frazil.content.asking import Asker
 from frazil.content.evidence import PACKED, PLACE, of_changes, packed
+from frazil.content.fields import Fields
+from frazil.content.fields.configured import configured
+from frazil.content.filling import declare, fields_of, filled, lacking, obey, unfilled
 from frazil.content.names import CONTENT, journal_name, objects_name
 from frazil.content.pending import AGAIN_S, Due, Pending, due_rows, old_tombstones
-from frazil.content.stages import MERGED, READ, Merging, Reading, Report, read_reports
+from frazil.content.stages import MERGED, READ, Merging, Reading, Refilling, Report, read_reports
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.errors import FrazilError, UnavailableError, first_line
 from frazil.log.access import TopicInfo
@@ -47,6 +50,8 @@ log = structlog.get_logger(__name__)
 _BROADCAST = 200_000
 #: Changes that one task decides about.
 _PER_TASK = 100_000
+#: Rows whose custom columns are computed in one go.
+_FILLED_AT_ONCE = 250_000
 #: Buckets whose bounds are given to the planner one by one.
 _MAX_RANGES = 20
 
@@ -75,6 +80,9 @@ class ContentSink:
         self._asked: list[Due] = []
         self._journal: Table | None = None
         self._read_on: int | None = None
+        self._table: Table | None = None
+        self._declared = False
+        self._fills = False
 
     def tables(self, topic: str) -> list[str]:
         del topic
@@ -84,7 +92,13 @@ class ContentSink:
         self._dead_letters.forget(info.name)
         self._journal = None
         self._pending.forget()
-        return ensure_objects(self._store, self._settings)
+        table = ensure_objects(self._store, self._settings)
+        if not self._declared:
+            # Once: what messages say later is newer than the settings of this process.
+            table = declare(self._store, table, configured(self._settings))
+            self._declared = True
+        self._fills = bool(unfilled(table))
+        return table
 
     # -- a batch -----------------------------------------------------------------------------------------------------
 
@@ -97,6 +111,8 @@ class ContentSink:
             reports = _checked(pickled, len(plan.spans))
             changes = parsed.where("report IS NULL").drop("report")
             evidence = _Evidence(changes, sum(r.changes for r in reports), _all_bounds(reports))
+            table = self._table = obey(self._store, table, [order for r in reports for order in r.orders])
+            self._fills = bool(unfilled(table))
             merged = self._merge(table, evidence) if evidence.count else []
         except TasksFailedError as failed:
             raise TasksFailedError(failed.error, failed.written + [r.written for r in reports]) from failed
@@ -137,7 +153,8 @@ class ContentSink:
         if self._read_on is not None:
             everything = self._stored(table, evidence).unionByName(everything)
         tasks = max(self._session.sparkContext.defaultParallelism, -(-evidence.count // _PER_TASK))
-        merging = Merging(Target.of(table), self._settings.model.content.skew_s, _places(table))
+        skew_s = self._settings.model.content.skew_s
+        merging = Merging(Target.of(table), skew_s, _places(table), fields_of(table))
         result = map_in_arrow(everything.repartition(tasks, "bucket", "key"), merging, MERGED)
         reports = _checked(result.collect(), None)
         self._pending.learn(r.check_after for r in reports)
@@ -169,7 +186,8 @@ class ContentSink:
             # The batch is begun again, with files of its own. What has landed stays, and is known by its position.
             discard(table.io, others)
             raise
-        return self._commit_objects(table, written, plan.expected, plan.reached(self.name))
+        # As it was when the files were written: a message may have given it columns.
+        return self._commit_objects(self._table or table, written, plan.expected, plan.reached(self.name))
 
     def _append_journal(self, plan: Plan, files: Sequence[Any]) -> None:
         journal = self._journal_table()
@@ -208,20 +226,50 @@ class ContentSink:
 
     def waits_s(self) -> float | None:
         """Seconds until a row has to be looked at again; None: none has."""
-        return self._pending.waits_s(time.time())
+        return 0.0 if self._fills else self._pending.waits_s(time.time())
 
     def tend(self, table: Table, position: Position) -> Table:
-        """Asks buckets again where sources disagreed, and lets old tombstones go where the settings say so."""
+        """Asks buckets again where sources disagreed, and lets old tombstones go where the settings say so.
+
+        Custom columns of the rows that are there are computed a part at a time, so that news need not wait for all.
+        """
         now = datetime.datetime.now(datetime.UTC)
+        wanted = unfilled(table)
+        self._fills = bool(wanted)
         if table.metadata.current_snapshot_id is None:
-            return table
+            return filled(self._store, table, wanted) if wanted else table
         if self._pending.is_unknown:
             due_rows(self._store, table, now, self._pending)
         if self._pending.is_due(now.timestamp()):
-            table = self._check(table, position, now)
+            return self._check(table, position, now)
         if self._pending.tombstones_due(now.timestamp()):
-            table = self._forget_tombstones(table, position, now)
-        return table
+            return self._forget_tombstones(table, position, now)
+        return self._fill(table, position, wanted) if wanted else table
+
+    def _fill(self, table: Table, position: Position, wanted: Fields) -> Table:
+        """Computes custom columns for the next rows that lack them."""
+        reach("content.fill.plan")
+        self._read_on = table.metadata.current_snapshot_id
+        name = f"{_quoted(self._store.settings.name, *table.name())} VERSION AS OF {self._read_on}"
+        places = lacking(self._session, name, wanted, _FILLED_AT_ONCE)
+        refilling = Refilling(Target.of(table), _places(table), wanted)
+        tasks = self._session.sparkContext.defaultParallelism
+        try:
+            spread = places.repartitionByRange(tasks, "_file", "_pos").sortWithinPartitions("_file", "_pos")
+            reports = _checked(map_in_arrow(spread, refilling, MERGED).collect(), None)
+        except TasksFailedError as error:
+            discard(table.io, [path for w in error.written for path in w.paths()])
+            raise error.error from error
+        except FrazilError:
+            raise
+        except Exception as error:
+            raise _spark_failed(error) from error
+        if not reports:
+            table = filled(self._store, table, wanted)
+            self._fills = bool(unfilled(table))
+            return table
+        reached = replace(position, batch_id=str(uuid.uuid4()))
+        return self._commit_objects(table, [r.written for r in reports], position, reached)
 
     def _check(self, table: Table, position: Position, now: datetime.datetime) -> Table:
         due = due_rows(self._store, table, now, self._pending)

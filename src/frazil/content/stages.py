@@ -15,11 +15,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.asking import Asker, answered
-from frazil.content.columns import DELETE, JOURNAL, OBJECTS, PLAIN_TIME
+from frazil.content.columns import BASE, DELETE, JOURNAL, PLAIN_TIME
 from frazil.content.events.parse import parse_messages
-from frazil.content.evidence import PACKED, READ_TO_DECIDE, of_changes, of_stored, packed, unpacked
+from frazil.content.evidence import (
+    NOTE,
+    PACKED,
+    PLACE,
+    READ_TO_DECIDE,
+    of_changes,
+    of_stored,
+    packed,
+    packed_notes,
+    unpacked,
+    unpacked_notes,
+)
 from frazil.content.fetching import fetch_rows
-from frazil.content.resolve import decide
+from frazil.content.fields import Fields
+from frazil.content.keeping import Shape, whole_rows
+from frazil.content.notes.apply import apply_notes, with_fields
+from frazil.content.resolve import Resolved, decide
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import Span, TopicView
 from frazil.observe.faultpoints import reach
@@ -27,7 +41,7 @@ from frazil.topics.letters.dead_letters import Origin, dead_rows
 from frazil.topics.sinks.archive import read_span
 from frazil.topics.sinks.fit import fit
 from frazil.topics.sinks.jobs import BatchFailedError, forget_archives, spare_garbage_collector
-from frazil.topics.sinks.parquet import TableWriter, Target
+from frazil.topics.sinks.parquet import TableWriter, Target, parsed
 from frazil.topics.sinks.position_deletes import Place, write_position_deletes
 from frazil.topics.sinks.sink import PARTITION, Written
 
@@ -47,12 +61,14 @@ class Report:
         changes: that it found, or rows that it has changed.
         bounds: per bucket the first and the last key.
         check_after: when the next row wants to be looked at again, in microseconds since 1970; None: none does.
+        orders: what messages say about the table itself, in their order.
     """
 
     written: Written
     changes: int = 0
     bounds: dict[str, tuple[str, str]] = field(default_factory=dict)
     check_after: int | None = None
+    orders: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,12 +102,14 @@ class Reading:
         name = f"{span.start:020d}"
         journal, dead = TableWriter(self.journal, name), TableWriter(self.dead, f"{self.view.topic}-{name}")
         rows = lost = 0
+        orders: list[dict[str, Any]] = []
         bounds: dict[str, tuple[str, str]] = {}
         try:
             for messages in read_span(self.address, self.view, span, nearby=self.nearby):
-                changes, misfits = parse_messages(messages, self.dialect)
+                changes, misfits, notes, told = parse_messages(messages, self.dialect)
+                orders += told
                 answers = answered(self.asker, messages, changes)
-                rows += changes.num_rows
+                rows += changes.num_rows + len(notes)
                 new = changes.filter(pc.greater_equal(changes.column("offset"), self.journal_from))
                 if new.num_rows:
                     journal.add(fit(journal_rows(new, self.view.topic), journal.schema).rows)
@@ -101,15 +119,16 @@ class Reading:
                     dead.add(fit(letters, dead.schema).rows)
                     lost += letters.num_rows
                 evidence = pa.concat_tables([of_changes(changes), answers.evidence])
-                _widen(bounds, evidence)
-                yield packed(evidence)
+                said = pa.concat_tables([packed(evidence), packed_notes(notes)])
+                _widen(bounds, said)
+                yield said
             files = {"journal": journal.finish(), "dead": dead.finish()}
         except BaseException:
             journal.abandon()
             dead.abandon()
             raise
         reach("content.read.after")
-        yield Report(Written(files, rows, lost), rows, bounds)
+        yield Report(Written(files, rows, lost), rows, bounds, orders=tuple(orders))
 
 
 @dataclass(frozen=True)
@@ -119,6 +138,7 @@ class Merging:
     objects: Target
     skew_s: float
     places: Mapping[str, Place] | None
+    fields: Fields
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _reporting(MERGED, self._merge(batches), None)
@@ -129,29 +149,81 @@ class Merging:
         if not found:
             return
         reach("content.merge.before")
-        decision = decide(self._evidence(pa.concat_tables(found)), self.skew_s)
-        result = decision.result(fetch_rows(self.objects, OBJECTS, *decision.needed()))
-        rows = TableWriter(self.objects, "objects")
-        try:
-            if result.rows.num_rows:
-                rows.add(fit(result.rows, rows.schema).rows)
-            files = rows.finish()
-            gone = write_position_deletes(self.objects, "objects", result.files, result.positions, self.places)
-        except BaseException:
-            rows.abandon()
-            raise
+        merged = self._merged(pa.concat_tables(found))
+        if merged is None:
+            return
+        written = _written(self.objects, merged, self.places)
         reach("content.merge.after")
-        written = Written({"objects": files, "deletes": gone}, 0, 0)
-        yield Report(written, result.rows.num_rows, {}, _next_check(result.rows))
+        yield Report(written, merged.rows.num_rows, {}, _next_check(merged.rows))
 
-    def _evidence(self, rows: pa.Table) -> pa.Table:
-        """What the changes say, and of the stored rows, of which only the places came, what it takes to decide."""
-        is_stored = pc.is_valid(rows.column("_file"))
-        place = rows.select(["_file", "_pos"]).filter(is_stored).combine_chunks()
+    def _merged(self, everything: pa.Table) -> Resolved | None:
+        is_note, is_stored = (pc.is_valid(everything.column(name)) for name in (NOTE.name, "_file"))
+        notes = unpacked_notes(everything.filter(is_note))
+        stored = self._stored(everything.filter(is_stored))
+        changes = unpacked(everything.filter(pc.invert(pc.or_(is_note, is_stored))))
+        evidence = pa.concat_tables([of_stored(stored), changes])
+        if not evidence.num_rows:
+            return None  # notes about what nobody knows
+        decision = decide(evidence, self.skew_s, packed_notes(notes))
+        base = decision.rows(self._fetch(BASE, *decision.needed()))
+        rows = whole_rows(decision, base, stored, self._shape, self._fetch)
+        rows, touched = apply_notes(rows, notes, decision.noted.tolist(), self.fields)
+        wanted = decision.changed | touched
+        return Resolved(rows.filter(pa.array(wanted)), *decision.replaced(wanted))
+
+    def _stored(self, rows: pa.Table) -> pa.Table:
+        """Of the stored rows, of which only the places came, what it takes to decide, and what people have entered."""
+        place = rows.select(["_file", "_pos"]).combine_chunks()
         files, positions = (place.column(name).combine_chunks() for name in place.column_names)
-        stored = fetch_rows(self.objects, READ_TO_DECIDE, files, positions)
-        stored = stored.append_column("_file", files).append_column("_pos", positions)
-        return pa.concat_tables([of_stored(stored), unpacked(rows.filter(pc.invert(is_stored)))])
+        stored = self._fetch(pa.schema([*READ_TO_DECIDE, *self._shape.people]), files, positions)
+        return stored.append_column("_file", files).append_column("_pos", positions)
+
+    def _fetch(self, schema: pa.Schema, files: pa.Array, positions: pa.Array) -> pa.Table:
+        return fetch_rows(self.objects, schema, files, positions)
+
+    @property
+    def _shape(self) -> Shape:
+        return Shape.of(parsed(self.objects).arrow, self.fields)
+
+
+@dataclass(frozen=True)
+class Refilling:
+    """Computes the custom columns of stored rows again, from what was found inside them."""
+
+    objects: Target
+    places: Mapping[str, Place] | None
+    fields: Fields
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _reporting(MERGED, self._refill(batches), None)
+        _end_task()
+
+    def _refill(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table | Report]:
+        found = [pa.Table.from_batches([batch]).cast(PLACE) for batch in batches if batch.num_rows]
+        if not found:
+            return
+        reach("content.refill.before")
+        place = pa.concat_tables(found).combine_chunks()
+        files, positions = (place.column(name).combine_chunks() for name in PLACE.names)
+        whole = pa.schema([pa.field(f.name, f.type) for f in parsed(self.objects).arrow])
+        rows = with_fields(fetch_rows(self.objects, whole, files, positions), self.fields)
+        written = _written(self.objects, Resolved(rows, files, positions), self.places)
+        reach("content.refill.after")
+        yield Report(written, rows.num_rows)
+
+
+def _written(target: Target, made: Resolved, places: Mapping[str, Place] | None) -> Written:
+    """Files of new rows, and of deletes of those that they replace."""
+    rows = TableWriter(target, "objects")
+    try:
+        if made.rows.num_rows:
+            rows.add(fit(made.rows, rows.schema).rows)
+        files = rows.finish()
+        gone = write_position_deletes(target, "objects", made.files, made.positions, places)
+    except BaseException:
+        rows.abandon()
+        raise
+    return Written({"objects": files, "deletes": gone})
 
 
 def _reporting(schema: pa.Schema, made: Iterator[pa.Table | Report], span: Span | None) -> Iterator[pa.RecordBatch]:

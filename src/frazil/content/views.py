@@ -36,7 +36,7 @@ CONTENT = (
     "image_height",
 )  # fmt: skip
 #: Columns of `current_objects`: the others are for Frazil itself.
-CURRENT = tuple(name for name in OBJECTS.names if name not in ("frazil_order", "check_after"))
+CURRENT = tuple(name for name in OBJECTS.names if name not in ("frazil_order", "frazil_fields", "check_after"))
 #: What the join adds.
 FOUND = ("metadata", "labels", "image_width", "image_height")
 

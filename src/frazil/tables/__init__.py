@@ -7,6 +7,7 @@ from frazil.tables.evolve import evolve
 from frazil.tables.failures import CommitUnknownError, PositionMovedError, RolledBackError, SchemaMismatchError
 from frazil.tables.layout import partition_spec, sort_order
 from frazil.tables.position import Position, highest_offsets, position_of
+from frazil.tables.properties import drop_columns, set_properties
 from frazil.tables.remove import Removal, data_files, remove_files
 from frazil.tables.store import TableStore
 
@@ -23,11 +24,13 @@ __all__ = [
     "adopt",
     "commit_append",
     "data_files",
+    "drop_columns",
     "ensure_table",
     "evolve",
     "highest_offsets",
     "partition_spec",
     "position_of",
     "remove_files",
+    "set_properties",
     "sort_order",
 ]

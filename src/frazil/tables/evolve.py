@@ -112,6 +112,8 @@ def _type_changes(
     have, want = found.field_type, column.field_type
     if isinstance(have, StructType) and isinstance(want, StructType):
         yield from _changes(have, want, path, widen)
+    elif isinstance(have, ListType) and isinstance(want, ListType) and _is_plain(have) and _is_plain(want):
+        yield from _type_changes(have.element_field, want.element_field, (*path, "element"), widen)
     elif _same(have, want) or _becomes(want, have):
         return
     elif widen and _becomes(have, want):
@@ -122,6 +124,10 @@ def _type_changes(
             f"the column '{'.'.join(path)}' is {_shown(want)}, but {_shown(have)} in the table{wider}",
             hint=f"send {_shown(have)}, or give the column another name",
         )
+
+
+def _is_plain(kind: ListType) -> bool:
+    return isinstance(kind.element_type, PrimitiveType)
 
 
 def _becomes(narrow: IcebergType, wide: IcebergType) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from frazil.content.notes.model import Note
+
 AUTO: Final = "auto"
 AWS: Final = "aws"
 MINIO: Final = "minio"
@@ -48,11 +50,16 @@ class Problem:
 
 @dataclass
 class Parsed:
-    """One message: what changed, what was not understood, and how many records were known to change nothing."""
+    """One message: what changed, what was not understood, and how many records were known to change nothing.
+
+    Or what it says of rows (notes), or of the table (orders).
+    """
 
     changes: list[Change] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     ignored: int = 0
+    notes: list[Note] = field(default_factory=list)
+    orders: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Unreadable(Exception):  # noqa: N818  # it never leaves this package: it becomes a Problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -11,8 +11,10 @@ from frazil.content.events.envelopes import unwrap
 from frazil.content.events.eventbridge import is_eventbridge, read_eventbridge
 from frazil.content.events.fields import load
 from frazil.content.events.model import AUTO, DIALECTS, Change, Parsed, Problem, Unreadable
+from frazil.content.events.notes import is_note, placed, read_note
 from frazil.content.events.observation import is_observation, read_observation
 from frazil.content.events.records import is_record, read_record
+from frazil.content.notes.model import Note
 from frazil.topics.sinks.fit import Misfit
 
 _KNOWN: Final = frozenset({AUTO, *DIALECTS})
@@ -37,7 +39,16 @@ def parse_message(payload: bytes, dialect: str = AUTO) -> Parsed:
         return Parsed(problems=[Problem(error.reason, str(error))])
 
 
-def parse_messages(messages: pa.Table, dialect: str = AUTO) -> tuple[pa.Table, list[Misfit]]:
+class Read(NamedTuple):
+    """What messages say: changes of objects, what was not understood, notes about rows, orders for the table."""
+
+    changes: pa.Table
+    misfits: list[Misfit]
+    notes: list[Note]
+    orders: list[dict[str, Any]]
+
+
+def parse_messages(messages: pa.Table, dialect: str = AUTO) -> Read:
     """The changes of all messages, and the messages of which something was not understood, each once.
 
     A message with one bad record among good ones is in both. The header `dialect` of a message goes before `dialect`.
@@ -49,6 +60,8 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO) -> tuple[pa.Table, l
     changes: list[Change] = []
     batches: list[pa.RecordBatch] = []
     misfits: list[Misfit] = []
+    notes: list[Note] = []
+    orders: list[dict[str, Any]] = []
     dialects = _dialects(messages)
     offsets = messages.column("offset").to_pylist()
     for row, (offset, payload) in enumerate(zip(offsets, messages.column("payload"), strict=True)):
@@ -58,11 +71,13 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO) -> tuple[pa.Table, l
         for change in parsed.changes:
             change["offset"] = offset
         changes += parsed.changes
+        notes += placed(parsed.notes, offset)
+        orders += parsed.orders
         if len(changes) >= _BATCH:
             batches.append(_as_batch(changes))
             changes = []
     batches.append(_as_batch(changes))
-    return pa.Table.from_batches(batches, CHANGE), misfits
+    return Read(pa.Table.from_batches(batches, CHANGE), misfits, notes, orders)
 
 
 def _parse(payload: bytes, dialect: str) -> Parsed:
@@ -76,6 +91,8 @@ def _parse(payload: bytes, dialect: str) -> Parsed:
     document = load(text.removeprefix("\ufeff"))
     if is_observation(document):
         return read_observation(document)
+    if is_note(document):
+        return read_note(document)
     parsed = Parsed()
     for index, event in enumerate(unwrap(document)):
         try:

@@ -1,0 +1,178 @@
+"""`frazil content tag|note|erase`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.content_look import SECTIONS, PlaceArgument, opened
+from frazil.cli.content_read import Key, Version
+from frazil.cli.invocation import CatalogOption, Run
+from frazil.cli.printing import visible
+from frazil.errors import UsageError
+
+if TYPE_CHECKING:
+    from types import EllipsisType
+
+    from frazil.content.editing import Edit
+    from frazil.settings import Settings
+
+Keys = Annotated[list[str], typer.Argument(metavar="KEY…", help="keys of objects, or paths in the folder")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="end when the table has it")]
+
+
+def tag(
+    run: Run,
+    place: PlaceArgument,
+    keys: Keys,
+    add: Annotated[
+        list[str] | None, typer.Option("--add", metavar="TAG", help="a tag to give; may be repeated")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="TAG", help="a tag to take away; may be repeated")
+    ] = None,
+    replace: Annotated[
+        list[str] | None, typer.Option("--replace", metavar="TAG", help="this tag instead of all; may be repeated")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="take all tags away")] = False,
+    version_id: Version = None,
+    wait: Wait = True,
+    catalog: CatalogOption = None,
+) -> None:
+    """Give objects tags of your own, or take them away. No extraction and no new content touches them.
+
+    All keys are looked up first: where one is not known nothing is changed. The tags of the store itself are others.
+    """
+    from frazil.content.editing import Edit
+
+    if clear and (add or remove or replace):
+        raise UsageError("--clear takes all tags away", hint="--clear alone, or --replace TAG")
+    if not (clear or add or remove or replace):
+        raise UsageError("nothing is said about tags", hint="--add TAG, --remove TAG, --replace TAG or --clear")
+    only = () if clear else tuple(replace) if replace else None
+    edits = [Edit(key, version_id, tuple(add or ()), tuple(remove or ()), only) for key in dict.fromkeys(keys)]
+    _tell(run, place, edits, wait=wait, catalog=catalog)
+
+
+def note(
+    run: Run,
+    place: PlaceArgument,
+    key: Key,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="the note, instead of the one before")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="take the note away")] = False,
+    rating: Annotated[int | None, typer.Option(min=1, max=5, metavar="1-5", help="how good it is")] = None,
+    no_rating: Annotated[bool, typer.Option("--no-rating", help="take the rating away")] = False,
+    version_id: Version = None,
+    wait: Wait = True,
+    catalog: CatalogOption = None,
+) -> None:
+    """Write a note about an object, or rate it. No extraction and no new content touches them."""
+    from frazil.content.editing import STAYS, Edit
+
+    if clear and text is not None:
+        raise UsageError("--clear takes the note away", hint="a text, or --clear")
+    if no_rating and rating is not None:
+        raise UsageError("--no-rating takes the rating away", hint="--rating N, or --no-rating")
+    if text is None and not clear and rating is None and not no_rating:
+        raise UsageError("nothing is said about it", hint="a text, --clear, --rating N or --no-rating")
+    if text == "":
+        raise UsageError("the note is empty", hint="--clear takes it away")
+    said: str | EllipsisType | None = None if clear else STAYS if text is None else text
+    rated: int | EllipsisType | None = None if no_rating else STAYS if rating is None else rating
+    _tell(run, place, [Edit(key, version_id, note=said, rating=rated)], wait=wait, catalog=catalog)
+
+
+def erase(
+    run: Run,
+    place: PlaceArgument,
+    keys: Keys,
+    yes: Annotated[bool, typer.Option("--yes", help="do it")] = False,
+    version_id: Version = None,
+    wait: Wait = True,
+    catalog: CatalogOption = None,
+) -> None:
+    """Forget what was found inside objects, thumbnails too, and what people have entered: of all versions, or of one.
+
+    The object itself stays, and so does what its store says of it. It is not looked into again until its content
+    changes. Without --yes it only shows what would be forgotten.
+    """
+    from frazil.content.editing import Edit
+
+    edits = [Edit(key, version_id, erase=True) for key in dict.fromkeys(keys)]
+    if not yes:
+        bucket, told, _ = _looked_up(run, place, edits, catalog)
+        _report(run, {"bucket": bucket, "objects": len(edits), "versions": len(told), "done": False})
+        raise UsageError("nothing was done: erasing needs --yes", hint="the same with --yes")
+    _tell(run, place, edits, wait=wait, catalog=catalog)
+    for where in _KEPT_ELSEWHERE:
+        run.printer.note(f"note: {where}")
+
+
+#: What still has copies when the rows have none.
+_KEPT_ELSEWHERE = (
+    "snapshots of the table before this one still have it until they expire: frazil table expire",
+    "the log has the results of extraction until its retention takes them: log.retention_age_s",
+)
+
+
+def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: str | None) -> None:
+    from frazil.content.editing import publish
+    from frazil.content.topic import ensure_events_topic
+
+    bucket, told, settings = _looked_up(run, place, edits, catalog)
+    with opened(run, settings, catalog) as work:
+        topic = ensure_events_topic(work.access, settings).name
+        if edits[0].erase:
+            # First: they are a cache, and what fails afterwards has taken nothing that could not be made again.
+            _forget_thumbnails(settings, bucket, told, catalog)
+        ack, end = publish(work.access, topic, bucket, told, settings.model.log.max_message_size)
+        summary: dict[str, Any] = {
+            "bucket": bucket,
+            "objects": len(edits),
+            "versions": len(told),
+            "topic": topic,
+            "offset": ack.offset,
+            "visible": wait,
+        }
+        if wait:
+            work.until_visible(end)
+    _report(run, summary | ({"done": True} if edits[0].erase else {}))
+    if not wait:
+        run.printer.note("it is in the log, and in the table as soon as a pipeline runs: frazil pipeline")
+
+
+def _forget_thumbnails(settings: Settings, bucket: str, told: Sequence[dict[str, Any]], catalog: str | None) -> None:
+    from frazil.content.editing import forget_thumbnails
+    from frazil.content.rows import ContentTables
+    from frazil.topics.floor import LazyStore
+
+    with LazyStore(settings, catalog) as store:
+        forget_thumbnails(settings, ContentTables.of(store.store(), settings), bucket, told)
+
+
+def _looked_up(
+    run: Run, place: str, edits: Sequence[Edit], catalog: str | None
+) -> tuple[str, list[dict[str, Any]], Settings]:
+    """The bucket, what is to be told of which rows, and the settings. Nothing is started or changed for it."""
+    from frazil.content.buckets import bucket_of
+    from frazil.content.editing import entries
+    from frazil.content.rows import ContentTables
+    from frazil.topics.floor import LazyStore
+    from frazil.topics.sinks.jobs import for_pipeline
+
+    bucket = bucket_of(place)
+    for edit in edits:
+        edit.check()
+    settings = for_pipeline(run.settings(*SECTIONS))
+    with LazyStore(settings, catalog) as store:
+        told = entries(ContentTables.of(store.store(), settings), bucket, edits)
+    return bucket, told, settings
+
+
+def _report(run: Run, summary: dict[str, Any]) -> None:
+    if run.printer.json_output:
+        run.printer.json(summary)
+    else:
+        run.printer.record(summary | {"bucket": visible(summary["bucket"])})

@@ -1,0 +1,115 @@
+"""How it stands with the custom columns of a table: those it has, those that are wanted, and what rows lack. No JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.content.fields.spec import BACKFILL_PROPERTY, Fields, FieldSpec, Plan, active, planned
+from frazil.content.rows import ContentTables, Rows
+from frazil.topics.floor import find_table
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+ACTIVE = "active"
+#: It is in the table, and the settings do not name it.
+UNCONFIGURED = "unconfigured"
+#: Rows that somebody has looked into: these have `metadata`, unless it is not kept.
+_LOOKED_INTO = ("ok", "failed")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The custom columns of a table.
+
+    Attributes:
+        have: those it has.
+        wanted: those of the settings.
+        plan: what lies between.
+        filling: names of those that are being computed for the rows that are there.
+        lacking: of each field that the table has, how many rows that were looked into lack it.
+    """
+
+    have: Fields
+    wanted: Fields
+    plan: Plan
+    filling: list[str]
+    lacking: dict[str, int]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each field, those of the settings first."""
+        specs = {spec.name: spec for spec in (*self.wanted, *self.have)}
+        specs |= {spec.name: spec for spec in self.wanted}
+        return [self._row(spec) for spec in specs.values()]
+
+    def _row(self, spec: FieldSpec) -> dict[str, Any]:
+        state, why = self._state(spec.name)
+        return {
+            "name": spec.name,
+            "type": spec.kind.name,
+            "jpath": spec.jpath,
+            "state": state,
+            "why": why,
+            "lacking": self.lacking.get(spec.name),
+            "filling": spec.name in self.filling,
+        }
+
+    def _state(self, name: str) -> tuple[str, str | None]:
+        if why := dict(self.plan.refused).get(name):
+            return "refused", why
+        for state, specs in (("add", self.plan.add), ("widen", self.plan.widen), ("redefine", self.plan.redefine)):
+            if any(spec.name == name for spec in specs):
+                return state, None
+        return (UNCONFIGURED, None) if name in self.plan.drop else (ACTIVE, None)
+
+
+def overview(tables: ContentTables, wanted: Fields, *, count: bool = True) -> Overview:
+    """How it stands. A table that is not there yet has no fields.
+
+    Args:
+        tables: where.
+        wanted: the fields of the settings.
+        count: look into the rows, to say how many lack a field.
+    """
+    table = find_table(tables.store, tables.objects)
+    if table is None:
+        return Overview(Fields(), wanted, Plan(add=wanted.fields), [], {})
+    have = active(table.metadata.properties)
+    lacking = tables.look(tables.objects, lambda now: _lacking(tables, now, have)) if count and have.fields else {}
+    return Overview(have, wanted, planned(have, wanted, table.schema()), being_filled(table), lacking)
+
+
+def being_filled(table: Table) -> list[str]:
+    """Names of the fields that are being computed for the rows that are there."""
+    try:
+        names = json.loads(table.metadata.properties.get(BACKFILL_PROPERTY) or "[]")
+    except ValueError:
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _lacking(tables: ContentTables, table: Table, fields: Fields) -> dict[str, int]:
+    from pyiceberg.expressions import In
+
+    if "frazil_fields" not in table.schema().column_names:
+        return dict.fromkeys(fields.names, 0)
+    where = In(term="extraction_status", literals=set(_LOOKED_INTO))
+    marks = dict(zip(fields.names, fields.marks, strict=True))
+    lacking = dict.fromkeys(fields.names, 0)
+    for rows in Rows(tables.store, table, where, ["frazil_fields", "extraction_status"]):
+        found = _counted(rows.column("frazil_fields"), marks.values())
+        for name, mark in marks.items():
+            lacking[name] += rows.num_rows - found[mark]
+    return lacking
+
+
+def _counted(lists: pa.ChunkedArray, marks: Collection[str]) -> dict[str, int]:
+    """In how many lists each mark is; it is there once at most."""
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(pc.list_flatten(lists)).to_pylist()}
+    return {mark: int(counts.get(mark, 0)) for mark in marks}

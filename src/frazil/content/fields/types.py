@@ -1,0 +1,98 @@
+"""Types of custom columns: as people write them, as Arrow and Iceberg have them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+#: Types without parameters: every way to write one, and what it is.
+_PLAIN: Final[dict[str, tuple[str, pa.DataType]]] = {
+    "BOOLEAN": ("BOOLEAN", pa.bool_()),
+    "BOOL": ("BOOLEAN", pa.bool_()),
+    "INTEGER": ("INTEGER", pa.int32()),
+    "INT": ("INTEGER", pa.int32()),
+    "LONG": ("LONG", pa.int64()),
+    "BIGINT": ("LONG", pa.int64()),
+    "FLOAT": ("FLOAT", pa.float32()),
+    "DOUBLE": ("DOUBLE", pa.float64()),
+    "STRING": ("STRING", pa.string()),
+    "DATE": ("DATE", pa.date32()),
+    "TIMESTAMP": ("TIMESTAMP", pa.timestamp("us")),
+    "TIMESTAMP_NTZ": ("TIMESTAMP", pa.timestamp("us")),
+    "TIMESTAMPTZ": ("TIMESTAMPTZ", pa.timestamp("us", tz="UTC")),
+    "TIMESTAMP_LTZ": ("TIMESTAMPTZ", pa.timestamp("us", tz="UTC")),
+    "UUID": ("UUID", pa.uuid()),
+    "BINARY": ("BINARY", pa.binary()),
+}
+#: How each is named in the docs, in their order.
+NAMES: Final = (
+    "BOOLEAN", "INTEGER", "LONG", "FLOAT", "DOUBLE", "DECIMAL(p,s)", "STRING", "DATE", "TIMESTAMP", "TIMESTAMPTZ",
+    "UUID", "FIXED(n)", "BINARY", "ARRAY<type>",
+)  # fmt: skip
+_NO_TIME = "Spark cannot open a table that has a column of type TIME, and so nothing could write it any more"
+_ARRAY = re.compile(r"ARRAY\s*<(.*)>", re.DOTALL)
+_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\)")
+_FIXED = re.compile(r"FIXED\s*[(\[]\s*(\d{1,10})\s*[)\]]")
+_MAX_DIGITS = 38
+_MAX_FIXED = 1 << 20
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """A type of columns.
+
+    Attributes:
+        name: its name, always written the same way.
+        arrow: the type in Arrow; PyIceberg has the one of Iceberg for it.
+        element: of an array, the type of its elements.
+    """
+
+    name: str
+    arrow: pa.DataType
+    element: FieldType | None = None
+
+
+@lru_cache(maxsize=256)
+def type_of(text: str) -> FieldType:
+    """The type that is written so; case and blanks do not matter.
+
+    Raises:
+        ValueError: there is no such type, or no table of ours can have it; the text says why.
+    """
+    written = text.strip().upper()
+    if written == "TIME":
+        raise ValueError(f"{_NO_TIME}; STRING can hold it")
+    if found := _PLAIN.get(written):
+        return FieldType(*found)
+    if match := _DECIMAL.fullmatch(written):
+        return _decimal(int(match[1]), int(match[2] or 0))
+    if match := _FIXED.fullmatch(written):
+        return _fixed(int(match[1]))
+    if match := _ARRAY.fullmatch(written):
+        element = type_of(match[1])
+        if element.element is not None:
+            raise ValueError("an array of arrays is no type of a column here; STRING holds it as JSON")
+        return FieldType(f"ARRAY<{element.name}>", pa.list_(element.arrow), element)
+    raise ValueError(f"there is no type {_cut(text)}; there are {', '.join(NAMES)}")
+
+
+def _decimal(precision: int, scale: int) -> FieldType:
+    if not 1 <= precision <= _MAX_DIGITS:
+        raise ValueError(f"a DECIMAL has 1 to {_MAX_DIGITS} digits, not {precision}")
+    if scale > precision:
+        raise ValueError(f"a DECIMAL with {precision} digits cannot have {scale} of them after the point")
+    return FieldType(f"DECIMAL({precision},{scale})", pa.decimal128(precision, scale))
+
+
+def _fixed(length: int) -> FieldType:
+    if not 1 <= length <= _MAX_FIXED:
+        raise ValueError(f"a FIXED has 1 to {_MAX_FIXED:,} bytes, not {length}")
+    return FieldType(f"FIXED({length})", pa.binary(length))
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")

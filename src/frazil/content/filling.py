@@ -1,0 +1,120 @@
+"""Custom columns of the table: which there are, what a message changes about them, and what is still to be computed.
+
+The driver's part. The table is the truth: properties hold the fields, and the names of those that are being computed
+for the rows that are there. So a crash at any step is met by the next look at the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from frazil.content.fields import PROPERTY, Fields, Plan, active, planned
+from frazil.content.fields.spec import BACKFILL_PROPERTY, STANDARD
+from frazil.content.notes.messages import FAILED, OK
+from frazil.errors import ConfigError, FrazilError
+from frazil.tables import TableStore, drop_columns, evolve, set_properties
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+log = structlog.get_logger(__name__)
+
+
+def fields_of(table: Table) -> Fields:
+    """The custom columns that the table has."""
+    return active(table.metadata.properties)
+
+
+def unfilled(table: Table) -> Fields:
+    """Those that are being computed for the rows that are there."""
+    try:
+        names = json.loads(table.metadata.properties.get(BACKFILL_PROPERTY) or "[]")
+    except ValueError:
+        names = []
+    return fields_of(table).only(names if isinstance(names, list) else [])
+
+
+def declare(store: TableStore, table: Table, wanted: Fields) -> Table:
+    """The table with the fields that the settings name; others stay.
+
+    Raises:
+        ConfigError: Iceberg's rules do not allow one of them.
+    """
+    have = fields_of(table)
+    plan = planned(have, wanted, table.schema())
+    if plan.refused:
+        name, why = plan.refused[0]
+        raise ConfigError(
+            f"the custom column '{name}' cannot be as the settings say", cause=why, hint="frazil content fields"
+        )
+    same = (have.cast, have.include_raw_metadata) == (wanted.cast, wanted.include_raw_metadata)
+    if not plan.changes and (same or wanted == Fields()):  # settings that say nothing change nothing
+        return table
+    return _changed(store, table, plan, have.with_changes(wanted))
+
+
+def obey(store: TableStore, table: Table, orders: Sequence[Mapping[str, Any]]) -> Table:
+    """The table as messages want it. What cannot be done is told, and changes nothing."""
+    for order in orders:
+        try:
+            table = _obey(store, table, order)
+        except ValueError as error:
+            log.warning("a message about custom columns is wrong, and changes nothing", error=str(error))
+        except FrazilError as error:
+            if error.retryable:
+                raise
+            log.warning("custom columns cannot be as a message wants them", error=error.message, cause=error.cause)
+    return table
+
+
+def _obey(store: TableStore, table: Table, order: Mapping[str, Any]) -> Table:
+    wanted = Fields.parse(order)
+    drop = [name for name in order.get("drop", ()) if isinstance(name, str)]
+    have = fields_of(table)
+    plan = planned(have, wanted, table.schema())
+    if plan.refused:
+        raise ValueError("; ".join(f"{name}: {why}" for name, why in plan.refused))
+    left = have.with_changes(wanted, drop)
+    gone = [name for name in drop if have.get(name) is not None and left.get(name) is None]
+    if gone:
+        # First the property: who reads it then finds every column that it names.
+        table = set_properties(store, table, {PROPERTY: left.to_property()})
+        table = drop_columns(store, table, [name for name in gone if name not in STANDARD])
+    table = _changed(store, table, plan, left)
+    asked = [name for name in order.get("backfill", ()) if left.get(name) is not None]
+    if asked and left.include_raw_metadata:
+        names = sorted({*unfilled(table).names, *asked})
+        table = set_properties(store, table, {BACKFILL_PROPERTY: json.dumps(names)})
+    return table
+
+
+def _changed(store: TableStore, table: Table, plan: Plan, fields: Fields) -> Table:
+    """Columns first, then the property that says how they are computed."""
+    columns = Fields(plan.changes, fields.cast).columns()
+    if len(columns):
+        table = evolve(store, table, columns, widen=True)
+    ids = {f.name: f.field_id for f in table.schema().fields}
+    return set_properties(store, table, {PROPERTY: fields.placed(ids).to_property()})
+
+
+def lacking(spark: SparkSession, table: str, fields: Fields, at_most: int) -> DataFrame:
+    """Where the rows lie that want one of the fields: data file and position, in this order."""
+    from pyspark.sql.functions import array_contains, coalesce, col, lit
+
+    wanted = lit(False)
+    for mark in fields.marks:
+        wanted = wanted | ~coalesce(array_contains(col("frazil_fields"), mark), lit(False))
+    rows = spark.sql(f"SELECT extraction_status, frazil_fields, _file, _pos FROM {table}")  # noqa: S608 - our own name
+    rows = rows.where(col("extraction_status").isin(OK, FAILED) & wanted).select("_file", "_pos")
+    return rows.orderBy("_file", "_pos").limit(at_most)
+
+
+def filled(store: TableStore, table: Table, fields: Fields) -> Table:
+    """The table that knows that no row lacks these any more."""
+    left = [name for name in unfilled(table).names if name not in fields.names]
+    return set_properties(store, table, {BACKFILL_PROPERTY: json.dumps(left) if left else None})

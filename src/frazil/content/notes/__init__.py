@@ -1,0 +1,1 @@
+"""Messages about rows of `content.objects` that are no events: results of extraction, edits of people, fields."""

@@ -1,0 +1,84 @@
+"""Changes a table's properties, and takes columns away, in commits that add no snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.update import (
+    AssertLastAssignedFieldId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from frazil.errors import FrazilError
+from frazil.observe.faultpoints import reach
+from frazil.tables.store import TableStore, back_off
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+_TRIES = 20
+#: Tries where the catalog says that it does not know what has become of the commit.
+_UNKNOWN = 3
+
+Commit = tuple[Sequence[TableUpdate], Sequence[TableRequirement]]
+
+
+def set_properties(store: TableStore, table: Table, properties: Mapping[str, str | None]) -> Table:
+    """The table with these properties; None takes one away. They must be the caller's own: the last writer wins."""
+
+    def missing(now: Table) -> Commit | None:
+        have = now.metadata.properties
+        told = {name: value for name, value in properties.items() if value is not None and have.get(name) != value}
+        gone = [name for name, value in properties.items() if value is None and name in have]
+        updates: list[TableUpdate] = [SetPropertiesUpdate(updates=told)] if told else []
+        updates += [RemovePropertiesUpdate(removals=gone)] if gone else []
+        return (updates, ()) if updates else None
+
+    return _until_done(store, table, missing)
+
+
+def drop_columns(store: TableStore, table: Table, names: Sequence[str]) -> Table:
+    """The table without some of its columns; those that it does not have are of no matter."""
+
+    def missing(now: Table) -> Commit | None:
+        from pyiceberg.table import Transaction
+        from pyiceberg.table.update.schema import UpdateSchema
+
+        there = [name for name in names if name in now.schema().column_names]
+        if not there:
+            return None
+        update = UpdateSchema(Transaction(now), allow_incompatible_changes=True)
+        for name in there:
+            update.delete_column(name)
+        updates, requirements = update._commit()
+        same = AssertLastAssignedFieldId(last_assigned_field_id=now.metadata.last_column_id)
+        return updates, (same, *requirements)
+
+    return _until_done(store, table, missing)
+
+
+def _until_done(store: TableStore, table: Table, missing: Callable[[Table], Commit | None]) -> Table:
+    """Commits what is missing, on the table as it is: another writer, or a lost reply, changes what that is."""
+    for attempt in range(1, _TRIES + 1):
+        made = missing(table)
+        if made is None:
+            return table
+        updates, requirements = made
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        base = table
+        try:
+            reach("tables.properties.before")
+            store.once(lambda: store.catalog.commit_table(base, (uuid, *requirements), tuple(updates)))  # noqa: B023
+            reach("tables.properties.after")
+        except FrazilError as error:
+            unknown = type(error) is FrazilError and attempt < _UNKNOWN
+            if attempt == _TRIES or not (error.retryable or unknown):
+                raise
+            back_off(attempt)
+        table = store.load(table.name())
+    return table
