@@ -58,7 +58,7 @@ class Item(Protocol):
         etag: of the content that is read, and of no other.
         size: bytes.
         content_type: as it was uploaded; None: not known.
-        detected_type: media type, told by `kind`; "application/octet-stream" where nobody knows.
+        detected_type: media type, told by `type`; "application/octet-stream" where nobody knows.
         limits: how much it may take.
         shared: what one extractor has found that others can use, by name.
     """

@@ -1,0 +1,1 @@
+"""Extractors for documents, sounds, films, texts and archives."""
