@@ -20,7 +20,7 @@ test: setup-dev ## Run what CI runs: lint, types, layers, and all tests on real 
 	@$(BIN)/python -m tests.lanes -m "not soak" $(ARGS)
 
 check: setup-dev lint ## The fast lane, under 2 minutes: lint, types, layers, unit tests
-	@$(BIN)/python -m pytest tests/unit -m "not soak" $(ARGS)
+	@$(BIN)/python -m tests.lanes check -m "not soak" $(ARGS)
 
 test-all: setup-dev lint ## Everything, also what is slow: all pairs, long loops
 	@$(BIN)/python -m tests.services install

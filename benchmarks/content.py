@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from benchmarks.targets import verdict
 from frazil.catalogs import open_catalog
 from frazil.content.buckets import bucket_of
 from frazil.content.columns import OBJECTS, ORDER, TIME
+from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import open_folder
 from frazil.content.looking.work import Work
 from frazil.content.names import CONTENT, objects_name
@@ -106,11 +107,12 @@ class Content:
 
 
 @contextmanager
-def content(home: Path) -> Iterator[Content]:
+def content(home: Path, flags: Mapping[str, str] | None = None) -> Iterator[Content]:
+    home.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as running:
         _, address = running.enter_context(served(home))
-        flags = {"home": str(home), "spark.driver_memory": "3g"}
-        settings = for_pipeline(load_settings(flags=flags, environ={}))
+        own = {"home": str(home), "spark.driver_memory": "3g", **(flags or {})}
+        settings = for_pipeline(load_settings(flags=own, environ={}))
         chosen, network = settings.catalog(), settings.model.network
         store = TableStore(open_catalog(chosen, network), chosen, network)
         running.callback(store.close)
@@ -261,7 +263,7 @@ def _scan(at: Content, folder: Path) -> list[Result]:
             part = folder / f"{number // 1000:04d}"
             part.mkdir(parents=True)
         (part / f"{number:07d}.jpg").touch()
-    work = Work(at.settings, at.client, at.client.address, at.spark)
+    work = Work(at.settings, at.client, Ready(at.spark, at.client.address))
     there = open_folder(bucket_of(str(folder)), at.settings)
     began = time.perf_counter()
     scanned = work.scan(there)

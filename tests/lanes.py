@@ -1,7 +1,8 @@
-"""Runs the tests in two processes side by side: `python -m tests.lanes [options of pytest]`.
+"""Runs the tests in two processes side by side: `python -m tests.lanes [check] [options of pytest]`.
 
 Most tests wait: for a JVM to start, a server, a signal, a time-out. Two lanes on two cores take little more than half
 the time of one. Each has servers and a Spark session of its own. What the second says is printed when both have ended.
+`check` takes the unit tests alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
+_ROOT = Path(__file__).resolve().parents[1]
 #: Whole commands that mostly wait, so that both lanes are of about the same length.
 _MOVED = ("tests/e2e/test_pipeline_stop.py",)
 #: The first is shown while it runs.
@@ -18,24 +21,28 @@ LANES = (
     ("tests/unit", "tests/component", "tests/contract", "tests/e2e", *(f"--ignore={path}" for path in _MOVED)),
     ("tests/integration", *_MOVED),
 )
+#: The unit tests: those that look inside files, and the others.
+_INSIDE = sorted(str(path.relative_to(_ROOT)) for path in (_ROOT / "tests" / "unit").glob("test_extract*.py"))
+CHECK = (("tests/unit", "--ignore-glob=*/test_extract*"), tuple(_INSIDE))
 _NOTHING_COLLECTED = 5
 
 
 def main(options: list[str]) -> int:
+    lanes, options = (CHECK, options[1:]) if options[:1] == ["check"] else (LANES, options)
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
         # The signals of this process, and not those that a shell gives to what runs in the background.
-        second = _start(LANES[1], options, stdout=output, stderr=subprocess.STDOUT)
-        first = _start(LANES[0], options)
+        second = _start(lanes[1], options, stdout=output, stderr=subprocess.STDOUT)
+        first = _start(lanes[0], options)
         try:
             codes = [first.wait(), second.wait()]
         except KeyboardInterrupt:
             codes = [first.wait(), second.wait()]
         output.seek(0)
-        print(f"\n===== {' '.join(LANES[1])}\n", flush=True)
+        print(f"\n===== {' '.join(lanes[1])}\n", flush=True)
         sys.stdout.buffer.write(output.read())
         sys.stdout.flush()
-    for lane, code in zip(LANES, codes, strict=True):
+    for lane, code in zip(lanes, codes, strict=True):
         print(f"{'passed' if code in (0, _NOTHING_COLLECTED) else f'FAILED ({code})'}: {' '.join(lane)}")
     print(f"both lanes: {time.monotonic() - began:.0f} s")
     if all(code == _NOTHING_COLLECTED for code in codes):

@@ -30,6 +30,7 @@ from frazil.__main__ import _help as overview
 from frazil.catalogs.kinds import ABILITIES, ABILITY_NAMES
 from frazil.content.coalesced import Source
 from frazil.content.columns import JOURNAL
+from frazil.content.extract import reference as extract_reference
 from frazil.content.views import Queries
 from frazil.observe import metrics
 from frazil.settings.keys import known_keys
@@ -248,12 +249,28 @@ def content_queries() -> str:
     return "\n\n".join(f"{title}:\n\n```sql\n{text}\n```" for title, text in shown)
 
 
+def extractors() -> str:
+    every = extract_reference.described()
+    rows = [
+        [f"[`{e.name}`](#{e.name})", e.doc, e.runs, e.reads, f"`{e.extra}`" if e.extra else "", e.version]
+        for e in every
+    ]
+    parts = [table(("extractor", "what it says", "runs", "reads", "extra", "version"), rows)]
+    for e in every:
+        types = ", ".join(f"`{t}`" for t in e.types)
+        parts.append(f"### {e.name}\n\n{e.doc} Looks into {types}.")
+        if e.fields:
+            parts.append(table(("field", "meaning"), [[f"`{name}`", meaning] for name, meaning in e.fields.items()]))
+    return "\n\n".join(parts)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "abilities": abilities,
     "commands": commands,
     "content-queries": content_queries,
     "environment-names": environment_names,
     "errors": error_tree,
+    "extractors": extractors,
     "file-names": file_names,
     "jars": jars,
     "make": make_targets,

@@ -23,7 +23,10 @@ SUBCOMMANDS = {
     "topic": (
         "create", "list", "show", "publish", "tail", "replay", "migrate", "retain", "adopt", "delete", "verify",
     ),
-    "content": ("ingest", "list", "show", "history", "stats", "views", "scan", "reconcile", "watch"),
+    "content": (
+        "ingest", "list", "show", "history", "stats", "views", "scan", "extract", "reconcile", "watch", "tag",
+        "note", "erase", "fields", "backfill", "search", "facets", "duplicates", "export",
+    ),
     "upkeep": ("plan", "run", "status", "history"),
 }  # fmt: skip
 PAGES = [(c, s) for c in COMMANDS for s in SUBCOMMANDS.get(c, ("",))]

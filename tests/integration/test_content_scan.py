@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from pyspark.sql import SparkSession
@@ -23,10 +24,14 @@ from pyspark.sql import SparkSession
 from frazil.cli.run import run_command
 from frazil.content.buckets import bucket_of
 from frazil.content.looking.bucket import open_bucket
+from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import open_folder
+from frazil.content.looking.known import Known
 from frazil.content.looking.landing import until_visible
-from frazil.content.looking.scan import on_executors, scan
+from frazil.content.looking.scan import Scanned, scan
+from frazil.content.looking.ways import Way, on_executors
 from frazil.content.looking.work import Work
+from frazil.demo.pictures import write
 from frazil.errors import CredentialsError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
@@ -63,7 +68,7 @@ def s3_kit(
 
 
 def work_of(kit: ContentKit) -> Work:
-    return Work(kit.settings, kit.kit.log, kit.kit.client.address, kit.spark, kit.catalog)
+    return Work(kit.settings, kit.kit.log, Ready(kit.spark, kit.kit.client.address), kit.catalog)
 
 
 def put(folder: Path, *keys: str, content: str = "x") -> None:
@@ -162,7 +167,7 @@ def test_a_scan_on_executors_that_broke_off_tells_no_page_twice(kit: ContentKit,
         for number in range(1100):
             (folder / name / f"{number:05d}").touch()
     place = open_folder(bucket_of(str(folder)), kit.settings)
-    run, rounds = on_executors(kit.spark, place), 0
+    rounds = 0
 
     def fault(step: str) -> None:
         nonlocal rounds
@@ -170,12 +175,22 @@ def test_a_scan_on_executors_that_broke_off_tells_no_page_twice(kit: ContentKit,
         if step == "content.scan.round" and rounds == 2:
             raise UnavailableError("the driver has a fault")
 
-    arguments = (kit.settings, kit.kit.log, kit.kit.client.address, place, run)
+    nothing = Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+    asked = 0
+
+    def elsewhere() -> Way:
+        nonlocal asked
+        asked += 1
+        return replace(on_executors(kit.spark, kit.kit.client.address, nothing), tasks=1)
+
+    def look() -> Scanned:
+        return scan(kit.settings, kit.kit.log, place, nothing, elsewhere=elsewhere, pages=1, pages_here=1)
+
     with handled(fault), pytest.raises(UnavailableError, match="objects were seen"):
-        scan(*arguments, tasks=1, pages=1)
-    done = scan(*arguments, tasks=1, pages=1)
-    assert done.resumed and done.tally.objects == 3300
-    until_visible(kit.settings, kit.kit.log, kit.spark, kit.kit.client.address, done.tally.end, catalog=kit.catalog)
+        look()
+    done = look()
+    assert done.resumed and done.tally.objects == done.tally.new == 3300 and asked == 2
+    work_of(kit).until_visible(done.tally.end)
     assert Counter(row["key"] for row in kit.journal()).most_common(1)[0][1] == 1
     assert len(there(kit)) == len(kit.journal()) == 3300
 
@@ -184,7 +199,7 @@ def test_a_scan_waits_for_a_pipeline_that_runs_elsewhere(kit: ContentKit, tmp_pa
     put(tmp_path / "photos", "a", "b")
     place = open_folder(bucket_of(str(tmp_path / "photos")), kit.settings)
     done = work_of(kit).scan(place)
-    arguments = (kit.settings, kit.kit.client, kit.spark, kit.kit.client.address, done.tally.end)
+    arguments = (kit.settings, kit.kit.client, Ready(kit.spark, kit.kit.client.address), done.tally.end)
     stop = threading.Event()
     with kit.pipeline() as pipeline:
         thread = threading.Thread(target=pipeline.run, args=(stop,))
@@ -215,6 +230,8 @@ def test_a_bucket_with_odd_keys_is_in_the_table_as_it_is(s3_kit: tuple[ContentKi
     etags = {key: client.head_object(Bucket=bucket, Key=key)["ETag"].strip('"') for key in ODD}
     assert {key: row["etag"] for (key, _), row in there(kit).items()} == etags
     assert work.plan(place)[0].faults == 0
+    again = work.scan(place)
+    assert (again.told, again.tally.objects) == (0, len(ODD)), "what the table knows is not told again"
 
     client.put_object(Bucket=bucket, Key="a+b", Body=b"other")
     client.put_object(Bucket=bucket, Key="missing", Body=b"m", ContentType="text/x", Metadata={"who": "me"})
@@ -260,6 +277,7 @@ def test_a_bucket_with_versions_is_in_the_table_with_all_of_them(s3_kit: tuple[C
         return {key: (row["is_latest"], row["is_delete_marker"]) for key, row in there(kit).items()}
 
     assert done.tally.objects == 8 and recorded() == listed()
+    assert work.scan(place).told == 0
     (newest,) = [v for (k, v), (latest, _) in listed().items() if k == "d/x" and latest]
     client.delete_object(Bucket=bucket, Key="d/x", VersionId=newest)
     client.put_object(Bucket=bucket, Key="before", Body=b"1")
@@ -393,16 +411,18 @@ def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, s
     code, out, err = frazil("scan", str(tmp_path / "empty"), "--catalog", "sql", "-o", "json")
     assert code == 0, err
     assert (json.loads(out)["objects"], json.loads(out)["in_table"]) == (0, 0)
-    code, out, err = frazil("scan", *on, "-o", "json")
+    code, out, err = frazil("scan", *on, "--no-extract", "-o", "json")
     assert code == 0, err
     told = json.loads(out)
     assert (told["objects"], told["bytes"], told["in_table"], told["resumed"], told["skipped"]) == (2, 2, 2, False, 0)
+    assert (told["new"], told["changed"], told["unchanged"], told["gone"]) == (2, 0, 0, 0)
+    assert told["extraction"] is None and told["summary"]["statuses"] == {"pending": 2}
     assert told["bucket"] == f"file://{folder}" and told["visible_s"] >= told["listing_s"] > 0
     assert frazil("reconcile", *on)[0] == 0
 
     (folder / "a.jpg").unlink()
-    code, out, err = frazil("scan", *on)
-    assert code == 0 and "1 rows more than were seen: frazil content reconcile" in err
+    code, out, err = frazil("scan", *on, "--keep-gone", "--no-extract")
+    assert code == 0 and "1 rows more than were seen" in err and "1 file, 1 B: nothing has changed" in out
     code, out, err = frazil("reconcile", *on, "-o", "json")
     assert code == 14 and json.loads(err.splitlines()[-1])["error"] == "DifferencesError"
     told = json.loads(out)
@@ -426,6 +446,61 @@ def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, s
     assert (code, out) == (0, ""), "what the table knows is no news"
 
 
+def test_a_scan_looks_inside_and_the_next_only_at_what_changed_and_without_spark(
+    frazil: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch
+):
+    """The day of a person with photos: one command, a summary; the next day another few photos."""
+    folder = tmp_path / "photos"
+    write(folder, 40)
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 is no picture")
+    on = ("scan", str(folder), "--catalog", "sql")
+    code, out, err = frazil(*on, "-o", "json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["new"], told["extraction"]["objects"], told["in_table"]) == (41, 41, 41)
+    summary = told["summary"]
+    assert {share["name"] for share in summary["by_camera"]} >= {"Canon EOS R5", "FUJIFILM X-T5"}
+    assert sum(share["objects"] for share in summary["by_year"]) == 40 and summary["first_month"] >= "2021-01"
+    assert summary["duplicates"]["objects"] == 2 and summary["with_place"] > 20
+    assert summary["statuses"] == {"ok": 40, "failed": 1} and "broken" not in json.dumps(summary["by_kind"])
+    assert summary["failures"] and len(summary["largest"]) == 3
+
+    with monkeypatch.context() as patch:
+        patch.setattr("frazil.spark.spark_session", None)
+        code, out, err = frazil(*on)
+    assert code == 0, err
+    assert "41 files" in out and "nothing has changed" in out and "Canon EOS R5" in out
+    assert f"frazil content search {folder} --status failed" in out and "looked into" not in out
+
+    write(folder / "later", 3, seed=8)
+    (folder / "broken.jpg").unlink()
+    code, out, err = frazil(*on, "-o", "json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["new"], told["changed"], told["gone"], told["unchanged"]) == (3, 0, 1, 40)
+    assert told["extraction"]["objects"] == 3 and told["in_table"] == 43
+    assert told["summary"]["statuses"] == {"ok": 43}
+
+
+def test_what_waits_in_the_log_is_taken_before_anything_is_compared(
+    frazil: Callable[..., tuple[int, str, str]], tmp_path: Path
+):
+    folder = tmp_path / "photos"
+    put(folder, "a")
+    modified = (folder / "a").stat().st_mtime_ns
+    on = ("scan", str(folder), "--catalog", "sql", "--no-extract", "-o", "json")
+    assert frazil(*on)[0] == 0
+    put(folder, "a", content="longer")
+    code, out, err = frazil(*on, "--no-wait")
+    assert code == 0 and (json.loads(out)["changed"], json.loads(out)["in_table"]) == (1, None), err
+    put(folder, "a")
+    os.utime(folder / "a", ns=(modified, modified))
+    code, out, err = frazil(*on)
+    assert code == 0 and json.loads(out)["changed"] == 1, "the table hears of the longer one first, else it would stay"
+    code, out, _ = frazil("show", str(folder), "a", "--catalog", "sql", "-o", "json")
+    assert json.loads(out)["size"] == 1
+
+
 def test_bad_input_changes_nothing(frazil: Callable[..., tuple[int, str, str]], tmp_path: Path):
     put(tmp_path, "file", "photos/a")
     for args, code, words in (
@@ -433,6 +508,8 @@ def test_bad_input_changes_nothing(frazil: Callable[..., tuple[int, str, str]], 
         (("scan", str(tmp_path / "file")), 2, "is a file"),
         (("scan", str(tmp_path / "photos"), "--prefix", "../x"), 2, "no prefix"),
         (("scan", "s3://b/inside"), 2, "inside a bucket"),
+        (("scan", str(tmp_path / "photos"), "--extract", "--no-wait"), 2, "cannot be looked into"),
+        (("scan", str(tmp_path / "photos"), "--set", "content.extract.extractors=nobody"), 2, "nobody"),
         (("watch", "s3://b"), 2, "no folder"),
         (("watch", str(tmp_path / "nope")), 10, "no folder"),
         (("reconcile", str(tmp_path / "photos"), "--against", "no.such", "--catalog", "sql"), 10, "no.such"),

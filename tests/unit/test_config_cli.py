@@ -66,7 +66,10 @@ def test_show_prints_every_setting_with_its_source_and_no_secret(config):
     assert shown["spark.conf.spark.sql.x"] == ["y", "frazil.yaml:11"]
     assert shown["topics.namespace"] == ["topics", "default"]
     assert "zQ7" not in out
-    optional = ("catalog.s3.", "catalogs.", "spark.conf", "catalog.properties", "upkeep.tables.")
+    optional = (
+        *("catalog.s3.", "catalogs.", "spark.conf", "catalog.properties", "upkeep.tables."),
+        "content.schema.field.",
+    )
     assert {key for key, _ in keys.known_keys() if not key.startswith(optional)} <= set(shown)
 
 

@@ -184,7 +184,10 @@ def test_every_settings_file_shown_is_valid(page: Path, tmp_path: Path):
 
 def is_setting(key: str) -> bool:
     """Whether this is a setting, or a section of them."""
-    return any(f"{known}.".startswith(f"{key}.") for known, _ in known_keys())
+    return any(
+        f"{known}.".startswith(f"{key}.") or re.fullmatch(re.escape(known).replace("<name>", r"\w+"), key)
+        for known, _ in known_keys()
+    )
 
 
 @every_page

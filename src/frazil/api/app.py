@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI
 from pydantic.json_schema import models_json_schema
 
 from frazil import __version__
-from frazil.api import content, events, health, messages, topics
+from frazil.api import content, edits, events, health, messages, search, topics
 from frazil.api.failures import answer_errors
 from frazil.api.guard import refuse_other_sites
 from frazil.api.models import Failure
@@ -24,7 +24,9 @@ class Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             described = super().openapi()
-            models = [(model, "validation") for model in (*messages.EXTRA_MODELS, *topics.EXTRA_MODELS)]
+            models = [
+                (model, "validation") for model in (*messages.EXTRA_MODELS, *topics.EXTRA_MODELS, *edits.EXTRA_MODELS)
+            ]
             _, more = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
             schemas = described["components"]["schemas"]
             schemas.update(more["$defs"])
@@ -60,7 +62,8 @@ def create_app(
     app.state.service = Service(log, settings, reader_of)
     app.state.event_gatherer = events.gatherer(app.state.service)
     app.state.content = content.ContentLooks(tables_of)
+    app.state.searches = search.Searches(settings)
     answer_errors(app)
-    for part in (health, topics, messages, events, content):
+    for part in (health, topics, messages, events, content, edits, search):
         app.include_router(part.router)
     return app

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -30,6 +30,7 @@ MAX_ROWS = 10_000
 _AT_ONCE = 2
 
 TablesOf = Callable[[], ContentTables]
+T = TypeVar("T")
 
 Bucket = Annotated[str, Query(description="bucket, or the URI of a folder (`file:///…`)")]
 Key = Annotated[str, Query(description="exactly this key")]
@@ -49,13 +50,17 @@ class ContentLooks:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def answer(self, service: Service, look: Callable[[ContentTables], Any]) -> Response:
-        async with self._turns:
-            return Response(await service.off_loop(self._json, look), media_type=JSON)
+        found = await self.find(service, lambda tables: json_bytes(look(tables)))
+        return Response(found, media_type=JSON)
 
-    def _json(self, look: Callable[[ContentTables], Any]) -> bytes:
+    async def find(self, service: Service, look: Callable[[ContentTables], T]) -> T:
+        async with self._turns:
+            return await service.off_loop(self._found, look)
+
+    def _found(self, look: Callable[[ContentTables], T]) -> T:
         if self._tables_of is None:
             raise UnavailableError("this server has no tables", hint="frazil serve")
-        return json_bytes(look(self._tables_of()))
+        return look(self._tables_of())
 
 
 @router.get("/objects", responses={200: {"model": ContentPage}})
@@ -90,7 +95,7 @@ async def list_objects(
         page = reading.list_objects(tables, choice, sort=sort, limit=limit, after=after)
         return {"objects": page.rows, "after": page.after}
 
-    return await _looks(request).answer(service, look)
+    return await content_looks(request).answer(service, look)
 
 
 @router.get("/object", responses={200: {"model": ContentDetail}})
@@ -98,7 +103,9 @@ async def show_object(
     request: Request, service: Shared, bucket: Bucket, key: Key, version_id: Version = None
 ) -> Response:
     """Shows all that is known of an object: the latest version, or the one that is named."""
-    return await _looks(request).answer(service, lambda tables: reading.show_object(tables, bucket, key, version_id))
+    return await content_looks(request).answer(
+        service, lambda tables: reading.show_object(tables, bucket, key, version_id)
+    )
 
 
 @router.get("/history", responses={200: {"model": ContentHistory}})
@@ -119,7 +126,7 @@ async def show_history(
         page = reading.history(tables, bucket, key, version_id=version_id, since=first, until=before, limit=limit)
         return {"changes": page.rows, "more": page.after is not None}
 
-    return await _looks(request).answer(service, look)
+    return await content_looks(request).answer(service, look)
 
 
 @router.get("/stats", responses={200: {"model": ContentStats}})
@@ -138,10 +145,11 @@ async def show_stats(
         found = totals(tables, bucket=bucket, prefix=prefix, by=by, depth=depth, limit=limit)
         return {"total": found.total, "groups": found.groups, "more": found.more}
 
-    return await _looks(request).answer(service, look)
+    return await content_looks(request).answer(service, look)
 
 
-def _looks(request: Request) -> ContentLooks:
+def content_looks(request: Request) -> ContentLooks:
+    """Those of the app that a request came to."""
     looks = request.app.state.content
     assert isinstance(looks, ContentLooks)
     return looks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from frazil.api.models import Answered
 
@@ -34,6 +34,15 @@ class ContentPage(Answered):
     after: str | None = Field(description="where to go on: `after` of the next request; null: that was all")
 
 
+class ContentState(Answered):
+    """What an extractor has come to."""
+
+    version: str | None = Field(description="of the extractor")
+    status: str = Field(description="`ok`, `gone`, `changed`, `unsupported` or `failed`")
+    reason: str | None = Field(description="where it is not ok")
+    at: str | None = Field(description="when, ISO 8601, UTC")
+
+
 class ContentDetail(ContentObject):
     """All that is known of one version."""
 
@@ -41,9 +50,30 @@ class ContentDetail(ContentObject):
     sequence: str | None = Field(description="of the last change, so that texts compare as it orders")
     user_metadata: dict[str, str] | None = Field(description="names and values; null: not known")
     metadata: str | None = Field(description="what was found inside, as JSON")
-    labels: list[str] | None = Field(description="what is to be seen")
-    image_width: int | None = Field(description="pixels")
-    image_height: int | None = Field(description="pixels")
+    extraction_status: str | None = Field(
+        description="`pending`, `ok`, `failed` or `erased`; null: there is nothing to look into"
+    )
+    extraction: dict[str, ContentState] | None = Field(description="what each extractor has come to")
+    detected_type: str | None = Field(description="media type by its first bytes")
+    labels: list[str] | None = Field(description="what is to be seen, the surest first")
+    image_width: int | None = Field(description="pixels, as it is to be shown")
+    image_height: int | None = Field(description="pixels, as it is to be shown")
+    taken_at: str | None = Field(description="when it was taken, by the clock of the camera, ISO 8601 without a zone")
+    camera: str | None = Field(description="maker and model")
+    latitude: float | None = Field(description="degrees, north is positive")
+    longitude: float | None = Field(description="degrees, east is positive")
+    duration: float | None = Field(description="seconds of sound or film")
+    page_count: int | None = Field(description="pages, sheets or slides")
+    title: str | None = Field(description="title of the work")
+    author: str | None = Field(description="author or artist")
+    language: str | None = Field(description="of the text, as ISO 639-1")
+    content_hash: str | None = Field(description="SHA-256 of the content, in hexadecimal")
+    perceptual_hash: int | None = Field(description="pictures that look alike differ in few of its 64 bits")
+    field_errors: dict[str, str] | None = Field(description="custom columns that could not take their value: why")
+    user_tags: list[str] | None = Field(description="tags that people gave it")
+    note: str | None = Field(description="a person's note")
+    rating: int | None = Field(description="1 to 5")
+    custom: dict[str, JsonValue] = Field(description="the custom columns of the table, and their values")
     dialect: str | None = Field(description="of the store's events; null: it was only observed")
     event_name: str | None = Field(description="of the last change")
     changed_at: str = Field(description="when the last change happened, ISO 8601, UTC")

@@ -56,8 +56,8 @@ async def take(
     authorization: Authorization = None,
 ) -> Response:
     """Takes an event notification, as it is, and answers when it is on disk."""
-    if (refusal := _refusal(service, authorization, token)) is not None:
-        return refusal
+    if (refused := refusal(service, authorization, token)) is not None:
+        return refused
     try:
         with telling_what_is_stored():
             return await _take(request, service, dialect)
@@ -70,10 +70,13 @@ async def take(
 async def probe(service: Shared, token: Token = None, authorization: Authorization = None) -> Response:
     """Answers whether events would be taken with this token."""
     service.must_run()
-    return _refusal(service, authorization, token) or Response()
+    return refusal(service, authorization, token) or Response()
 
 
-def _refusal(service: Service, authorization: str | None, token: str | None) -> JSONResponse | None:
+def refusal(
+    service: Service, authorization: str | None, token: str | None, source: str = SOURCE
+) -> JSONResponse | None:
+    """The answer to a sender that does not know the token of the settings; None: it may go on."""
     wanted = service.settings.content.token
     if wanted is None or _knows(wanted.get_secret_value(), authorization, token):
         return None
@@ -82,7 +85,7 @@ def _refusal(service: Service, authorization: str | None, token: str | None) -> 
         hint="Authorization: Bearer TOKEN, or ?token=TOKEN, as the setting content.token says",
     )
     error.details = {"acknowledged": 0, "stored": "no"}
-    metrics.REFUSED.labels(SOURCE, "CredentialsError").inc()
+    metrics.REFUSED.labels(source, "CredentialsError").inc()
     answer = answer_to(error)
     answer.headers["WWW-Authenticate"] = "Bearer"
     return answer
@@ -108,7 +111,7 @@ async def _take(request: Request, service: Service, dialect: str | None) -> JSON
         if (kind := _confirmation(request, body)) is not None:
             _tell_confirmation(kind, body)
             return _answer(service, note=f"{kind}: see the log of the server")
-        await _ensure_topic(service)
+        await ensure_events(service)
         gathering: Gatherer = request.app.state.event_gatherer
         offset = await gathering.publish(body, {"dialect": dialect} if dialect else {})
     metrics.MESSAGES.labels(SOURCE).inc()
@@ -128,7 +131,8 @@ def _answer(service: Service, *, offset: int | None = None, note: str | None = N
     )
 
 
-async def _ensure_topic(service: Service) -> None:
+async def ensure_events(service: Service) -> None:
+    """Makes the topic of events, where there is none."""
     name = service.settings.content.topic
     try:
         ready = CONTENT in service.log.info(name).sinks

@@ -1,10 +1,8 @@
-"""`frazil content scan` and `reconcile`."""
+"""`frazil content reconcile`, and what it shares with others that look at a place."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from frazil.content.looking.folder import Folder
     from frazil.content.looking.listing import Place
     from frazil.content.looking.reconcile import Plan
-    from frazil.content.looking.state import Tally
     from frazil.content.looking.work import Work
     from frazil.settings import Settings
 
@@ -25,55 +22,6 @@ PlaceArgument = Annotated[str, typer.Argument(metavar="BUCKET|FOLDER", help="s3:
 PrefixOption = Annotated[str, typer.Option("--prefix", help="only keys that begin with this")]
 
 SECTIONS = (*CATALOG_SECTIONS, "log", "content", "pipeline", "spark")
-
-
-def scan(
-    run: Run,
-    place: PlaceArgument,
-    prefix: PrefixOption = "",
-    versions: Annotated[
-        bool | None,
-        typer.Option(
-            "--versions/--no-versions", help="all versions, or only the latest [default: all, if it has some]"
-        ),
-    ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="end when the rows are in the table")] = True,
-    restart: Annotated[bool, typer.Option("--restart", help="begin anew, although a scan has broken off")] = False,
-    catalog: CatalogOption = None,
-) -> None:
-    """Tell the tables of every object that is in a bucket or folder now.
-
-    It runs on Spark, and can be repeated as often as you like. A scan that broke off goes on where it was. What the
-    table has and the bucket has not is left alone: that is what `frazil content reconcile` is for.
-    """
-    with _place(run, place, prefix, versions) as (settings, there), _work(run, settings, catalog) as work:
-        with _bar(run) as progress:
-            done = work.scan(there, prefix, restart=restart, progress=progress)
-        seconds = round(done.seconds, 3)
-        summary: dict[str, Any] = {
-            "bucket": there.bucket,
-            "prefix": prefix,
-            "objects": done.tally.objects,
-            "bytes": done.tally.bytes,
-            "skipped": done.tally.skipped,
-            "resumed": done.resumed,
-            "listing_s": seconds,
-            "objects_per_s": round(done.listed / max(done.seconds, 0.001)),
-            "visible_s": None,
-            "in_table": None,
-        }
-        if wait:
-            began = time.monotonic()
-            work.until_visible(done.tally.end)
-            summary["visible_s"] = round(seconds + time.monotonic() - began, 3)
-            summary["in_table"] = work.rows(there.bucket, prefix, latest=_only_latest(there))
-    run.printer.record(summary | ({"skipped_first": _named(done.tally)} if run.printer.json_output else {}))
-    _say_skipped(run, done.tally)
-    if wait and summary["in_table"] > done.tally.objects:
-        run.printer.note(
-            f"the table has {summary['in_table'] - done.tally.objects:,} rows more than were seen: "
-            f"frazil content reconcile {place}"
-        )
 
 
 def reconcile(
@@ -92,7 +40,7 @@ def reconcile(
     Without --apply it only looks, and ends with exit code 14 where something differs.
     """
     look = apply or against == "listing"
-    with _place(run, place, prefix, look=look) as (settings, there), _work(run, settings, catalog) as work:
+    with place_at(run, place, prefix, look=look) as (settings, there), opened(run, settings, catalog) as work:
         waiting = work.waiting()
         if waiting:
             run.printer.note(f"{waiting:,} messages are in the log and not in the table yet; the comparison lacks them")
@@ -121,7 +69,7 @@ def reconcile(
 
 
 @contextmanager
-def _place(
+def place_at(
     run: Run, text: str, prefix: str, versions: bool | None = None, *, look: bool = True
 ) -> Iterator[tuple[Settings, Place]]:
     """The place, looked at before anything is started: a misspelt name changes nothing."""
@@ -140,62 +88,22 @@ def _place(
 
 
 @contextmanager
-def _work(run: Run, settings: Settings, catalog: str | None) -> Iterator[Work]:
-    """The log, wherever it is, and one Spark session for all that is to be done."""
+def opened(run: Run, settings: Settings, catalog: str | None) -> Iterator[Work]:
+    """The log, wherever it is, and one Spark session for all that needs it, started then."""
+    from frazil.content.looking.engine import OnDemand
     from frazil.content.looking.work import Work
-    from frazil.spark import spark_session
-    from frazil.topics import connect, flight_address
+    from frazil.topics import connect
 
     def note(text: str) -> None:
         run.printer.note(f"note: {text}")
 
-    with (
-        connect(settings, note=note, catalog=catalog) as access,
-        flight_address(access) as address,
-        spark_session(settings) as spark,
-    ):
-        yield Work(settings, access, address, spark, catalog)
-
-
-def _only_latest(there: Place) -> bool:
-    return getattr(there, "versions", None) == "latest"
-
-
-@contextmanager
-def _bar(run: Run) -> Iterator[Callable[[Tally, int], None] | None]:
-    """A line of progress on standard error, for people."""
-    if run.printer.json_output or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    shown = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=Console(stderr=True)
-    )
-    with shown:
-        task = shown.add_task("listing")
-
-        def progress(tally: Tally, left: int) -> None:
-            shown.update(task, description=f"{tally.objects:,} objects, {left:,} parts left")
-
-        yield progress
-
-
-def _named(tally: Tally) -> list[dict[str, str]]:
-    return [{"key": skipped.key, "reason": skipped.reason} for skipped in tally.named]
+    with connect(settings, note=note, catalog=catalog) as access, OnDemand(settings, access) as engine:
+        yield Work(settings, access, engine, catalog)
 
 
 def say_own(run: Run, there: Folder) -> None:
     for path in there.own:
         run.printer.note(f"note: {path} is Frazil's own, and is left out")
-
-
-def _say_skipped(run: Run, tally: Tally) -> None:
-    for skipped in tally.named[:3]:
-        run.printer.note(f"note: {skipped.key!r} is left out: {skipped.reason}")
-    if tally.skipped > 3:
-        run.printer.note(f"note: {tally.skipped - 3:,} more are left out")
 
 
 def _show_plan(run: Run, plan: Plan, summary: dict[str, Any]) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from frazil.content.rows import ContentTables
 
 SECTIONS = (*CATALOG_SECTIONS, "content")
+#: Characters of the metadata that people are shown.
+_METADATA = 300
 
 BucketName = Annotated[str, typer.Argument(metavar="BUCKET", help="bucket, s3://bucket, or a folder")]
 MaybeBucket = Annotated[str | None, typer.Argument(metavar="[BUCKET]", help="only this bucket or folder")]
@@ -109,7 +111,7 @@ def show(
         run.printer.json(found)
         return
     versions, more = found.pop("versions"), found.pop("more_versions")
-    run.printer.record({**_shown(found), "state": _state(found)})
+    run.printer.record({**_shown({**found, **found.pop("custom")}), "state": _state(found)})
     print()
     columns = ["version", "state", "size", "modified", "etag"]
     run.printer.rows(
@@ -300,9 +302,23 @@ def _shown(found: Mapping[str, Any]) -> dict[str, Any]:
     pending = shown.pop("check_after")
     size = found["size"]
     shown["size"] = None if size is None else f"{size:,} bytes ({_size(size)})"
+    shown["extraction"] = _extractors(found["extraction"])
+    if found["metadata"] is not None and len(found["metadata"]) > _METADATA:
+        shown["metadata"] = f"{_text(found['metadata'][:_METADATA])}… (all of it: --output json)"
     if pending is not None:
         shown["pending check"] = f"the bucket is asked again at {pending}: two sources disagree"
     return shown
+
+
+def _extractors(states: Mapping[str, Mapping[str, Any]] | None) -> str | None:
+    """Who has looked into it, and of those who failed, why."""
+    if not states:
+        return None
+    told = []
+    for name, state in states.items():
+        why = f" ({visible(state['reason'])})" if state["reason"] else ""
+        told.append(f"{visible(name)} {state['status']}{why}")
+    return ", ".join(told)
 
 
 def _value(value: Any) -> Any:
@@ -336,4 +352,8 @@ def _size(value: int | None) -> str | None:
 
 
 def _time(value: datetime | None) -> str | None:
-    return None if value is None else value.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
+    """UTC says so; the clock of a camera has no zone."""
+    if value is None:
+        return None
+    zone = "" if value.tzinfo is None else "Z"
+    return value.replace(tzinfo=None).isoformat(timespec="seconds") + zone

@@ -57,6 +57,17 @@ def write_result(table: pa.Table, output: str, out: Path | None) -> None:
 
 
 @contextmanager
+def written_file(out: Path | None) -> Iterator[IO[bytes]]:
+    """A file to be written piece by piece, which appears whole or not at all; None: standard output."""
+    if out is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with _told(out), _opened(out) as file:
+        yield file
+
+
+@contextmanager
 def _told(out: Path) -> Iterator[None]:
     """Within this block the operating system's errors come out in our words."""
     try:

@@ -89,7 +89,8 @@ def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | 
     if version_id is None:
         first = max(listed.rows, key=lambda row: (row["is_latest"], not row["is_deleted"]))
         version_id = str(first["version_id"])
-    one = _page(tables, replace(everything, version_id=version_id), SHOWN, newest, 1)
+    custom = _custom_columns(tables)
+    one = _page(tables, replace(everything, version_id=version_id), (*SHOWN, *custom), newest, 1)
     if not one.rows:
         raise NotFoundError(
             f"'{key}' in bucket '{bucket}' has no version '{version_id}'",
@@ -97,7 +98,15 @@ def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | 
         )
     names = ("version_id", "size", "last_modified", "etag", "is_latest", "is_deleted", "is_delete_marker")
     versions = [{name: row[name] for name in names} for row in listed.rows]
-    return {**one.rows[0], "versions": versions, "more_versions": listed.after is not None}
+    found = one.rows[0]
+    found["custom"] = {name: found.pop(name) for name in custom}
+    return {**found, "versions": versions, "more_versions": listed.after is not None}
+
+
+def _custom_columns(tables: ContentTables) -> list[str]:
+    """Columns of the table that not every table has."""
+    names = tables.look(tables.objects, lambda table: [f.name for f in table.schema().fields])
+    return [name for name in names if name not in OBJECTS.names]
 
 
 def history(
@@ -182,9 +191,12 @@ def _page(tables: ContentTables, choice: Choice, columns: Sequence[str], order: 
     from pyiceberg.expressions import And
 
     where = And(choice.condition(), order.condition())
-    wanted = list(dict.fromkeys([*columns, *order.columns, *choice.columns()]))
+    asked = list(dict.fromkeys([*columns, *order.columns, *choice.columns()]))
 
     def look(table: Table) -> Page:
+        # A table that no newer Frazil has written to yet lacks some columns.
+        there = {f.name for f in table.schema().fields}
+        wanted = [name for name in asked if name in there]
         rows = Rows(tables.store, table, where, wanted)
         best = order.ranked(rows.schema.empty_table())
         for file, bound in order.by_bound(table.schema(), rows.files):
@@ -195,7 +207,8 @@ def _page(tables: ContentTables, choice: Choice, columns: Sequence[str], order: 
                 best = order.first(pa.concat_tables([best, order.ranked(choice.of(new))]), limit + 1)
         taken = best.slice(0, limit)
         after = order.place(taken) if best.num_rows > limit else None
-        return Page(plain_rows(taken.select(list(columns))), after)
+        known = plain_rows(taken.select([name for name in columns if name in there]))
+        return Page([{name: row.get(name) for name in columns} for row in known], after)
 
     return tables.look(tables.objects, look)
 

@@ -6,13 +6,19 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from frazil.demo import content, tables, topics, upkeep
+from frazil.demo import content, photos, tables, topics, upkeep
 from frazil.demo.stage import Stage
 from frazil.errors import NotAllowedError, UsageError
 from frazil.settings import CatalogSettings, S3Settings, Settings
 
 #: Each chapter is a function of the stage and the settings; later capabilities add theirs here.
-CHAPTERS = {"tables": tables.chapter, "topics": topics.chapter, "upkeep": upkeep.chapter, "content": content.chapter}
+CHAPTERS = {
+    "tables": tables.chapter,
+    "topics": topics.chapter,
+    "upkeep": upkeep.chapter,
+    "content": content.chapter,
+    "photos": photos.chapter,
+}
 
 _MARK = "# Made by `frazil demo`; the next demo replaces this folder.\n"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.content.buckets import bucket_of
+from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import Folder, open_folder
 from frazil.content.looking.work import Work
 from frazil.content.names import objects_name
@@ -45,7 +46,7 @@ def chapter(stage: Stage, settings: Settings) -> None:
         LazyStore(tuned) as store,
     ):
         there = open_folder(bucket_of(str(folder)), tuned)
-        work = Work(tuned, access, address, spark)
+        work = Work(tuned, access, Ready(spark, address))
         with stage.step("frazil content scan: list the folder on Spark, and wait until the rows are visible") as record:
             scanned = work.scan(there)
             work.until_visible(scanned.tally.end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
+_TABLE_NAME = re.compile(r"""(?:(?:^|\.)(?:"(?:[^"]|"")+"|[^\s."]+))+""")
+
+
 @dataclass
 class DuckQuery:
     """A statement that DuckDB has read, and the tables it names."""
@@ -49,7 +53,7 @@ class DuckQuery:
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                     raise UnsupportedError("DuckDB here only runs one SELECT", hint="--engine spark")
                 for name in connection.get_table_names(statement, qualified=True):
-                    query.tables[name] = parse_name(name, settings.name)
+                    query.tables[name] = parse_name(_without_alias(name), settings.name)
             except duckdb.Error as error:
                 query.refused = UsageError(
                     "DuckDB cannot read this SQL", cause=first_line(error), hint="--engine spark"
@@ -102,6 +106,12 @@ class DuckQuery:
             connection.execute(s3_secret(self.settings.s3 or S3Settings()))
         for table in found:
             _create_view(connection, self.settings.name, table)
+
+
+def _without_alias(name: str) -> str:
+    """DuckDB tells a table as the statement has it: `"content".objects AS o TABLESAMPLE …`."""
+    found = _TABLE_NAME.match(name)
+    return found[0] if found else name
 
 
 def _failure(error: duckdb.Error) -> FrazilError:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+# The key is given: `content.schema`. Pydantic has a deprecated method of that name, which nobody here calls.
+warnings.filterwarnings("ignore", message='Field name "schema" in "ContentSettings" shadows')
 
 CatalogKind = Literal["sql", "rest", "glue", "hive"]
 
@@ -343,6 +347,68 @@ class UpkeepSettings(Section):
         return value
 
 
+class ExtractSettings(Section):
+    """How objects are looked into: by whom, how many at once, and how much one of them may take."""
+
+    extractors: list[str] = Field(
+        default_factory=list, description="extractors to run, by name; empty: all that run by default"
+    )
+    concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        None, description="objects that a task looks into at once; by default 8 of a bucket, 2 of a folder"
+    )
+    timeout_s: Annotated[float, Field(gt=0)] = Field(
+        30.0, description="seconds for one extractor and one object, without those that the storage takes"
+    )
+    max_bytes: Annotated[int, Field(ge=0)] = Field(
+        256 * _MIB, description="bytes of an object that may be read as a whole"
+    )
+    max_range_bytes: Annotated[int, Field(ge=0)] = Field(
+        16 * _MIB, description="bytes of an object that an extractor may read by ranges"
+    )
+    max_pixels: Annotated[int, Field(ge=1)] = Field(200_000_000, description="pixels of a picture that is decoded")
+    max_json_bytes: Annotated[int, Field(ge=1024)] = Field(
+        _MIB, description="bytes of what one extractor says of one object, as JSON"
+    )
+    max_memory_bytes: Annotated[int, Field(ge=64 * _MIB)] = Field(
+        2 * _GIB, description="bytes that the process which looks inside may take, beyond what it begins with"
+    )
+    thumbnails: str | None = Field(
+        None, description="where thumbnails lie: a folder or s3://bucket/prefix; by default `thumbnails` under home"
+    )
+
+    @field_validator("extractors", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+class FieldSettings(Section):
+    """One custom column."""
+
+    type: str | None = Field(None, description="its type: INTEGER, STRING, ARRAY<STRING>, …")
+    jpath: str | None = Field(None, description="JSONPath of its value in `metadata`, such as $.exif.ISOSpeedRatings")
+
+
+class SchemaSettings(Section):
+    """Custom columns of `objects`. They are looked at by the commands that use them."""
+
+    include_raw_metadata: bool = Field(
+        True, description="keep all that was found as JSON in `metadata`; without it no column can be computed later"
+    )
+    custom_metadata_fields: list[str] = Field(
+        default_factory=list, description="names of the custom columns, with commas; each has a type and a jpath"
+    )
+    field: dict[str, FieldSettings] = Field(default_factory=dict, description="the custom columns, by name")
+    cast: Literal["lenient", "strict"] = Field(
+        "lenient", description='lenient: what plainly means the same is taken, as "12" for 12; strict: it is not'
+    )
+
+    @field_validator("custom_metadata_fields", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
 class ContentSettings(Section):
     """What is in the buckets: object events, scans of buckets and folders."""
 
@@ -351,7 +417,9 @@ class ContentSettings(Section):
     dialect: Literal["auto", "aws", "minio", "ceph", "versitygw", "other"] = Field(
         "auto", description="who speaks: told from each event, or fixed; `other` has no order, so the bucket is asked"
     )
-    token: SecretStr | None = Field(None, description="shared token that POST /events/s3 asks for; empty: none")
+    token: SecretStr | None = Field(
+        None, description="shared token that POST /events/s3 and POST /content/edits ask for; empty: none"
+    )
     skew_s: Annotated[float, Field(ge=0)] = Field(
         5.0, description="seconds that the clocks of a store's servers may differ; within, the bucket is asked again"
     )
@@ -362,6 +430,8 @@ class ContentSettings(Section):
         default_factory=list, description="partitioning of a new `objects`, as in SQL, such as bucket(16, key)"
     )
     keep_snapshots: Annotated[int, Field(ge=1)] = Field(50, description="own snapshots that the tables keep")
+    extract: ExtractSettings = Field(default_factory=ExtractSettings, description="how objects are looked into")
+    schema: SchemaSettings = Field(default_factory=SchemaSettings, description="custom columns")  # type: ignore[assignment]
 
     @field_validator("partition", mode="before")
     @classmethod

@@ -15,6 +15,8 @@ from frazil.settings.sources import Assignment
 
 _SQLITE = "sqlite:///"
 _LOOKS_LIKE_A_FOLDER = ("/", "./", "../", "~")
+#: Settings that name a folder or a place in a bucket.
+_STORES = (("backup", "bucket"), ("content", "extract", "thumbnails"))
 
 
 def shown(file: Path, folder: Path | None) -> str:
@@ -37,7 +39,7 @@ def _anchored(assignment: Assignment, folder: Path, values: Mapping[keys.Path, s
         return text
     if _is_path(path) or (path[-1] == "warehouse" and _is_folder(path, text, values)):
         return _absolute(text, folder, assignment)
-    if path == ("backup", "bucket") and text.startswith(_LOOKS_LIKE_A_FOLDER):
+    if path in _STORES and text.startswith(_LOOKS_LIKE_A_FOLDER):
         return _absolute(text, folder, assignment)
     if path[-1] in ("uri", "url") and text.lower().startswith(_SQLITE):
         return _SQLITE + _absolute(_database_file(path, text[len(_SQLITE) :]), folder, assignment)

@@ -64,6 +64,7 @@ def ending(gateway: Any, patience: float = SECONDS_TO_STOP) -> Iterator[None]:
         nonlocal interrupted
         interrupted = True
         logging.disable(logging.CRITICAL)  # py4j logs the interrupted call as an error of its own
+        _ignore_lost_updates()
         gateway.proc.terminate()
         raise KeyboardInterrupt
 
@@ -82,6 +83,15 @@ def ending(gateway: Any, patience: float = SECONDS_TO_STOP) -> Iterator[None]:
         logging.disable(logging.NOTSET)
         if in_main:
             signal.signal(signal.SIGINT, before)
+
+
+def _ignore_lost_updates() -> None:
+    """PySpark's server for accumulators prints the stack where a JVM ends in the middle of an update."""
+    from pyspark import SparkContext
+
+    server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda _request, _client: None
 
 
 def _end(gateway: Any, *, gently: bool = True, patience: float = SECONDS_TO_STOP) -> None:

@@ -10,6 +10,7 @@ import mimetypes
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -73,13 +74,31 @@ class Folder:
             observed_at = _now()
             yield observed_at, [self._ask(key) for key, _ in keys[start : start + PAGE]]
 
+    def ask_what_can_be_seen(self, keys: Sequence[str]) -> Iterator[tuple[datetime, list[Object]]]:
+        """As `ask`, but nothing is said of a key that nobody can look at."""
+        _check(self.root)
+        for start in range(0, len(keys), PAGE):
+            observed_at, found = _now(), []
+            for key in keys[start : start + PAGE]:
+                with suppress(OSError):
+                    found.append(self._looked_at(key))
+            yield observed_at, found
+
     def _ask(self, key: str) -> Object:
         try:
-            inside = _is_inside(key) and self._is_no_link(_folder_of(key))
-            found = self._object(key) if inside else None
+            return self._looked_at(key)
         except OSError as error:
             raise from_os(error, f"{self.bucket}/{key}") from error
+
+    def _looked_at(self, key: str) -> Object:
+        inside = _is_inside(key) and self._is_no_link(_folder_of(key))
+        found = self._object(key) if inside else None
         return found or {"key": key, "version_id": "", "exists": False}
+
+    def is_empty(self) -> bool:
+        """Whether nothing at all is in it, as where a disk is not mounted."""
+        with os.scandir(self.root) as entries:
+            return next(iter(entries), None) is None
 
     def walk(self, shard: Shard, after: str = "") -> Iterator[tuple[str, Object | Skipped]]:
         """The objects of a shard behind a key, and what was skipped, each with its place in the order of keys."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from frazil.content.looking.engine import Engine
 from frazil.content.names import CONTENT, objects_name
 from frazil.errors import FrazilError, InterruptedByUser
 from frazil.log.access import LogAccess
@@ -37,8 +38,7 @@ def reached(store: LazyStore, settings: Settings) -> int:
 def until_visible(
     settings: Settings,
     access: LogAccess,
-    spark: SparkSession,
-    address: str,
+    engine: Engine,
     end: int,
     *,
     catalog: str | None = None,
@@ -47,16 +47,32 @@ def until_visible(
 ) -> bool:
     """Returns when everything below an offset is in the table of objects; whether this process took it there.
 
+    Args:
+        settings: the settings.
+        access: the log.
+        engine: takes it there, where nobody else does.
+        end: the offset.
+        catalog: name of the catalog; None: the one of the settings.
+        stop: ends it.
+        patience_s: seconds without a new position after which nobody else seems to do it.
+
     Raises:
         InterruptedByUser: it was told to stop before.
         FrazilError: it could not be taken there.
     """
     stop = stop or threading.Event()
+    if _is_there(settings, end, catalog):
+        return False
     if not isinstance(access, Log) and _others_take_it(settings, end, catalog, stop, patience_s):
         return False
-    with content_pipeline(settings, access, spark, address, catalog) as pipeline:
+    with content_pipeline(settings, access, engine.spark, engine.address, catalog) as pipeline:
         pipeline.drain(stop=stop)
     return True
+
+
+def _is_there(settings: Settings, end: int, catalog: str | None) -> bool:
+    with LazyStore(settings, catalog) as store:
+        return reached(store, settings) >= end
 
 
 def _others_take_it(

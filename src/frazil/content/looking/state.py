@@ -16,7 +16,7 @@ from frazil.content.looking.listing import Shard, Skipped
 from frazil.errors import LockedError, NotAllowedError
 from frazil.settings import Settings
 
-_VERSION = 1
+_VERSION = 2
 #: What was skipped is counted; so many are named.
 _NAMED = 20
 
@@ -40,6 +40,10 @@ class Tally:
     """The offset behind the last message."""
     skipped: int = 0
     named: tuple[Skipped, ...] = ()
+    new: int = 0
+    """Objects that the table did not know."""
+    changed: int = 0
+    """Objects that it knew otherwise."""
 
     def plus(self, other: Tally) -> Tally:
         return Tally(
@@ -49,6 +53,8 @@ class Tally:
             max(self.end, other.end),
             self.skipped + other.skipped,
             (*self.named, *other.named)[:_NAMED],
+            self.new + other.new,
+            self.changed + other.changed,
         )
 
 
@@ -57,7 +63,7 @@ class State:
     """A scan: what it is of, what it has seen, and what is left."""
 
     what: tuple[str, ...]
-    """Bucket, prefix, versions, topic and log: a state of anything else is none of this scan."""
+    """Bucket, prefix, versions, topic, log and whether all is told: a state of anything else is none of this scan."""
     began_at: str
     left: tuple[Part, ...]
     tally: Tally = field(default_factory=Tally)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import datetime
+from types import TracebackType
+from typing import Self
 
 from frazil.content.events.observation import observation
 from frazil.content.looking.listing import PAGE, Object
+from frazil.log.access import LogAccess
 from frazil.log.remote.producer import Producer
 
 
@@ -41,3 +45,43 @@ class Teller:
         half = len(objects) // 2
         yield from self._messages(objects[:half], observed_at)
         yield from self._messages(objects[half:], observed_at)
+
+
+class LateTeller:
+    """A teller that connects to the log when there is something to tell: often there is nothing.
+
+    Args:
+        log: a log of this process, a client, or the address of a broker.
+        topic: the topic of events.
+        bucket: as it is called in the tables.
+        source: who looks.
+        max_bytes: of one message.
+    """
+
+    def __init__(self, log: LogAccess | str, topic: str, bucket: str, source: str, max_bytes: int) -> None:
+        self._log, self._topic = log, topic
+        self._bucket, self._source, self._max_bytes = bucket, source, max_bytes
+        self._stack = ExitStack()
+        self._teller: Teller | None = None
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last message; 0: nothing was told."""
+        return 0 if self._teller is None else self._teller.end
+
+    def tell(self, objects: Sequence[Object], observed_at: datetime) -> None:
+        """Returns when the objects, if there are any, are as safe as the log makes them."""
+        if not objects:
+            return
+        if self._teller is None:
+            producer = self._stack.enter_context(Producer(self._log, self._topic))
+            self._teller = Teller(producer, self._bucket, self._source, self._max_bytes)
+        self._teller.tell(objects, observed_at)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)

@@ -1,4 +1,4 @@
-"""What scanning and reconciling work on: the log, the tables, and one Spark session for all of it."""
+"""What scanning and reconciling work on: the log, the tables, and one engine for all of it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from frazil.content.looking.engine import Engine
+from frazil.content.looking.folder import Folder
 from frazil.content.looking.frames import inventory, listing, recorded
+from frazil.content.looking.gone import tell_what_is_gone
+from frazil.content.looking.known import Known, count_pending, count_rows, known, unseen_keys
 from frazil.content.looking.landing import reached, until_visible
 from frazil.content.looking.listing import Place
 from frazil.content.looking.reconcile import Plan, Repair, Told, apply, compare
-from frazil.content.looking.scan import Scanned, on_executors, scan
-from frazil.content.looking.state import Tally
+from frazil.content.looking.scan import Progress, Scanned, scan
+from frazil.content.looking.telling import LateTeller
+from frazil.content.looking.ways import Way, on_executors
 from frazil.content.names import objects_name
+from frazil.content.rows import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import NotFoundError
 from frazil.log.access import LogAccess
@@ -33,16 +39,23 @@ class Work:
     Attributes:
         settings: the settings.
         access: the log.
-        address: where executors reach it.
-        spark: does the work.
+        engine: does the work.
         catalog: name of the catalog; None: the one of the settings.
     """
 
     settings: Settings
     access: LogAccess
-    address: str
-    spark: SparkSession
+    engine: Engine
     catalog: str | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.engine.spark
+
+    @property
+    def address(self) -> str:
+        """Where executors reach the log."""
+        return self.engine.address
 
     def scan(
         self,
@@ -50,29 +63,71 @@ class Work:
         prefix: str = "",
         *,
         restart: bool = False,
-        progress: Callable[[Tally, int], None] | None = None,
+        everything: bool = False,
+        gone: bool | None = None,
+        progress: Progress | None = None,
     ) -> Scanned:
-        """Tells the log of all that is there; see `frazil.content.looking.scan.scan`."""
-        return scan(
-            self.settings,
-            self.access,
-            self.address,
-            place,
-            on_executors(self.spark, place),
-            prefix=prefix,
-            restart=restart,
-            tasks=self.spark.sparkContext.defaultParallelism,
-            progress=progress,
-        )
+        """Tells the log of what the table does not know, or knows otherwise.
 
-    def until_visible(self, end: int) -> None:
-        """Returns when the table knows everything below an offset."""
-        until_visible(self.settings, self.access, self.spark, self.address, end, catalog=self.catalog)
+        The table has to have heard all that is in the log: else something that waits there could come after this look
+        and change what was right. Where it has not, everything is told.
+
+        Args:
+            place: bucket or folder.
+            prefix: only keys that begin with it.
+            restart: begin anew although a scan has broken off.
+            everything: tell also what the table knows.
+            gone: of a folder, tell also what is there no more; None: unless it is empty, as where a disk is missing.
+            progress: is told what was seen, and how many parts are left.
+
+        Raises:
+            FrazilError: it broke off; see `frazil.content.looking.scan.scan`.
+        """
+        behind = self.waiting() > 0
+        with LazyStore(self.settings, self.catalog) as store:
+            tables = ContentTables.of(store.store(), self.settings)
+            found = known(tables, place.bucket, prefix)
+
+            def tell_gone(teller: LateTeller) -> int:
+                keys = unseen_keys(tables, place.bucket, prefix, found) if found.unseen else []
+                return tell_what_is_gone(place, keys, teller) if isinstance(place, Folder) else 0
+
+            tells_gone = isinstance(place, Folder) and (gone or (gone is None and not place.is_empty()))
+            return scan(
+                self.settings,
+                self.access,
+                place,
+                found,
+                elsewhere=self._elsewhere(place, found),
+                prefix=prefix,
+                restart=restart,
+                everything=everything,
+                behind=behind,
+                gone=tell_gone if tells_gone else None,
+                progress=progress,
+            )
+
+    def _elsewhere(self, place: Place, found: Known) -> Callable[[], Way] | None:
+        """What a folder has lost is known only to who has seen all of it; and other machines may not see it."""
+        if place.is_local and (len(found) or not self.settings.model.spark.master.startswith("local")):
+            return None
+        return lambda: on_executors(self.spark, self.address, found)
+
+    def until_visible(self, end: int | None = None) -> None:
+        """Returns when the table knows everything below an offset; by default all that is in the log now."""
+        if end is None:
+            end = ensure_events_topic(self.access, self.settings).end
+        until_visible(self.settings, self.access, self.engine, end, catalog=self.catalog)
 
     def rows(self, bucket: str, prefix: str = "", *, latest: bool = False) -> int:
         """How many rows of a bucket the table has, tombstones not counted."""
-        found = recorded(self.spark, self._objects(), bucket, prefix, has_versions=True)
-        return int((found.where("is_latest") if latest else found).count())
+        with LazyStore(self.settings, self.catalog) as store:
+            return count_rows(ContentTables.of(store.store(), self.settings), bucket, prefix, latest=latest)
+
+    def pending(self, bucket: str, prefix: str = "") -> int:
+        """How many rows of a bucket nobody has looked into yet."""
+        with LazyStore(self.settings, self.catalog) as store:
+            return count_pending(ContentTables.of(store.store(), self.settings), bucket, prefix)
 
     def waiting(self) -> int:
         """Messages that are in the log, and not in the table yet."""
@@ -102,7 +157,7 @@ class Work:
         else:
             side, began = inventory(self.spark, self._foreign(against), place.bucket, prefix)
         # The table is read last: what the listing has seen, it has had time to hear of.
-        table = recorded(self.spark, self._objects(), place.bucket, prefix, has_versions=side.has_versions)
+        table = recorded(self.spark, self.objects_table(), place.bucket, prefix, has_versions=side.has_versions)
         events = not place.is_local
         skew_s = self.settings.model.content.skew_s if events else 0.0
         try:
@@ -117,7 +172,8 @@ class Work:
         self.until_visible(told.end)
         return told
 
-    def _objects(self) -> str | None:
+    def objects_table(self) -> str | None:
+        """The table of objects, as SQL names it; None: there is none yet."""
         with LazyStore(self.settings, self.catalog) as store:
             table = find_table(store.store(), objects_name(self.settings))
         return None if table is None else _quoted(self.settings.catalog(self.catalog).name, *table.name())

@@ -1,0 +1,210 @@
+"""`/content/search`, `/content/facets`, `/content/duplicates` and `/content/thumbnail`. Buckets are not asked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from frazil.api.content import Bucket, Key, Limit, MaybeBucket, Version, content_looks
+from frazil.api.messages import Shared
+from frazil.api.search_models import ContentDuplicates, ContentFacets, ContentFound
+from frazil.content import reading
+from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
+from frazil.content.rows import ContentTables
+from frazil.content.search import alike
+from frazil.content.search.asked import DISTANCE, Search, Similar, asked
+from frazil.content.search.duplicates import duplicates
+from frazil.content.search.facets import facets
+from frazil.content.search.finding import find
+from frazil.content.search.kept import Kept
+from frazil.content.search.order import Sort
+from frazil.content.search.pictures import hash_of_object
+from frazil.errors import NotFoundError, UsageError
+from frazil.settings import SettingsModel
+
+router = APIRouter(prefix="/content", tags=["content"])
+
+_WEBP = "image/webp"
+
+
+class Searches:
+    """What searches of one app share: columns that were decoded, and where thumbnails lie."""
+
+    def __init__(self, settings: SettingsModel) -> None:
+        self.kept = Kept()
+        self.thumbnails = ThumbnailStore.of_model(settings)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a request looks for."""
+
+    values: dict[str, Any]
+
+    def search(self, tables: ContentTables, similar: str | None = None, distance: int | None = None) -> Search:
+        """The search; the hash of a picture comes out of the table, never out of a file of this machine."""
+        if similar is None:
+            if distance is not None:
+                raise UsageError("a distance needs a picture to be distant from", hint="similar=KEY")
+            return asked(**self.values)
+        number = hash_of_object(tables, self.values["bucket"], similar)
+        return asked(**self.values, similar=Similar(number, DISTANCE if distance is None else distance))
+
+
+async def wanted(
+    bucket: MaybeBucket = None,
+    label: Annotated[list[str] | None, Query(description="a label, or words of it; several must all hold")] = None,
+    any_label: Annotated[bool, Query(description="one of the labels is enough")] = False,
+    camera: Annotated[str | None, Query(description="part of the camera's name")] = None,
+    taken: Annotated[str | None, Query(description="`2024`, `2024-05`, `2024-05-01`, or from..to")] = None,
+    near: Annotated[str | None, Query(description="`LATITUDE,LONGITUDE`")] = None,
+    radius: Annotated[str | None, Query(description="around it: `800m`, `5km`, `3mi`")] = None,
+    box: Annotated[str | None, Query(description="`SOUTH,WEST,NORTH,EAST`, also across the date line")] = None,
+    tag: Annotated[list[str] | None, Query(description="a person's tag, or `KEY=VALUE` of the store")] = None,
+    rating: Annotated[str | None, Query(description="`5`, `4..5`, `4..`")] = None,
+    field: Annotated[list[str] | None, Query(description="`NAME=VALUE`: a column, or a path in metadata")] = None,
+    exif: Annotated[list[str] | None, Query(description="`TAG=VALUE`: the same for a tag of EXIF")] = None,
+    text: Annotated[str | None, Query(description="words, all in title, author, note, key or text")] = None,
+    path: Annotated[str | None, Query(description="a pattern of keys: `2024/**/*.jpg`")] = None,
+    media_type: Annotated[str | None, Query(alias="type", description="a media type, or family: `image/*`")] = None,
+    min_size: Annotated[int | None, Query(ge=0, lt=2**63, description="bytes, included")] = None,
+    max_size: Annotated[int | None, Query(ge=0, lt=2**63, description="bytes, included")] = None,
+    status: Annotated[str | None, Query(description="`pending`, `ok`, `failed` or `erased`")] = None,
+) -> Wanted:
+    """The parameters that all searches have. A coroutine: FastAPI would hand a function to a thread."""
+    return Wanted(
+        {
+            "bucket": bucket, "label": label or (), "any_label": any_label, "camera": camera, "taken": taken,
+            "near": near, "radius": radius, "box": box, "tag": tag or (), "rating": rating, "field": field or (),
+            "exif": exif or (), "text": text, "path": path, "media_type": media_type, "min_size": min_size,
+            "max_size": max_size, "status": status,
+        }
+    )  # fmt: skip
+
+
+Asked = Annotated[Wanted, Depends(wanted)]
+Bits = Annotated[int | None, Query(ge=0, le=64, description="bits in which pictures may differ")]
+
+
+@router.get("/search", responses={200: {"model": ContentFound}})
+async def search(
+    request: Request,
+    service: Shared,
+    asked_for: Asked,
+    similar: Annotated[str | None, Query(description="key of a picture that it looks like")] = None,
+    distance: Bits = None,
+    sort: Annotated[Sort | None, Query(description="`key`, `size`, `modified`, `taken`, `rating`, `distance`")] = None,
+    limit: Limit = 100,
+    after: Annotated[str | None, Query(description="`after` of the page before, with the same parameters")] = None,
+    columns: Annotated[str | None, Query(description="columns to tell, with commas")] = None,
+) -> Response:
+    """Finds objects by what is in them."""
+    names = _names(columns)
+
+    def look(tables: ContentTables) -> Any:
+        wanted = asked_for.search(tables, similar, distance)
+        page = find(
+            tables, wanted, sort=sort, limit=limit, after=after, columns=names, kept=_searches(request).kept
+        )  # fmt: skip
+        return {"objects": page.rows, "after": page.after}
+
+    return await content_looks(request).answer(service, look)
+
+
+@router.get("/facets", responses={200: {"model": ContentFacets}})
+async def show_facets(
+    request: Request,
+    service: Shared,
+    asked_for: Asked,
+    by: Annotated[str, Query(description="`camera`, `label`, `year`, … or a column")],
+    limit: Limit = 100,
+) -> Response:
+    """Counts what a search finds, by something."""
+
+    def look(tables: ContentTables) -> Any:
+        found = facets(tables, asked_for.search(tables), by, limit, kept=_searches(request).kept)
+        return {"by": by, "groups": found.groups, "more": found.more}
+
+    return await content_looks(request).answer(service, look)
+
+
+@router.get("/duplicates", responses={200: {"model": ContentDuplicates}})
+async def show_duplicates(
+    request: Request,
+    service: Shared,
+    asked_for: Asked,
+    alike_too: Annotated[bool, Query(alias="similar", description="`true`: pictures that look alike")] = False,
+    distance: Bits = None,
+    limit: Limit = 100,
+) -> Response:
+    """Shows what a search finds more than once."""
+    if distance is not None and not alike_too:
+        raise UsageError("a distance is about pictures that look alike", hint="similar=true")
+
+    def look(tables: ContentTables) -> Any:
+        wanted, kept = asked_for.search(tables), _searches(request).kept
+        if alike_too:
+            bits = alike.DISTANCE if distance is None else distance
+            return alike.similar_groups(tables, wanted, bits, limit, kept=kept).to_dict()
+        return duplicates(tables, wanted, limit, kept=kept).to_dict()
+
+    return await content_looks(request).answer(service, look)
+
+
+@router.get("/thumbnail", responses={200: {"content": {_WEBP: {}}}, 304: {"description": "it is still the same"}})
+async def show_thumbnail(
+    request: Request, service: Shared, bucket: Bucket, key: Key, version_id: Version = None
+) -> Response:
+    """Shows the thumbnail of a picture: the latest version, or the one that is named."""
+    store = _searches(request).thumbnails
+
+    def look(tables: ContentTables) -> bytes:
+        row = reading.show_object(tables, bucket, key, version_id)
+        told = (row["bucket"], row["key"], row["version_id"], row["etag"])
+        gone, status = row["is_deleted"] or row["is_delete_marker"], row.get("extraction_status")
+        found = None if gone or status == "erased" else store.get(thumbnail_key(*told))
+        if found is None:
+            raise NotFoundError(
+                f"there is no thumbnail of '{key}'",
+                cause="it is deleted"
+                if gone
+                else f"its extraction is {status}"
+                if status
+                else "it was not looked into",
+                hint="frazil content extract --only picture",
+            )
+        return found
+
+    found = await content_looks(request).find(service, look)
+    tag = f'"{hashlib.sha256(found).hexdigest()[:32]}"'
+    headers = {
+        "ETag": tag,
+        # Asked again each time: what was erased must not stay in sight. The tag spares the bytes.
+        "Cache-Control": "private, no-cache",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Content-Security-Policy": "default-src 'none'",
+    }
+    if _matches(request.headers.get("if-none-match"), tag):
+        return Response(status_code=304, headers=headers)
+    return Response(found, media_type=_WEBP, headers=headers)
+
+
+def _matches(header: str | None, tag: str) -> bool:
+    given = [part.strip().removeprefix("W/") for part in (header or "").split(",")]
+    return tag in given or "*" in given
+
+
+def _names(columns: str | None) -> Sequence[str] | None:
+    return None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+
+
+def _searches(request: Request) -> Searches:
+    searches = request.app.state.searches
+    assert isinstance(searches, Searches)
+    return searches

@@ -1,0 +1,246 @@
+"""What decides a search: for Iceberg, so that files without hits are not read; and for rows, cheap questions first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.content.choice import Choice, all_of
+from frazil.content.search import values
+from frazil.content.search.asked import Search
+from frazil.content.search.blocks import WIDE, Block
+from frazil.content.search.fields import Inside
+from frazil.content.search.places import Box
+from frazil.content.search.words import WordsInside, key_pattern, literal_prefix
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A question about some columns of a row.
+
+    Attributes:
+        columns: which; all are there in the table.
+        holds: columns of some rows → a truth per row.
+    """
+
+    columns: tuple[str, ...]
+    holds: Callable[..., Any]
+
+
+class Conditions:
+    """All that must be true of a row.
+
+    Args:
+        search: what somebody looks for.
+        schema: the columns that the table has. A question about one that it lacks is true of no row.
+
+    Raises:
+        UsageError: a field names no column, or its value is not of the column's type.
+    """
+
+    def __init__(self, search: Search, schema: pa.Schema) -> None:
+        self._search = search
+        self._never = False
+        self._narrow: list[Condition] = []
+        self._wide: list[Condition] = []
+        for condition in _conditions(search, schema):
+            self._never = self._never or not set(condition.columns) <= set(schema.names)
+            (self._wide if set(condition.columns) & WIDE else self._narrow).append(condition)
+        found = [field.on(schema) for field in search.fields]
+        self._inside = [f for f in found if isinstance(f, Inside)]
+        self._never = self._never or (bool(self._inside) and "metadata" not in schema.names)
+        self._words = WordsInside(search.words, schema) if search.words else None
+
+    def of(self, block: Block) -> Any:
+        """The rows of a block that are meant: their places in it, ascending."""
+        if self._never:
+            return np.empty(0, np.int64)
+        alive = block.alive()
+        at: Any = None if alive is None else np.flatnonzero(alive)
+        for condition in self._narrow:
+            at = _left(block, condition, at)
+            if not len(at):
+                return at
+        for condition in self._wide:
+            truths = np.zeros(len(at), bool)
+            for inside, part in block.wide(condition.columns[0], at):
+                truths[inside] = condition.holds(part)
+            at = at[truths]
+        for field in self._inside:
+            at = field.of(block, at)
+        return self._words.of(block, at) if self._words is not None else at
+
+
+def where(search: Search, schema: pa.Schema) -> BooleanExpression:
+    """What Iceberg's statistics can tell. It is true of more rows than are meant."""
+    from pyiceberg.expressions import GreaterThanOrEqual, LessThan, LessThanOrEqual
+
+    prefix = literal_prefix(search.path) if search.path else None
+    choice = Choice(bucket=search.bucket, prefix=prefix, min_size=search.min_size, max_size=search.max_size)
+    terms = [choice.condition()]
+    there = set(schema.names)
+    if search.taken is not None and "taken_at" in there:
+        if search.taken.since is not None:
+            terms.append(GreaterThanOrEqual(term="taken_at", value=search.taken.since.isoformat()))
+        if search.taken.until is not None:
+            terms.append(LessThan(term="taken_at", value=search.taken.until.isoformat()))
+    boxes = [search.box, search.circle.box() if search.circle is not None else None]
+    if {"latitude", "longitude"} <= there:
+        terms += [_in_box(box) for box in boxes if box is not None]
+    if search.rating is not None and "rating" in there:
+        terms.append(GreaterThanOrEqual(term="rating", value=search.rating[0]))
+        terms.append(LessThanOrEqual(term="rating", value=search.rating[1]))
+    return all_of(terms)
+
+
+def _in_box(box: Box) -> BooleanExpression:
+    from pyiceberg.expressions import And, GreaterThanOrEqual, LessThanOrEqual, Or
+
+    high = And(GreaterThanOrEqual(term="latitude", value=box.south), LessThanOrEqual(term="latitude", value=box.north))
+    east = GreaterThanOrEqual(term="longitude", value=box.west)
+    west = LessThanOrEqual(term="longitude", value=box.east)
+    return And(high, Or(east, west) if box.crosses else And(east, west))
+
+
+def _left(block: Block, condition: Condition, at: Any) -> Any:
+    """The rows that are left. Where most still are, taking them out costs more than judging all."""
+    columns = block.columns(condition.columns)
+    if at is None:
+        return np.flatnonzero(condition.holds(*columns))
+    if 2 * len(at) > block.rows:
+        return at[condition.holds(*columns)[at]]
+    return at[condition.holds(*(column.take(pa.array(at)) for column in columns))]
+
+
+def _conditions(search: Search, schema: pa.Schema) -> Iterator[Condition]:
+    yield Condition(("is_latest", "is_deleted", "is_delete_marker"), _is_there)
+    if search.min_size is not None or search.max_size is not None:
+        yield Condition(("size",), lambda size: _between(size, search.min_size, search.max_size))
+    if search.taken is not None:
+        since, until = search.taken.since, search.taken.until
+        yield Condition(("taken_at",), lambda taken: _between(taken, since, until, before=True))
+    if search.rating is not None:
+        least, most = search.rating
+        yield Condition(("rating",), lambda rating: _between(rating, least, most))
+    yield from _places(search)
+    if search.similar is not None:
+        alike = search.similar
+        yield Condition(("perceptual_hash",), lambda h: hash_distances(h, alike.hash) <= alike.distance)
+    yield from _texts(search)
+    for field in search.fields:
+        found = field.on(schema)
+        if not isinstance(found, Inside):
+            yield Condition((found.column,), found.holds)
+
+
+def _texts(search: Search) -> Iterator[Condition]:
+    if search.bucket is not None:
+        bucket = search.bucket
+        yield Condition(("bucket",), lambda column: values.judged(column, lambda texts: pc.equal(texts, bucket)))
+    if search.status is not None:
+        yield _text("extraction_status", values.same_text(search.status))
+    if search.camera is not None:
+        yield _text("camera", values.contains(search.camera))
+    if search.media_type is not None:
+        yield _media_type(search.media_type)
+    if search.labels and search.any_label:
+        tests = [values.has_words(label) for label in search.labels]
+        yield _text("labels", lambda texts: _any(test(texts) for test in tests))
+    else:
+        for label in search.labels:
+            yield _text("labels", values.has_words(label))
+    for tag in search.tags:
+        yield _tag(tag)
+    if search.path is not None:
+        yield _text("key", values.matches(key_pattern(search.path)))
+
+
+def _text(column: str, test: values.Test) -> Condition:
+    return Condition((column,), lambda texts: values.judged(texts, test))
+
+
+def _any(truths: Iterator[Any]) -> Any:
+    found = next(truths)
+    for more in truths:
+        found = pc.or_(found, more)
+    return found
+
+
+def _tag(tag: str) -> Condition:
+    own = values.same_text(tag)
+    key, equals, value = tag.partition("=")
+    if not equals or not key:
+        return _text("user_tags", own)
+
+    def holds(user_tags: Any, tags: Any) -> Any:
+        found = pc.map_lookup(tags, query_key=pa.scalar(key, tags.type.key_type), occurrence="last")
+        return values.judged(user_tags, own) | values.judged(found, lambda texts: pc.equal(texts, value))
+
+    return Condition(("user_tags", "tags"), holds)
+
+
+def _media_type(wanted: str) -> Condition:
+    """The type that was detected counts; where none was, the one of the upload does, without its parameters."""
+    if wanted.endswith("*"):
+        pattern = "^" + re.escape(wanted.removesuffix("*").lower())
+    else:
+        pattern = "^" + re.escape(wanted.lower()) + r"\s*(;|$)"
+
+    def test(texts: Any) -> Any:
+        return pc.match_substring_regex(pc.utf8_lower(texts), pattern)
+
+    def holds(detected: Any, uploaded: Any) -> Any:
+        return np.where(values.filled(detected), values.judged(detected, test), values.judged(uploaded, test))
+
+    return Condition(("detected_type", "content_type"), holds)
+
+
+def _places(search: Search) -> Iterator[Condition]:
+    circle = search.circle
+    for box in (search.box, circle.box() if circle is not None else None):
+        if box is not None:
+            yield Condition(("latitude", "longitude"), lambda lat, lon, box=box: box.holds(*degrees(lat, lon)))
+    if circle is not None:
+
+        def near(latitude: Any, longitude: Any) -> Any:
+            found = circle.distances(*degrees(latitude, longitude))
+            return np.isfinite(found) if circle.km is None else found <= circle.km
+
+        yield Condition(("latitude", "longitude"), near)
+
+
+def degrees(latitude: Any, longitude: Any) -> tuple[Any, Any]:
+    """For NumPy; NaN, which lies nowhere, where there is no place."""
+    return values.numbers(latitude, np.nan), values.numbers(longitude, np.nan)
+
+
+def hash_distances(hashes: Any, of: int) -> Any:
+    """Bits in which hashes differ from one; 65 where there is none."""
+    found = values.numbers(hashes, 0).view(np.uint64)
+    bits = np.bitwise_count(found ^ np.uint64(of & 0xFFFF_FFFF_FFFF_FFFF)).astype(np.int64)
+    bits[~values.filled(hashes)] = 65
+    return bits
+
+
+def _is_there(is_latest: Any, is_deleted: Any, is_delete_marker: Any) -> Any:
+    gone = pc.or_(is_deleted, is_delete_marker)
+    return pc.and_not(is_latest, gone).to_numpy(zero_copy_only=False)
+
+
+def _between(column: Any, least: Any, most: Any, *, before: bool = False) -> Any:
+    truths = values.filled(column)
+    if least is not None:
+        truths &= values.judged(column, lambda c: pc.greater_equal(c, pa.scalar(least, c.type)))
+    if most is not None:
+        compare = pc.less if before else pc.less_equal
+        truths &= values.judged(column, lambda c: compare(c, pa.scalar(most, c.type)))
+    return truths

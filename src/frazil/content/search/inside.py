@@ -1,0 +1,180 @@
+"""Values inside `metadata`: what a path leads to in the JSON of many rows.
+
+A path is `exif.Model`, `labels[*].Name`, or a JSONPath: `$.labels[?@.Confidence > 90].Name`. Names and places are
+DuckDB's to look up, on all processors; what it does not know, such as filters, python-jsonpath does row by row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.errors import UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+    import jsonpath
+
+_STEP = re.compile(
+    r"""\.?(?:\[(?P<at>\d+|\*)\]|\[(?P<q>['"])(?P<quoted>[^'"\\]+)(?P=q)\]|(?P<name>[^.\[\]'"*@?$()]+))"""
+)
+#: Where text stands that was in an object.
+_TEXTS = ("$.text.text", "$.ocr.text")
+_BATCH = 4096
+_HINT = "exif.Model, labels[*].Name, or a JSONPath such as $.exif.Model"
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a path leads to in so many rows: for each value the number of its row, and which of the JSON texts it is."""
+
+    count: int
+    rows: Any
+    codes: Any
+    texts: list[str]
+
+    @property
+    def size(self) -> int:
+        """Bytes, roughly."""
+        return int(self.rows.nbytes + self.codes.nbytes) + sum(64 + len(text) for text in self.texts)
+
+
+@dataclass(frozen=True)
+class Path:
+    """Where to look.
+
+    Attributes:
+        text: as it was written.
+        plain: the same for DuckDB; None: it does not know such paths.
+    """
+
+    text: str
+    plain: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Path:
+        """Reads a path.
+
+        Raises:
+            UsageError: it is none.
+        """
+        plain = _plain(text)
+        if plain is None:
+            if not text.startswith("$"):
+                raise UsageError(f"{text!r} is no path", hint=_HINT)
+            _compiled(text)
+        return cls(text, plain)
+
+    def of(self, texts: Any) -> Values:
+        """What is there in some JSON texts."""
+        rows, found = self._by_hand(texts) if self.plain is None else _looked_up(texts, self.plain)
+        one = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        encoded = one.dictionary_encode()
+        return Values(
+            len(texts),
+            np.asarray(rows.to_numpy(), np.int64),
+            encoded.indices.to_numpy(),
+            encoded.dictionary.to_pylist(),
+        )
+
+    def _by_hand(self, texts: Any) -> tuple[Any, Any]:
+        import orjson
+
+        path = _compiled(self.text)
+        rows, values = [], []
+        for number, text in enumerate(texts.to_pylist()):
+            if text is None:
+                continue
+            try:
+                document = orjson.loads(text)
+            except ValueError:
+                continue
+            for value in path.findall(document):
+                rows.append(number)
+                values.append(json.dumps(value, ensure_ascii=False))
+        return pa.array(rows, pa.int64()), pa.array(values, pa.string())
+
+
+def _plain(text: str) -> str | None:
+    rest = text.removeprefix("$") if text.startswith("$") else f".{text}"
+    steps = []
+    place = 0
+    while place < len(rest):
+        found = _STEP.match(rest, place)
+        if found is None or (found["name"] and rest[place] != "."):
+            return None
+        name = found["quoted"] or found["name"]
+        steps.append(f"[{found['at']}]" if found["at"] else f'."{name}"')
+        place = found.end()
+    return "$" + "".join(steps) if steps else None
+
+
+def _compiled(text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
+    import jsonpath
+
+    try:
+        return jsonpath.compile(text)
+    except jsonpath.JSONPathError as error:
+        raise UsageError(f"{text!r} is no JSONPath", cause=str(error).splitlines()[0], hint=_HINT) from None
+
+
+@lru_cache(maxsize=1)
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """Row groups are many, and to start DuckDB for each of them takes longer than to read it. Cursors are apart."""
+    import duckdb
+
+    return duckdb.connect(config={"memory_limit": "512MB"})
+
+
+def _asked(texts: Any, statement: str, **values: str) -> pa.Table:
+    """What DuckDB finds in JSON texts, in small batches, so that it uses all processors."""
+    rows = pa.table({"number": pa.array(range(len(texts)), pa.int64()), "metadata": texts.cast(pa.string())})
+    with _duckdb().cursor() as connection:
+        connection.register("inside", pa.Table.from_batches(rows.to_batches(_BATCH), rows.schema))
+        return connection.execute(statement, values).to_arrow_table()
+
+
+def _looked_up(texts: Any, path: str) -> tuple[Any, Any]:
+    found = "try(json_extract(metadata, $path))"
+    found = f"unnest({found})" if "[*]" in path else found
+    values = _asked(
+        texts,
+        f"SELECT number, value FROM (SELECT number, {found} AS value FROM inside) WHERE value IS NOT NULL",  # noqa: S608
+        path=path,
+    )
+    lists = pc.starts_with(values.column("value").cast(pa.string()), "[")
+    if pc.any(lists).as_py():  # each of its values counts
+        return _spread(values)
+    return values.column("number"), values.column("value").cast(pa.string())
+
+
+def texts_inside(metadata: Any) -> pa.Array:
+    """The text that was in objects, as extractors have found it; null where there was none."""
+    parts = ", ".join(f"try(json_extract_string(metadata, '{path}'))" for path in _TEXTS)
+    found = _asked(metadata, f"SELECT number, concat_ws(chr(10), {parts}) AS text FROM inside ORDER BY number")  # noqa: S608
+    texts = found.column("text").cast(pa.large_string()).combine_chunks()
+    return pa.concat_arrays(texts.chunks) if isinstance(texts, pa.ChunkedArray) else texts
+
+
+def _spread(values: pa.Table) -> tuple[Any, Any]:
+    rows, texts = [], []
+    for number, text in zip(values.column("number").to_pylist(), values.column("value").to_pylist(), strict=True):
+        for value in _each(json.loads(text)):
+            rows.append(number)
+            texts.append(json.dumps(value, ensure_ascii=False))
+    return pa.array(rows, pa.int64()), pa.array(texts, pa.string())
+
+
+def _each(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        yield from value
+    else:
+        yield value

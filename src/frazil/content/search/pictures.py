@@ -1,0 +1,75 @@
+"""The perceptual hash to compare with: of a picture on this machine, or of an object whose hash is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frazil.content.buckets import bucket_of
+from frazil.content.choice import Choice
+from frazil.content.rows import ContentTables, Rows
+from frazil.errors import NotFoundError, UsageError, first_line
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+def signed(perceptual: str) -> int:
+    """A hash as the column has it: its 64 bits as a number with a sign."""
+    number = int(perceptual, 16)
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def hash_of_file(path: Path) -> int:
+    """The hash of a picture on this machine.
+
+    Raises:
+        UsageError: it is no picture that can be decoded.
+    """
+    from frazil.content.extract.api import Limits
+    from frazil.content.extract.images.decode import picture_of
+    from frazil.content.extract.images.kind import media_type
+    from frazil.content.extract.images.perceptual import perceptual_hash
+    from frazil.content.extract.item import ObjectItem
+    from frazil.content.extract.sources import FileSource, Wanted
+
+    real = path.resolve()
+    wanted = Wanted(bucket_of(str(real.parent)), real.name)
+    item: Any = ObjectItem(wanted, None, lambda: FileSource(wanted), Limits())
+    try:
+        item.allow("whole")
+        item.detected_type = media_type(item)[0]
+        return signed(perceptual_hash(picture_of(item)))
+    except Exception as error:  # whatever a decoder says of a file
+        raise UsageError(
+            f"{path} is no picture that can be compared", cause=first_line(error), hint="a JPEG, PNG, WebP, TIFF or GIF"
+        ) from error
+    finally:
+        item.close()
+
+
+def hash_of_object(tables: ContentTables, bucket: str | None, key: str) -> int:
+    """The hash that the table has of an object.
+
+    Raises:
+        NotFoundError: nobody knows the object, or it has no hash; says why.
+    """
+
+    def look(table: Table) -> list[tuple[int | None, str | None]]:
+        names = [n for n in ("perceptual_hash", "extraction_status") if n in table.schema().column_names]
+        found = []
+        for rows in Rows(tables.store, table, Choice(bucket=bucket, key=key).condition(), ["key", *names]):
+            found += [(row.get("perceptual_hash"), row.get("extraction_status")) for row in rows.to_pylist()]
+        return found
+
+    found = tables.look(tables.objects, look)
+    hashes = [number for number, _ in found if number is not None]
+    if hashes:
+        return hashes[0]
+    if found:
+        raise NotFoundError(
+            f"{key!r} has no perceptual hash",
+            cause=f"its extraction is {found[0][1]}" if found[0][1] else "nothing was looked for in it",
+            hint="frazil content extract --only picture",
+        )
+    raise NotFoundError(f"there is no picture {key!r}", hint="a key as frazil content list shows it, or a file here")

@@ -1,0 +1,86 @@
+"""Chapter 5: a folder of photos, looked into, searched, and a column added while it lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frazil.content.buckets import bucket_of
+from frazil.content.extract.choose import Asked
+from frazil.content.extract.job import extract
+from frazil.content.fields import FieldSpec
+from frazil.content.filling import unfilled
+from frazil.content.looking.engine import Ready
+from frazil.content.looking.folder import open_folder
+from frazil.content.looking.work import Work
+from frazil.content.names import objects_name
+from frazil.content.notes.messages import fields
+from frazil.content.rows import ContentTables
+from frazil.content.search.asked import asked
+from frazil.content.search.duplicates import duplicates
+from frazil.content.search.facets import facet
+from frazil.content.search.finding import find
+from frazil.content.topic import ensure_events_topic
+from frazil.demo.pictures import write
+from frazil.demo.session import started
+from frazil.demo.stage import Stage
+from frazil.errors import IntegrityError
+from frazil.log.batch import Batch
+from frazil.settings import Settings
+from frazil.topics import connect, flight_address
+from frazil.topics.floor import LazyStore
+from frazil.topics.sinks.jobs import for_pipeline
+
+_PHOTOS = 120
+_LISBON = "38.71,-9.14"
+_ISO = FieldSpec.of("iso", "INTEGER", "$.exif.ISOSpeedRatings")
+
+
+def chapter(stage: Stage, settings: Settings) -> None:
+    stage.chapter("Chapter 5: what is inside: a folder of photos, searched")
+    folder = settings.model.home.parent / "photos"
+    tuned = for_pipeline(settings)
+    with stage.step(f"{_PHOTOS} photos drawn into {folder.name}/, with EXIF and GPS; one in twenty is a copy"):
+        write(folder, _PHOTOS)
+    with (
+        connect(tuned) as access,
+        flight_address(access) as address,
+        started(stage, tuned) as spark,
+        LazyStore(tuned) as store,
+    ):
+        there = open_folder(bucket_of(str(folder)), tuned)
+        work = Work(tuned, access, Ready(spark, address))
+        tables = ContentTables.of(store.store(), tuned)
+        with stage.step("frazil content scan ./photos: rows first, each with status pending"):
+            work.until_visible(work.scan(there).tally.end)
+        with stage.step("the same goes on: a look inside each, in a process of its own") as record:
+            done = extract(work, Asked(bucket=there.bucket))
+            work.until_visible(done.end)
+            record["objects"], record["bytes_read"] = done.objects, done.bytes_read
+        everything = asked(bucket=there.bucket)
+        _counts(stage, "camera", facet(tables, everything, "camera", 4))
+        with stage.step(f"frazil content search ./photos --near {_LISBON} --radius 10km --sort taken"):
+            near = find(tables, asked(bucket=there.bucket, near=_LISBON, radius="10km"), sort="taken", limit=3).rows
+        stage.table(["key", "taken", "camera"], [[r["key"], r["taken_at"], r["camera"]] for r in near])
+        same = duplicates(tables, everything)
+        stage.say(f"frazil content duplicates ./photos: {same.count} photos are there more than once.")
+        _add_column(stage, work, store)
+        found = find(tables, asked(bucket=there.bucket, field=["iso>=1600"]), columns=["key", "iso"], limit=3).rows
+        stage.table(["key", "iso"], [[r["key"], r["iso"]] for r in found])
+        if not near or not found or not same.count:
+            raise IntegrityError("the photos are not found by what is inside them", hint="please report it")
+    stage.say("Your own: frazil content scan ~/Pictures")
+
+
+def _add_column(stage: Stage, work: Work, store: LazyStore) -> None:
+    """As `frazil content backfill --field iso` does it, with the field in the settings."""
+    with stage.step(f"a column added live: iso INTEGER {_ISO.jpath}, computed from stored JSON, no photo is read"):
+        topic = ensure_events_topic(work.access, work.settings).name
+        order = fields([_ISO.to_json()], cast="lenient", include_raw_metadata=True, backfill=["iso"])
+        ack = work.access.append(topic, Batch.of_messages([order]))
+        work.until_visible(ack.offset + ack.count)
+    if unfilled(store.store().load(objects_name(work.settings))):
+        raise IntegrityError("the new column is not computed for all photos", hint="please report it")
+
+
+def _counts(stage: Stage, name: str, groups: list[dict[str, Any]]) -> None:
+    stage.table([name, "photos"], [[group["value"], group["objects"]] for group in groups])

@@ -1,0 +1,373 @@
+"""What people write for a search, and what it means; places, times, patterns, memory, and pictures that look alike."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.content.search import alike
+from frazil.content.search.alike import components, pairs_within
+from frazil.content.search.asked import Search, Similar, asked
+from frazil.content.search.fields import Column, Field, Inside
+from frazil.content.search.inside import Path
+from frazil.content.search.kept import Kept
+from frazil.content.search.places import Box, Circle
+from frazil.content.search.times import Span
+from frazil.content.search.values import contains, has_words, judged, matches, same_text
+from frazil.content.search.words import key_pattern, literal_prefix
+from frazil.errors import UsageError
+
+SCHEMA = pa.schema(
+    [
+        ("camera", pa.string()), ("rating", pa.int32()), ("labels", pa.list_(pa.string())), ("metadata", pa.string()),
+        ("tags", pa.map_(pa.string(), pa.string())), ("taken_at", pa.timestamp("us")),
+        ("price", pa.decimal128(9, 2)), ("sold", pa.bool_()), ("day", pa.date32()), ("raw", pa.binary()),
+        ("extraction", pa.map_(pa.string(), pa.struct([("status", pa.string()), ("reason", pa.string())]))),
+        ("counts", pa.list_(pa.int64())), ("frazil_order", pa.string()),
+    ]
+)  # fmt: skip
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "since", "until"),
+    [
+        ("2024", datetime(2024, 1, 1), datetime(2025, 1, 1)),
+        ("2024-12", datetime(2024, 12, 1), datetime(2025, 1, 1)),
+        ("2024-02", datetime(2024, 2, 1), datetime(2024, 3, 1)),
+        ("2024-02-29", datetime(2024, 2, 29), datetime(2024, 3, 1)),
+        ("2024-05-01T12:30", datetime(2024, 5, 1, 12, 30), datetime(2024, 5, 1, 12, 31)),
+        ("2024-05-01 12:30:59", datetime(2024, 5, 1, 12, 30, 59), datetime(2024, 5, 1, 12, 31)),
+        ("2024-05-01..2024-06-01", datetime(2024, 5, 1), datetime(2024, 6, 2)),
+        ("2023..2024", datetime(2023, 1, 1), datetime(2025, 1, 1)),
+        ("2024..", datetime(2024, 1, 1), None),
+        ("..2019", None, datetime(2020, 1, 1)),
+        ("9999", datetime(9999, 1, 1), datetime.max),
+    ],
+)
+def test_times(text, since, until):
+    assert Span.parse(text) == Span(since, until)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "..", "24", "2024-13", "2024-02-30", "x", "2024..x", "2025..2024", "2024-01-01T00:00Z"]
+)
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(UsageError) as refused:
+        Span.parse(text)
+    assert refused.value.hint and "2024" in refused.value.hint
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def test_boxes_also_across_the_date_line():
+    assert Box.parse("-20,170,-10,-170").crosses
+    fiji = Box.parse("-20,170,-10,-170")
+    inside = fiji.holds(np.array([-17.0, -17.0, -17.0, 0.0, np.nan]), np.array([178.0, -178.0, 0.0, 178.0, 178.0]))
+    assert inside.tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("text", ["1,2,3", "91,0,92,1", "0,0,1,181", "5,0,1,1", "a,b,c,d", "nan,0,1,1", ""])
+def test_what_is_no_box_is_refused(text):
+    with pytest.raises(UsageError, match=r"place|latitude|longitude|south"):
+        Box.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("radius", "km"), [("5km", 5.0), ("800m", 0.8), ("1.5 km", 1.5), ("2mi", 3.218688), (None, None)]
+)  # fmt: skip
+def test_circles(radius, km):
+    assert Circle.parse("48.8584,2.2945", radius).km == km
+
+
+@pytest.mark.parametrize(
+    ("near", "radius"), [("48", "1km"), ("95,0", "1km"), ("0,0", "5"), ("0,0", "0km"), ("0,0", "x")]
+)
+def test_what_is_no_circle_is_refused(near, radius):
+    with pytest.raises(UsageError):
+        Circle.parse(near, radius)
+
+
+def test_a_distance_that_is_known():
+    paris_to_london = Circle(48.8566, 2.3522, None).distances(np.array([51.5074]), np.array([-0.1278]))[0]
+    assert paris_to_london == pytest.approx(343.6, abs=0.5)
+
+
+@given(
+    st.floats(-90, 90), st.floats(-180, 180), st.floats(0.001, 25_000), st.floats(-90, 90), st.floats(-180, 180)
+)  # fmt: skip
+def test_a_circle_lies_in_its_box(latitude, longitude, km, there, aside):
+    circle = Circle(latitude, longitude, km)
+    box = circle.box()
+    if box is not None and circle.distances(np.array([there]), np.array([aside]))[0] < km * 0.999999:
+        assert box.holds(np.array([there]), np.array([aside]))[0]
+
+
+# -- fields and paths --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("camera=Canon", Field("camera", "=", "Canon")),
+        ("rating >= 4", Field("rating", ">=", "4")),
+        ("exif.Model!=a=b", Field("exif.Model", "!=", "a=b")),
+        ("note~<b>", Field("note", "~", "<b>")),
+        ("camera=", Field("camera", "=", "")),
+        ("camera", Field("camera")),
+        ("$.labels[?@.Name=='cat'].Confidence>90", Field("$.labels[?@.Name=='cat'].Confidence", ">", "90")),
+        ("$['a=b']=c", Field("$['a=b']", "=", "c")),
+    ],
+)
+def test_fields(text, parsed):
+    assert Field.parse(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "=x", " >= 3", "note~"])
+def test_what_is_no_field_is_refused(text):
+    with pytest.raises(UsageError) as refused:
+        Field.parse(text)
+    assert "NAME=VALUE" in str(refused.value.hint)
+
+
+def held(text: str, values: list, kind: pa.DataType) -> list[bool]:
+    found = Field.parse(text).on(SCHEMA)
+    assert isinstance(found, Column)
+    return found.holds(pa.array(values, kind)).tolist()
+
+
+def test_fields_about_columns():
+    rating = SCHEMA.field("rating").type
+    assert held("rating>=4", [3, 4, None, 5], rating) == [False, True, False, True]
+    assert held("rating!=4", [3, 4, None], rating) == [True, False, False]
+    assert held("rating", [0, None], rating) == [True, False]
+    assert held("rating~1", [1, 21, 3], rating) == [True, True, False]
+    labels = SCHEMA.field("labels").type
+    assert held("labels=cat", [["cat", "dog"], ["catfish"], [], None], labels) == [True, False, False, False]
+    assert held("labels!=cat", [["cat", "dog"], ["catfish"], [], None], labels) == [False, True, False, False]
+    assert held("labels~CAT", [["Tomcat"], ["dog"]], labels) == [True, False]
+    assert held("labels", [["cat"], [], None], labels) == [True, False, False]
+    assert held("counts>5", [[1, 9], [1], None], SCHEMA.field("counts").type) == [True, False, False]
+    assert held("price<2.50", [2, 3], SCHEMA.field("price").type) == [True, False]
+    assert held("sold=true", [True, False, None], SCHEMA.field("sold").type) == [True, False, False]
+    assert held("raw=00ff", [b"\x00\xff", b""], SCHEMA.field("raw").type) == [True, False]
+    noon = datetime(2024, 5, 1, 12)
+    assert held("taken_at>=2024-05-01T12:00", [noon, datetime(2024, 1, 1)], SCHEMA.field("taken_at").type) == [
+        True,
+        False,
+    ]
+    assert held("tags.k=v", [[("k", "v")], [("k", "w")], [], None], SCHEMA.field("tags").type) == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    states = [[("ocr", {"status": "failed", "reason": "x"})], [("ocr", {"status": "ok", "reason": None})], None]
+    assert held("extraction.ocr.status=failed", states, SCHEMA.field("extraction").type) == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rating=x", "int32"),
+        ("taken_at>yesterday", "timestamp"),
+        ("sold=perhaps", "bool"),
+        ("raw=zz", "binary"),
+        ("Model=x", "no column"),
+        ("extraction.ocr=failed", "does not say which value"),
+        ("a..b=1", "no path"),
+        ("$.a[?=1", "no JSONPath"),
+    ],
+)
+def test_fields_that_make_no_sense_are_refused(text, says):
+    with pytest.raises(UsageError, match=says) as refused:
+        Field.parse(text).on(SCHEMA)
+    assert refused.value.hint
+
+
+DOCUMENTS = [
+    ('{"exif": {"Model": "EOS R5", "ISO": 800, "Flash": true, "a.b": 1}, "labels": [{"Name": "cat",'
+    ' "Confidence": 93.1}, {"Name": "dog"}]}'),
+    '{"exif": {"Model": "z7", "ISO": "1600", "Flash": false, "Lens": null}, "labels": [], "list": [1, 2]}',
+    "not json",
+    None,
+    '{"exif": 5, "labels": {"Name": "cat"}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("exif.Model=EOS R5", [0]),
+        ("exif.Model~eos", [0]),
+        ("exif.Model!=z7", [0]),
+        ("exif.Model", [0, 1]),
+        ("exif.ISO>=800", [0, 1]),
+        ("exif.ISO>1000", [1]),
+        ("exif.ISO=800.0", [0]),
+        ("exif.Flash=true", [0]),
+        ("exif.Lens", []),
+        ("exif['a.b']=1", [0]),
+        ("$.exif['a.b']=1", [0]),
+        ("labels[*].Name=dog", [0]),
+        ("labels[*].Name!=dog", []),
+        ("labels[0].Name=cat", [0]),
+        ("$.labels[?@.Confidence > 90].Name=cat", [0]),
+        ("$..Name=cat", [0, 4]),
+        ("$.list=2", [1]),
+        ("list[*]=2", [1]),
+    ],
+)
+def test_paths_inside_metadata(text, rows):
+    found = Field.parse(text).on(SCHEMA)
+    assert isinstance(found, Inside)
+    values = found.path.of(pa.array(DOCUMENTS, pa.string()))
+    assert np.flatnonzero(found._holds(values)).tolist() == rows
+
+
+def test_simple_paths_are_left_to_duckdb():
+    assert Path.parse("exif.Model").plain == '$."exif"."Model"'
+    assert Path.parse("$.labels[*].Name").plain == '$."labels"[*]."Name"'
+    assert Path.parse("$..Name").plain is None
+
+
+# -- words and keys ----------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_found_by_words():
+    labels = pa.array(["tabby cat", "Cat", "caterpillar", "cat-flap", None, "wildcat"]).dictionary_encode()
+    assert judged(labels, has_words("cat")).tolist() == [True, True, False, True, False, False]
+    assert judged(labels, has_words("*cat*")).tolist() == [True, True, True, True, False, True]
+    assert judged(labels, has_words("TABBY CAT")).tolist() == [True, False, False, False, False, False]
+    assert judged(pa.array(["chat à neige", "été"]), has_words("à")).tolist() == [True, False]
+    assert judged(pa.array(["a.c", "abc"]), has_words("a.c")).tolist() == [True, False]
+
+
+def test_texts_in_whatever_case():
+    texts = pa.array(["Straße", "ÉTÉ", None, "a%b"])
+    assert judged(texts, contains("été")).tolist() == [False, True, False, False]
+    assert judged(texts, same_text("STRASSE")).tolist() == [False, False, False, False]
+    assert judged(texts, contains("%")).tolist() == [False, False, False, True]
+    assert judged(pa.array([], pa.list_(pa.string())), contains("x")).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "yes", "no"),
+    [
+        ("*.jpg", ["a.jpg", "2024/b.jpg", ".jpg"], ["a.jpg.txt", "ajpg"]),
+        ("2024/*.jpg", ["2024/a.jpg"], ["2024/x/a.jpg", "x/2024/a.jpg"]),
+        ("2024/**/*.jpg", ["2024/a.jpg", "2024/x/y/a.jpg"], ["2023/a.jpg"]),
+        ("**/raw/**", ["raw/a", "x/raw/a/b"], ["draw/a"]),
+        ("IMG_000?.[jp][pn]g", ["IMG_0001.jpg", "x/IMG_0009.png"], ["IMG_00010.jpg"]),
+        ("[!a]*", ["b", "x/b"], ["a", "x/a"]),
+        ("a+(b).txt", ["a+(b).txt"], ["aab.txt"]),
+        ("line\nbreak*", ["line\nbreak.txt"], ["line break"]),
+    ],
+)
+def test_patterns_of_keys(glob, yes, no):
+    truths = judged(pa.array(yes + no), matches(key_pattern(glob)))
+    assert truths.tolist() == [True] * len(yes) + [False] * len(no)
+    prefix = literal_prefix(glob)
+    assert all(key.startswith(prefix or "") for key in yes)
+
+
+# -- a search ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rating", "bounds"), [("4", (4, 4)), ("4..", (4, 5)), ("..2", (1, 2)), ("2..3", (2, 3))]
+)  # fmt: skip
+def test_ratings(rating, bounds):
+    assert asked(rating=rating).rating == bounds
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rating": "6"}, {"rating": ".."}, {"rating": "4..2"}, {"rating": "45"}, {"radius": "5km"}, {"text": "  "},
+        {"label": [" "]}, {"camera": ""}, {"path": ""}, {"status": "done"}, {"min_size": 5, "max_size": 4},
+        {"label": ["\ud800"]}, {"path": "x/[z-a]"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_searches_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(UsageError) as refused:
+        asked(**wrong)
+    assert refused.value.hint
+
+
+def test_tags_of_exif_need_no_name_before_them():
+    assert [f.name for f in asked(exif=["ISO=1", "exif.ISO=1", "$.exif.ISO=1"]).fields] == [
+        "exif.ISO",
+        "exif.ISO",
+        "$.exif.ISO",
+    ]
+    assert asked() == Search()
+
+
+@pytest.mark.parametrize("distance", [-1, 65])
+def test_a_distance_has_at_most_as_many_bits_as_a_hash(distance):
+    with pytest.raises(UsageError, match="no distance"):
+        Similar(0, distance)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_nobody_asks_for_is_let_go_first():
+    kept = Kept(1600)
+    for name in range(16):
+        kept.keep(name, str(name), 100)
+    assert kept.find(0) == "0"
+    kept.keep(16, "16", 100)
+    assert kept.find(1) is None and kept.find(0) == "0" and kept.size == 1600
+    kept.keep("large", "x", 101)
+    assert kept.find("large") is None
+    kept.keep(16, "again", 50)
+    assert kept.size == 1550 and kept.find(16) == "again"
+
+
+def test_something_is_made_once_while_it_is_kept():
+    kept, made = Kept(1600), []
+    for _ in range(2):
+        assert kept.made("a", lambda: made.append(1) or "a", lambda _: 10) == "a"
+    assert made == [1]
+
+
+# -- pictures that look alike ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40), st.integers(0, 12), st.randoms())
+def test_pairs_are_those_of_comparing_each_with_each(numbers, distance, chance):
+    for number in list(numbers):  # neighbours
+        for _ in range(2):
+            numbers.append(number ^ sum({1 << chance.randrange(64) for _ in range(chance.randrange(1, 14))}))
+    hashes = np.unique(np.array(numbers, np.uint64))
+    pairs = {(a, b) for a in range(len(hashes)) for b in range(a) if int(hashes[a] ^ hashes[b]).bit_count() <= distance}
+    found = {
+        (max(a, b), min(a, b))
+        for left, right in pairs_within(hashes, distance)
+        for a, b in zip(left.tolist(), right.tolist(), strict=True)
+    }
+    assert found == pairs
+
+
+def test_chains_are_groups():
+    pairs = iter([(np.array([0, 4]), np.array([1, 5])), (np.array([2, 1]), np.array([3, 2]))])
+    assert components(7, pairs).tolist() == [0, 0, 0, 0, 4, 4, 6]
+
+
+def test_too_many_comparisons_are_refused(monkeypatch):
+    monkeypatch.setattr(alike, "MAX_PAIRS", 100)
+    with pytest.raises(UsageError, match="cannot be compared") as refused:
+        list(pairs_within(np.arange(1000, dtype=np.uint64), 10))
+    assert "smaller distance" in str(refused.value.hint)
