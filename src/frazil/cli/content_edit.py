@@ -113,7 +113,7 @@ def erase(
 #: What still has copies when the rows have none.
 _KEPT_ELSEWHERE = (
     "snapshots of the table before this one still have it until they expire: frazil table expire",
-    "the log has the results of extraction until its retention takes them: log.retention_age_s",
+    "the log has the results of extraction until the topic's retention takes them: frazil topic retain",
 )
 
 

@@ -28,6 +28,7 @@ Everything lies in {folder}, and nothing is left running. Try next:
   {frazil} topic replay camera_events --from 20995
   {frazil} content list --min-size 4KB
   {frazil} content stats --by prefix
+  {frazil} content search photos --near 64.1,-21.9 --radius 20km
   {frazil} doctor"""
 
 
