@@ -18,7 +18,8 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
     for words in (
         "Chapter 1", "start Spark", "the schema evolves", "time travel", "PyIceberg", "DuckDB",
         "Chapter 2", "the broker is killed", "replay the topic", "Chapter 3", "frazil upkeep run",
-        "Chapter 4", "frazil content scan", "in any order", "frazil content reconcile --apply", "Chapter 5", "a look inside each", "a column added live", "Try next",
+        "Chapter 4", "frazil content scan", "in any order", "frazil content reconcile --apply",
+        "Chapter 5", "a look inside each", "a column added live", "Try next",
     ):  # fmt: skip
         assert words in shown
     assert "ms" in shown and " s)" in shown
