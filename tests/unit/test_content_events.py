@@ -648,3 +648,22 @@ def test_nothing_that_comes_makes_it_fail(payloads, dialect):
 
 def test_the_page_explains_every_dialect_and_every_reason_and_no_others():
     assert {*DIALECTS, "observed", *REASONS} == _NAMES
+
+
+@pytest.mark.parametrize("source", ["webhook", "sqs"])
+def test_from_outside_come_only_events_of_buckets(source):
+    """Who may send events may not say what a folder holds, what was found, or which columns there are."""
+    own = [
+        observation("b", [{"key": "a"}], datetime(2026, 1, 1, tzinfo=UTC), "scan"),
+        json.dumps({"frazil": "edit", "version": 1, "bucket": "b", "at": "2026-01-01T00:00:00Z", "edits": []}).encode(),
+        json.dumps({"frazil": "fields", "version": 1, "fields": []}).encode(),
+    ]
+    event = sample("aws")
+    event["Records"][0]["s3"]["bucket"]["name"] = "file:///etc"
+    folder = json.dumps(event).encode()
+    headers = [[("source", source)]] * 4
+    table, misfits, notes, orders = parse_messages(messages(*own, folder, headers=headers), "auto")
+    assert (table.num_rows, notes, orders) == (0, [], [])
+    assert [misfit.reason for misfit in misfits] == ["not_an_event"] * 3 + ["no_bucket"]
+    told = parse_messages(messages(*own, folder, headers=[[("source", "scan")]] * 4), "auto")
+    assert (told.changes.num_rows, len(told.orders), told.misfits) == (2, 1, [])

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from frazil.content.buckets import is_folder
 from frazil.content.columns import CHANGE, TEXTS
 from frazil.content.events.envelopes import unwrap
 from frazil.content.events.eventbridge import is_eventbridge, read_eventbridge
@@ -20,21 +21,26 @@ from frazil.topics.sinks.fit import Misfit
 _KNOWN: Final = frozenset({AUTO, *DIALECTS})
 #: The header that says who speaks in one message.
 DIALECT_HEADER: Final = "dialect"
+#: The header that says who has taken a message in, and those who take it from strangers. What these send are events of
+#: stores: nobody out there may say what a folder of this machine holds, nor what people or extractors have found.
+SOURCE_HEADER: Final = "source"
+OUTSIDE: Final = frozenset({"webhook", "sqs"})
 #: Problems of one message that its dead letter tells one by one.
 _TOLD: Final = 5
 #: Changes that are held as Python objects before they become columns: few enough to stay in the processor's cache.
 _BATCH: Final = 1_000
 
 
-def parse_message(payload: bytes, dialect: str = AUTO) -> Parsed:
+def parse_message(payload: bytes, dialect: str = AUTO, *, outside: bool = False) -> Parsed:
     """What one message says.
 
     Args:
-        payload: an event as a store sends it, wrapped or not, or an observation.
+        payload: an event as a store sends it, wrapped or not, or a message of Frazil's own.
         dialect: who speaks; `auto`: told from the event.
+        outside: it came from outside, where only events of buckets come from.
     """
     try:
-        return _parse(payload, dialect)
+        return _parse(payload, dialect, outside)
     except Unreadable as error:
         return Parsed(problems=[Problem(error.reason, str(error))])
 
@@ -62,10 +68,12 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO) -> Read:
     misfits: list[Misfit] = []
     notes: list[Note] = []
     orders: list[dict[str, Any]] = []
-    dialects = _dialects(messages)
+    headers = _headers(messages)
     offsets = messages.column("offset").to_pylist()
     for row, (offset, payload) in enumerate(zip(offsets, messages.column("payload"), strict=True)):
-        parsed = parse_message(payload.as_py(), dialects.get(row, dialect))
+        said = headers.get(row, {})
+        outside = said.get(SOURCE_HEADER) in OUTSIDE
+        parsed = parse_message(payload.as_py(), said.get(DIALECT_HEADER) or dialect, outside=outside)
         if parsed.problems:
             misfits.append(_misfit(row, parsed.problems))
         for change in parsed.changes:
@@ -80,7 +88,7 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO) -> Read:
     return Read(pa.Table.from_batches(batches, CHANGE), misfits, notes, orders)
 
 
-def _parse(payload: bytes, dialect: str) -> Parsed:
+def _parse(payload: bytes, dialect: str, outside: bool) -> Parsed:
     if dialect not in _KNOWN:
         known = ", ".join([AUTO, *DIALECTS])
         raise Unreadable("unknown_dialect", f"there is no dialect {dialect!r:.50}, there are {known}")
@@ -89,14 +97,16 @@ def _parse(payload: bytes, dialect: str) -> Parsed:
     except UnicodeDecodeError as error:
         raise Unreadable("not_json", f"not UTF-8: {error}") from None
     document = load(text.removeprefix("\ufeff"))
-    if is_observation(document):
+    if not outside and is_observation(document):
         return read_observation(document)
-    if is_note(document):
+    if not outside and is_note(document):
         return read_note(document)
     parsed = Parsed()
     for index, event in enumerate(unwrap(document)):
         try:
             change = _read_event(event, dialect)
+            if outside and change is not None and is_folder(change["bucket"]):
+                raise Unreadable("no_bucket", "a folder of this machine, of which nobody outside can tell")
         except Unreadable as error:
             parsed.problems.append(Problem(error.reason, str(error), index))
             continue
@@ -119,15 +129,14 @@ def _read_event(event: dict[str, Any] | Unreadable, dialect: str) -> Change | No
     raise Unreadable("not_an_event", f"no event of an object store: it has {names!r:.200}")
 
 
-def _dialects(messages: pa.Table) -> dict[int, str]:
-    """The dialects that headers tell, by row."""
+def _headers(messages: pa.Table) -> dict[int, dict[str, str]]:
+    """What headers tell, by row."""
     if "headers" not in messages.column_names:
         return {}
     headers = messages.column("headers")
     if headers.null_count == len(headers):
         return {}
-    told = {row: dict(pairs or ()).get(DIALECT_HEADER) for row, pairs in enumerate(headers.to_pylist())}
-    return {row: name for row, name in told.items() if name}
+    return {row: dict(pairs) for row, pairs in enumerate(headers.to_pylist()) if pairs}
 
 
 def _misfit(row: int, problems: list[Problem]) -> Misfit:
