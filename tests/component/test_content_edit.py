@@ -190,7 +190,7 @@ def test_thumbnails_of_this_content_and_of_those_before_go(kit):
         store.put(name, b"webp")
     _, _, errors = kit("erase", "photos", "a.jpg", "--yes", "--no-wait")
     assert [e for e, name in names.items() if store.get(name)] == ["other"]
-    assert "until they expire" in errors and "until its retention" in errors
+    assert "until they expire" in errors and "until the topic's retention" in errors
 
 
 # -- custom columns ----------------------------------------------------------------------------------------------------

@@ -166,6 +166,39 @@ def test_columns_of_others_stay_when_a_row_is_rewritten(kit):
     assert [(r["key"], r["etag"], r["theirs"]) for r in kit.objects()] == [("a", "e2", "mine"), ("b", "e2", None)]
 
 
+def test_columns_that_others_drop_lose_no_row_and_stop_nothing(kit):
+    kit.drain(body(put(), put("b")), results(found(), found("b")), order(ISO, backfill=["iso"]))
+    name = f"`{kit.catalog}`.{objects_name(kit.settings)}"
+    with kit.pipeline() as pipeline:
+        pipeline.drain(60)  # it knows the table as it is now
+        kit.spark.sql(f"ALTER TABLE {name} DROP COLUMN iso")
+        kit.spark.sql(f"ALTER TABLE {name} DROP COLUMN camera")
+        kit.publish(said(add=["x"]), results(found("b", iso=7)))
+        pipeline.drain(120)
+    assert [(r["key"], r["user_tags"], r["image_width"]) for r in kit.objects()] == [("a", ["x"], 4), ("b", None, 4)]
+    kit.drain(order(ISO, backfill=["iso"]))
+    assert [r["iso"] for r in kit.objects()] == [100, 7]
+
+
+@pytest.mark.parametrize("step", ["tables.properties.before", "tables.properties.after"])
+def test_a_fault_in_the_middle_of_a_drop_is_made_good(kit, step):
+    kit.drain(body(put()), results(found()), order(ISO, backfill=["iso"]))
+    left = [3]
+
+    def fail(at: str) -> None:
+        if at == step and left[0]:
+            left[0] -= 1
+            raise OSError("fault")
+
+    with handled(fail), kit.pipeline() as pipeline:
+        kit.publish(order(drop=["iso"]))
+        pipeline.drain(120)
+    assert left == [0]
+    assert "iso" not in kit.row("a")
+    kit.drain(order(("iso", "STRING", "$.exif.Model"), backfill=["iso"]))
+    assert kit.row("a")["iso"] == "K1"
+
+
 #: Step → how often it is reached until the field is filled, at least.
 STEPS = {
     "content.merge.plan": 2, "content.fill.plan": 2, "tables.evolve.before": 2, "tables.evolve.after": 1,

@@ -232,6 +232,29 @@ def test_one_bad_entry_among_good_ones() -> None:
     assert [p.reason for p in parse_message(whole).problems] == ["bad_number", "bad_text", "bad_text", "bad_text"]
 
 
+@pytest.mark.parametrize("status", [["ok"], {}, None, 7])
+def test_a_status_that_is_none_is_told(status: Any) -> None:
+    odd = {"image": {"version": "1", "status": status}}
+    whole = json.dumps({**json.loads(of()), "results": [result(extractors=odd)]}).encode()
+    assert [p.reason for p in parse_message(whole).problems] == ["not_an_event"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "jpath"),
+    [("ARRAY<" * 600 + "INT" + ">" * 600, "$.a"), ("INT", "$[?@.a==1e999999]"), ("INT", f"$[?@.a=={'9' * 5000}]")],
+)
+def test_a_field_that_cannot_be_is_refused_and_no_more(kind: str, jpath: str) -> None:
+    order = {"cast": "lenient", "include_raw_metadata": True, "fields": [{"name": "n", "type": kind, "jpath": jpath}]}
+    with pytest.raises(ValueError, match=r"array|JSONPath"):
+        Fields.parse(order)
+
+
+@pytest.mark.parametrize("name", ["_file", "_pos", "_deleted", "_x"])
+def test_names_of_iceberg_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="name of a column"):
+        FieldSpec.of(name, "INT", "$.a")
+
+
 def test_orders_are_handed_on() -> None:
     order = fields(
         [{"name": "n", "type": "INT", "jpath": "$.n"}], cast="strict", include_raw_metadata=True, backfill=["n"]

@@ -138,6 +138,9 @@ def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: s
         }
         if wait:
             work.until_visible(end)
+        if edits[0].erase:
+            # A look inside that was under way may have made them again.
+            _forget_thumbnails(settings, bucket, told, catalog)
     _report(run, summary | ({"done": True} if edits[0].erase else {}))
     if not wait:
         run.printer.note("it is in the log, and in the table as soon as a pipeline runs: frazil pipeline")

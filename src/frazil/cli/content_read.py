@@ -110,8 +110,8 @@ def show(
     if run.printer.json_output:
         run.printer.json(found)
         return
-    versions, more = found.pop("versions"), found.pop("more_versions")
-    run.printer.record({**_shown({**found, **found.pop("custom")}), "state": _state(found)})
+    versions, more, custom = (found.pop(name) for name in ("versions", "more_versions", "custom"))
+    run.printer.record({**_shown({**found, **custom}), "state": _state(found)})
     print()
     columns = ["version", "state", "size", "modified", "etag"]
     run.printer.rows(

@@ -38,8 +38,10 @@ class Shape:
     def of(cls, table: pa.Schema, fields: Fields) -> Shape:
         extra = [pa.field(f.name, f.type) for f in table if f.name not in OBJECTS.names]
         custom = set(fields.own_names)
+        # Documents of many rows are more than offsets of 32 bits can reach.
+        found = [f.with_type(pa.large_string()) if f.name == "metadata" else f for f in EXTRACTED]
         return cls(
-            pa.schema([*EXTRACTED, *(f for f in extra if f.name in custom)]),
+            pa.schema([*found, *(f for f in extra if f.name in custom)]),
             pa.schema([*USERS, *(f for f in extra if f.name not in custom)]),
         )
 

@@ -198,7 +198,8 @@ def _page(tables: ContentTables, choice: Choice, columns: Sequence[str], order: 
         there = {f.name for f in table.schema().fields}
         wanted = [name for name in asked if name in there]
         rows = Rows(tables.store, table, where, wanted)
-        best = order.ranked(rows.schema.empty_table())
+        # Not empty_table(): it cannot make a list of UUIDs.
+        best = order.ranked(pa.table([pa.nulls(0, f.type) for f in rows.schema], schema=rows.schema))
         for file, bound in order.by_bound(table.schema(), rows.files):
             # One more than wanted, which tells that there is a next page.
             if best.num_rows > limit and order.is_beyond(bound, best):

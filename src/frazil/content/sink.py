@@ -32,7 +32,7 @@ from frazil.log.access import TopicInfo
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.spark.arrow import map_in_arrow
-from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.tables import Position, PositionMovedError, TableStore, commit_append, position_of
 from frazil.topics.layout import dead_letters_name
 from frazil.topics.letters.dead_letters import DeadLetters, Origin
 from frazil.topics.sinks.jobs import TasksFailedError
@@ -111,18 +111,28 @@ class ContentSink:
             reports = _checked(pickled, len(plan.spans))
             changes = parsed.where("report IS NULL").drop("report")
             evidence = _Evidence(changes, sum(r.changes for r in reports), _all_bounds(reports))
-            table = self._table = obey(self._store, table, [order for r in reports for order in r.orders])
-            self._fills = bool(unfilled(table))
+            table = self._table = self._ordered(table, plan, [order for r in reports for order in r.orders])
             merged = self._merge(table, evidence) if evidence.count else []
         except TasksFailedError as failed:
             raise TasksFailedError(failed.error, failed.written + [r.written for r in reports]) from failed
-        except FrazilError:
-            raise
+        except FrazilError as error:
+            raise TasksFailedError(error, [r.written for r in reports]) from error
         except Exception as error:  # Spark's errors have no base of their own
             raise TasksFailedError(_spark_failed(error), [r.written for r in reports]) from error
         finally:
             parsed.unpersist()
         return [r.written for r in [*reports, *merged]]
+
+    def _ordered(self, table: Table, plan: Plan, orders: Sequence[Mapping[str, Any]]) -> Table:
+        """The table with the custom columns that messages of this batch ask for."""
+        if orders:
+            # Another pipeline may have obeyed these, and later ones.
+            table = self._store.load(table.name())
+            if position_of(table, self.name, plan.info.name) != plan.expected:
+                raise PositionMovedError("another pipeline was faster", hint="plan anew")
+            table = obey(self._store, table, orders)
+        self._fills = bool(unfilled(table))
+        return table
 
     def _parsed(self, plan: Plan) -> DataFrame:
         content, topic = self._settings.model.content, plan.info.name

@@ -29,7 +29,7 @@ from frazil.content.evidence import (
     unpacked,
     unpacked_notes,
 )
-from frazil.content.fetching import fetch_rows
+from frazil.content.fetching import fetch_rows, fitted
 from frazil.content.fields import Fields
 from frazil.content.keeping import Shape, whole_rows
 from frazil.content.notes.apply import apply_notes, with_fields
@@ -152,7 +152,7 @@ class Merging:
         merged = self._merged(pa.concat_tables(found))
         if merged is None:
             return
-        written = _written(self.objects, merged, self.places)
+        written = _written(self.objects, [merged.rows], merged.files, merged.positions, self.places)
         reach("content.merge.after")
         yield Report(written, merged.rows.num_rows, {}, _next_check(merged.rows))
 
@@ -205,25 +205,37 @@ class Refilling:
         reach("content.refill.before")
         place = pa.concat_tables(found).combine_chunks()
         files, positions = (place.column(name).combine_chunks() for name in PLACE.names)
-        whole = pa.schema([pa.field(f.name, f.type) for f in parsed(self.objects).arrow])
-        rows = with_fields(fetch_rows(self.objects, whole, files, positions), self.fields)
-        written = _written(self.objects, Resolved(rows, files, positions), self.places)
+        written = _written(self.objects, self._parts(files, positions), files, positions, self.places)
         reach("content.refill.after")
-        yield Report(written, rows.num_rows)
+        yield Report(written, len(files))
+
+    def _parts(self, files: pa.Array, positions: pa.Array) -> Iterator[pa.Table]:
+        """The rows a part at a time: documents may be large."""
+        whole = pa.schema([pa.field(f.name, f.type) for f in parsed(self.objects).arrow])
+        for start in range(0, len(files), _ROWS):
+            place = files.slice(start, _ROWS), positions.slice(start, _ROWS)
+            yield with_fields(fetch_rows(self.objects, whole, *place), self.fields)
 
 
-def _written(target: Target, made: Resolved, places: Mapping[str, Place] | None) -> Written:
-    """Files of new rows, and of deletes of those that they replace."""
+def _written(
+    target: Target,
+    parts: Iterable[pa.Table],
+    files: pa.Array,
+    positions: pa.Array,
+    places: Mapping[str, Place] | None,
+) -> Written:
+    """Files of new rows, and of deletes of those that they replace, at positions of files."""
     rows = TableWriter(target, "objects")
     try:
-        if made.rows.num_rows:
-            rows.add(fit(made.rows, rows.schema).rows)
-        files = rows.finish()
-        gone = write_position_deletes(target, "objects", made.files, made.positions, places)
+        for part in parts:
+            if part.num_rows:
+                rows.add(fitted(part, rows.schema))
+        made = rows.finish()
+        gone = write_position_deletes(target, "objects", files, positions, places)
     except BaseException:
         rows.abandon()
         raise
-    return Written({"objects": files, "deletes": gone})
+    return Written({"objects": made, "deletes": gone})
 
 
 def _reporting(schema: pa.Schema, made: Iterator[pa.Table | Report], span: Span | None) -> Iterator[pa.RecordBatch]:

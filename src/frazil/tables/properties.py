@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import (
     AssertLastAssignedFieldId,
+    AssertRefSnapshotId,
     AssertTableUUID,
     RemovePropertiesUpdate,
     SetPropertiesUpdate,
@@ -16,6 +18,7 @@ from pyiceberg.table.update import (
 
 from frazil.errors import FrazilError
 from frazil.observe.faultpoints import reach
+from frazil.tables.failures import PositionMovedError
 from frazil.tables.store import TableStore, back_off
 
 if TYPE_CHECKING:
@@ -28,8 +31,20 @@ _UNKNOWN = 3
 Commit = tuple[Sequence[TableUpdate], Sequence[TableRequirement]]
 
 
-def set_properties(store: TableStore, table: Table, properties: Mapping[str, str | None]) -> Table:
-    """The table with these properties; None takes one away. They must be the caller's own: the last writer wins."""
+def set_properties(
+    store: TableStore, table: Table, properties: Mapping[str, str | None], *, on: int | None = None
+) -> Table:
+    """The table with these properties; None takes one away.
+
+    Args:
+        store: where.
+        table: may be out of date.
+        properties: the caller's own: the last writer wins.
+        on: id of the snapshot that main has to be at; None: whatever it is at.
+
+    Raises:
+        PositionMovedError: main is not there any more.
+    """
 
     def missing(now: Table) -> Commit | None:
         have = now.metadata.properties
@@ -39,11 +54,11 @@ def set_properties(store: TableStore, table: Table, properties: Mapping[str, str
         updates += [RemovePropertiesUpdate(removals=gone)] if gone else []
         return (updates, ()) if updates else None
 
-    return _until_done(store, table, missing)
+    return _until_done(store, table, missing, on)
 
 
-def drop_columns(store: TableStore, table: Table, names: Sequence[str]) -> Table:
-    """The table without some of its columns; those that it does not have are of no matter."""
+def drop_columns(store: TableStore, table: Table, names: Sequence[str], *, on: int | None = None) -> Table:
+    """The table without some of its columns; those that it does not have are of no matter. See `set_properties`."""
 
     def missing(now: Table) -> Commit | None:
         from pyiceberg.table import Transaction
@@ -59,16 +74,20 @@ def drop_columns(store: TableStore, table: Table, names: Sequence[str]) -> Table
         same = AssertLastAssignedFieldId(last_assigned_field_id=now.metadata.last_column_id)
         return updates, (same, *requirements)
 
-    return _until_done(store, table, missing)
+    return _until_done(store, table, missing, on)
 
 
-def _until_done(store: TableStore, table: Table, missing: Callable[[Table], Commit | None]) -> Table:
+def _until_done(store: TableStore, table: Table, missing: Callable[[Table], Commit | None], on: int | None) -> Table:
     """Commits what is missing, on the table as it is: another writer, or a lost reply, changes what that is."""
     for attempt in range(1, _TRIES + 1):
         made = missing(table)
         if made is None:
             return table
+        if on is not None and table.metadata.current_snapshot_id != on:
+            raise PositionMovedError(f"another writer has changed {'.'.join(table.name())}", hint="plan anew")
         updates, requirements = made
+        if on is not None:
+            requirements = (AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=on), *requirements)
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         base = table
         try:

@@ -81,7 +81,8 @@ def _check_result(entry: dict[str, Any]) -> None:
     if type(extractors) is not dict:
         raise Unreadable("not_an_event", "a result has an object of extractors")
     for name, result in extractors.items():
-        if type(result) is not dict or result.get("status") not in _STATUSES:
+        status = result.get("status") if type(result) is dict else None
+        if type(status) is not str or status not in _STATUSES:
             raise Unreadable("not_an_event", f"the result of {name!r:.50} has no status that is known")
     if entry.get("last_modified") is not None:
         read_time(entry["last_modified"])

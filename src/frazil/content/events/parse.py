@@ -16,6 +16,7 @@ from frazil.content.events.notes import is_note, placed, read_note
 from frazil.content.events.observation import is_observation, read_observation
 from frazil.content.events.records import is_record, read_record
 from frazil.content.notes.model import Note
+from frazil.errors import first_line
 from frazil.topics.sinks.fit import Misfit
 
 _KNOWN: Final = frozenset({AUTO, *DIALECTS})
@@ -43,6 +44,9 @@ def parse_message(payload: bytes, dialect: str = AUTO, *, outside: bool = False)
         return _parse(payload, dialect, outside)
     except Unreadable as error:
         return Parsed(problems=[Problem(error.reason, str(error))])
+    except Exception as error:  # noqa: BLE001 - else one message would stop all that come after it
+        told = f"{type(error).__name__}: {first_line(error)}"
+        return Parsed(problems=[Problem("not_an_event", f"it cannot be read: {told}")])
 
 
 class Read(NamedTuple):
@@ -105,8 +109,8 @@ def _parse(payload: bytes, dialect: str, outside: bool) -> Parsed:
     for index, event in enumerate(unwrap(document)):
         try:
             change = _read_event(event, dialect)
-            if outside and change is not None and is_folder(change["bucket"]):
-                raise Unreadable("no_bucket", "a folder of this machine, of which nobody outside can tell")
+            if outside:
+                _refuse_folder(change)
         except Unreadable as error:
             parsed.problems.append(Problem(error.reason, str(error), index))
             continue
@@ -127,6 +131,11 @@ def _read_event(event: dict[str, Any] | Unreadable, dialect: str) -> Change | No
         return read_eventbridge(event, dialect)
     names = ", ".join(sorted(event)[:10]) or "nothing"
     raise Unreadable("not_an_event", f"no event of an object store: it has {names!r:.200}")
+
+
+def _refuse_folder(change: Change | None) -> None:
+    if change is not None and is_folder(change["bucket"]):
+        raise Unreadable("no_bucket", "a folder of this machine, of which nobody outside can tell")
 
 
 def _headers(messages: pa.Table) -> dict[int, dict[str, str]]:

@@ -45,6 +45,8 @@ def path_of(text: str) -> Path:
         raise ValueError(_told(text, str(error.args[0]) if error.args else "it cannot be read")) from None
     except RecursionError:
         raise ValueError(_told(text, "it is too deep")) from None
+    except Exception as error:  # noqa: BLE001 - numbers that are too large, and what else the library stumbles over
+        raise ValueError(_told(text, f"it cannot be read ({type(error).__name__})")) from None
     assert isinstance(compiled, JSONPath)
     single = compiled.singular_query()
     steps = _steps(compiled)

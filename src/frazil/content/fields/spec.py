@@ -30,7 +30,8 @@ PROPERTY: Final = "frazil.content.fields"
 #: The table's property with the names of the fields that are being computed for the rows that are there.
 BACKFILL_PROPERTY: Final = "frazil.content.backfill"
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+#: Names with _ first are Iceberg's own: _file, _pos, …
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 #: Columns that say how extraction went, and `metadata` itself: no path can say that.
 _BOOKKEEPING: Final = ("metadata", "extraction_status", "extraction", "field_errors", "frazil_fields")
 #: Standard columns that a field may compute in its own way.

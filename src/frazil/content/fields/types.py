@@ -73,9 +73,9 @@ def type_of(text: str) -> FieldType:
     if match := _FIXED.fullmatch(written):
         return _fixed(int(match[1]))
     if match := _ARRAY.fullmatch(written):
-        element = type_of(match[1])
-        if element.element is not None:
+        if _ARRAY.fullmatch(match[1].strip()):
             raise ValueError("an array of arrays is no type of a column here; STRING holds it as JSON")
+        element = type_of(match[1])
         return FieldType(f"ARRAY<{element.name}>", pa.list_(element.arrow), element)
     raise ValueError(f"there is no type {_cut(text)}; there are {', '.join(NAMES)}")
 

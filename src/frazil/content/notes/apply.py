@@ -175,7 +175,10 @@ def _compute(rows: Sequence[Row], documents: Sequence[Document], fields: Fields)
         if not fields.include_raw_metadata:
             values = {name: value for name, value in values.items() if value is not None}
         row |= values
-        row["field_errors"] = list((made.errors[place] or {}).items()) or None
+        errors = made.errors[place] or {}
+        if not fields.include_raw_metadata:
+            errors = {k: v for k, v in dict(row["field_errors"] or ()).items() if row.get(k) is None} | errors
+        row["field_errors"] = list(errors.items()) or None
         row["frazil_fields"] = made.marks
 
 
