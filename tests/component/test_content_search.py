@@ -405,6 +405,8 @@ def test_a_table_from_before_has_nothing_inside(tmp_path):
 def test_columns_that_were_added_widened_and_renamed_are_searched(content, tmp_path):
     made = Content.at(tmp_path)
     made.add_objects([an_object("old", image_width=5)])
+    kept = Kept()
+    assert find(made.tables, asked(field=["image_width<4"]), kept=kept).rows == []
     table = made.store.load(made.tables.objects)
     with table.update_schema() as update:
         update.add_column("iso", IntegerType())
@@ -413,6 +415,8 @@ def test_columns_that_were_added_widened_and_renamed_are_searched(content, tmp_p
         update.update_column("image_width", LongType())
     assert find(made.tables, asked(field=["iso>1"])).rows == []
     assert [r["key"] for r in find(made.tables, asked(field=["image_width=5"])).rows] == ["old"]
+    wide = find(made.tables, asked(field=["image_width<3000000000"]), columns=["image_width"], kept=kept).rows
+    assert [r["image_width"] for r in wide] == [5], "what was kept before is of the old type"
     assert find(made.tables, asked(camera="x")).rows == []
     assert facets(made.tables, asked(), "iso").groups == [{"value": None, "objects": 1, "bytes": 10}]
 

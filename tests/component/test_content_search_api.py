@@ -169,6 +169,13 @@ def test_facets_and_duplicates(server):
         ("search", {"limit": 10_001}, 400, "limit"),
         ("search", {"columns": "frazil_order"}, 400, "no column"),
         ("search", {"bucket": "nope"}, 404, "nothing is known"),
+        ("search", {"columns": "key,metadata", "limit": 1001}, 400, "at most 1,000"),
+        ("search", {"field": "$.exif[?match(@, '(a*)*b')]"}, 400, "regular expression"),
+        ("search", {"field": "$..a..b=1"}, 400, "more than once"),
+        ("search", {"field": "labels[99999999999999999999].Name"}, 400, "no path"),
+        ("search", {"after": "W1tbW1tb"}, 400, "end of a page"),
+        ("search", {"label": [f"l{n}" for n in range(33)]}, 400, "at most 32 labels"),
+        ("facets", {"by": "metadata"}, 400, "cannot be grouped"),
         ("facets", {}, 400, "by"),
         ("facets", {"by": "nope"}, 400, "cannot be grouped"),
         ("duplicates", {"distance": 3}, 400, "look alike"),
@@ -178,6 +185,17 @@ def test_facets_and_duplicates(server):
 def test_what_makes_no_sense_is_refused(server, path, query, status, says):
     got, message = server.refused(f"/content/{path}", **query)
     assert got == status and says in message
+
+
+def test_a_search_with_columns_of_any_size_and_one_at_the_end_of_time(server):
+    told = server.get("/content/search", label="cat", columns="metadata", limit=1000)["objects"]
+    assert [row["metadata"] for row in told] == ['{"exif": {"ISO": 800}}', None]
+    assert keys(server.get("/content/search", taken="2024..9999-12-31")) == ["cat.jpg"]
+
+
+def test_a_path_with_filters_has_so_many_seconds(server, monkeypatch):
+    monkeypatch.setattr("frazil.api.search._PATIENCE_S", -1.0)
+    assert server.refused("/content/search", field="$.exif[?@ > 5]") == (400, "the search takes too long")
 
 
 def test_a_thumbnail(server):

@@ -192,6 +192,18 @@ def test_frazils_own_folders_are_left_out_and_cannot_be_scanned(tmp_path: Path, 
     assert keys_of(open_folder(bucket_of(str(tmp_path / "home/photos")), settings)) == ["a.jpg"]
 
 
+def test_thumbnails_in_a_folder_of_photos_are_no_photos(tmp_path: Path):
+    photos = tmp_path / "photos"
+    folder_of(photos, "a.jpg", "small/ab/x.webp")
+    for thumbnails in (str(photos / "small"), (photos / "small").as_uri()):
+        settings = load_settings(
+            flags={"home": str(tmp_path / "home"), "content.extract.thumbnails": thumbnails}, environ={}
+        )
+        assert keys_of(open_folder(bucket_of(str(photos)), settings)) == ["a.jpg"]
+        with pytest.raises(UsageError, match="own folder"):
+            open_folder(bucket_of(str(photos / "small")), settings)
+
+
 def test_a_folder_that_is_not_there_or_a_file_is_told_apart(tmp_path: Path, settings: Settings):
     with pytest.raises(NotFoundError, match="no folder"):
         open_folder(bucket_of(str(tmp_path / "nope")), settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import time
 from datetime import datetime
 
 import numpy as np
@@ -10,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.content.search import alike
+from frazil.content.search import alike, byhand
 from frazil.content.search.alike import components, pairs_within
-from frazil.content.search.asked import Search, Similar, asked
+from frazil.content.search.asked import MAX_TERMS, Search, Similar, asked
 from frazil.content.search.fields import Column, Field, Inside
 from frazil.content.search.inside import Path
 from frazil.content.search.kept import Kept
+from frazil.content.search.order import Order
 from frazil.content.search.places import Box, Circle
 from frazil.content.search.times import Span
 from frazil.content.search.values import contains, has_words, judged, matches, same_text
@@ -50,6 +53,8 @@ SCHEMA = pa.schema(
         ("2024..", datetime(2024, 1, 1), None),
         ("..2019", None, datetime(2020, 1, 1)),
         ("9999", datetime(9999, 1, 1), datetime.max),
+        ("9999-12-31", datetime(9999, 12, 31), datetime.max),
+        ("9999-12-31T23:59:59", datetime(9999, 12, 31, 23, 59, 59), datetime.max),
     ],
 )
 def test_times(text, since, until):
@@ -185,6 +190,11 @@ def test_fields_about_columns():
         ("extraction.ocr=failed", "does not say which value"),
         ("a..b=1", "no path"),
         ("$.a[?=1", "no JSONPath"),
+        ("$[?" + "(" * 5000 + "=1", "no JSONPath"),
+        ("taken_at=0001-01-01T00:00+05:00", "timestamp"),
+        ("tags~x", "contain no text"),
+        ("raw~x", "contain no text"),
+        ("camera=\ud800", "UTF-8"),
     ],
 )
 def test_fields_that_make_no_sense_are_refused(text, says):
@@ -231,6 +241,82 @@ def test_paths_inside_metadata(text, rows):
     assert isinstance(found, Inside)
     values = found.path.of(pa.array(DOCUMENTS, pa.string()))
     assert np.flatnonzero(found._holds(values)).tolist() == rows
+
+
+@pytest.mark.parametrize("text", ["labels[99999999999999999999].Name", "$['a[*]b']", "$[?@.a[*] == 'x']", "exif[*][*]"])
+def test_odd_paths_are_looked_up_or_refused_but_never_break(text):
+    try:
+        assert Path.parse(text).of(pa.array(DOCUMENTS, pa.string())).count == len(DOCUMENTS)
+    except UsageError as refused:
+        assert refused.hint
+
+
+def test_a_name_that_looks_like_a_list_is_a_name():
+    values = Path.parse("$['a[*]b']").of(pa.array(['{"a[*]b": 1, "a": [{"b": 2}]}']))
+    assert values.texts == ["1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$[*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*].none",
+        "$[?@[*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*].none]",
+        "$.none | $[*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*][*,*,*,*].none",
+    ],
+)
+def test_a_path_that_takes_too_long_is_ended_in_the_middle_of_a_row(text):
+    deep = "[1,2,3,4,5,6,7,8]"
+    for _ in range(4):
+        deep = f"[{','.join([deep] * 8)}]"
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="too long"):
+        Path.parse(text, seconds=0.2).of(pa.array([f"[{deep}]"]))
+    assert time.monotonic() - began < 5
+
+
+def test_the_time_of_a_path_is_that_of_all_it_looks_into():
+    path = Path.parse("$[?@.a > 1]", seconds=0.2)
+    assert path.of(pa.array(['[{"a": 2}]'])).texts == ['{"a": 2}']
+    with path.clock:
+        time.sleep(0.25)
+    with pytest.raises(UsageError, match="too long"):
+        path.of(pa.array(['[{"a": 2}]']))
+
+
+def test_a_path_leads_to_at_most_so_many_values_of_a_row():
+    numbers = f"[{','.join('1' * byhand.MAX_VALUES)}]"
+    assert len(Path.parse("$[0:]").of(pa.array([numbers, numbers])).rows) == 2 * byhand.MAX_VALUES
+    with pytest.raises(UsageError, match="10,000 values"):
+        Path.parse("$[*, 0]").of(pa.array([numbers]))
+
+
+@pytest.mark.parametrize("text", ["$[?match(@.a, '(a*)*b')]", "$[?search (@.a, 'x')]", "$[?@.a =~ /x/]", "$..a..b"])
+def test_paths_that_cost_too_much_for_a_server_are_known(text):
+    with pytest.raises(UsageError) as refused:
+        byhand.check_cheap(text)
+    assert refused.value.hint
+    byhand.check_cheap("$..labels[?@.Confidence > 90].Name")
+
+
+@pytest.mark.parametrize("what", ["label", "tag", "field", "exif", "text"])
+def test_a_search_has_so_many_terms_and_each_once(what):
+    def ask(*terms: str) -> Search:
+        return asked(**{what: " ".join(terms) if what == "text" else terms})
+
+    many = [f"a{n}.b" for n in range(MAX_TERMS)]
+    assert ask(*many, *many) == ask(*many)
+    with pytest.raises(UsageError, match="at most 32") as refused:
+        ask(*many, "one.more")
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "values", ["[" * 100_000, '["key", 0, "\\ud800", "", ""]', '["key", 0, 1, "", ""]', "5", '["key"]']
+)
+def test_an_end_of_a_page_that_is_none_is_refused(values):
+    token = base64.urlsafe_b64encode(values.encode()).decode().rstrip("=")
+    with pytest.raises(UsageError, match="end of a page"):
+        Order.of(asked(), "key", token)
 
 
 def test_simple_paths_are_left_to_duckdb():
@@ -305,7 +391,7 @@ def test_searches_that_make_no_sense_are_refused(wrong):
 
 
 def test_tags_of_exif_need_no_name_before_them():
-    assert [f.name for f in asked(exif=["ISO=1", "exif.ISO=1", "$.exif.ISO=1"]).fields] == [
+    assert [f.name for f in asked(exif=["ISO=1", "exif.ISO=2", "$.exif.ISO=1"]).fields] == [
         "exif.ISO",
         "exif.ISO",
         "$.exif.ISO",

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from frazil.content.extract.api import Extractor, Limits, TooMuch, Unsupported, extractor
-from frazil.content.extract.isolation import Lane
+from frazil.content.extract.isolation import Done, Lane
 from frazil.content.extract.item import BLOCK, ObjectItem
 from frazil.content.extract.looking import SUSPECT, look_into
 from frazil.content.extract.registry import BUILT_IN, GROUP, TYPE, extractors, load, registry
-from frazil.content.extract.sources import Changed, FileSource, Gone, StorageError, Wanted
+from frazil.content.extract.sources import BucketSource, Changed, FileSource, Gone, Shorter, StorageError, Wanted
 from frazil.content.extract.task import Report, Teller
 from frazil.content.extract.thumbnails import ThumbnailStore, ThumbnailWriter, thumbnail_key, thumbnails_uri
-from frazil.content.extract.wire import LOOKING, READING, Board, Config, Frames, Line, Marker, frame
+from frazil.content.extract.wire import LOOKING, READING, Board, Config, Frames, Job, Line, Marker, frame
 from frazil.content.looking.folder import etag as folder_etag
 from frazil.errors import UsageError
 from frazil.settings import load_settings
@@ -303,6 +303,19 @@ def test_a_file_that_has_changed_since_it_was_listed_or_while_it_is_read_is_not_
         FileSource(listed)
 
 
+def test_an_empty_object_of_a_bucket_has_no_first_byte_and_is_no_other_one(monkeypatch: pytest.MonkeyPatch):
+    def refused(*_: object) -> Any:
+        raise Shorter("416")
+
+    for ask in ("_ask_obstore", "_ask_boto"):
+        monkeypatch.setattr(BucketSource, ask, refused)
+    for key in ("plain", "odd//key"):
+        source = BucketSource(Wanted("bucket", key), S3Settings(), NetworkSettings())
+        assert source.total() == 0
+        with pytest.raises(Changed):
+            source.fetch(5, 9)
+
+
 def test_reading_leaves_no_file_open(tmp_path: Path):
     (tmp_path / "a").write_text("x")
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -489,6 +502,39 @@ def test_a_line_that_is_read_while_it_is_written_is_not_taken_for_a_late_one():
     assert Lane(config, [])._late(Process(stuck, stuck)) == ([stuck], "took longer than 30 s")  # type: ignore[arg-type]
 
 
+def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(monkeypatch: pytest.MonkeyPatch):
+    config = Config({TYPE: "x"}, Limits(timeout_s=30), 1, S3Settings(), NetworkSettings())
+
+    @extractor(TYPE)
+    def kind(_item: Any) -> Any:
+        raise AssertionError("nobody looks")
+
+    class Process:
+        ready, taken, is_alive = True, 5, True
+        killed = False
+
+        def send(self, _jobs: Any) -> None: ...
+
+        def busy(self) -> list[Line]:
+            return [Line(time.monotonic() // 100 * 100 - 200, 0, 0, LOOKING)]
+
+        def receive(self) -> tuple[list[tuple[Any, bytes]], bool]:
+            found = {TYPE: {"version": "1", "status": "ok", "reason": None, "data": {}}}
+            return ([({"n": 0, "type": "a/b", "read": 0, "found": found}, b"")] if self.killed else []), True
+
+        def kill(self) -> None:
+            self.killed = True
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("frazil.content.extract.isolation.Child", lambda _: Process())
+    lane = Lane(config, [kind])
+    lane._alone.extend(Done(Job(n, Wanted("b", f"k{n}"))) for n in range(2))
+    (done,) = lane.turn()
+    assert (done.job.number, done.extractors[TYPE]["status"]) == (0, "ok")
+    assert [one.job.number for one in lane._alone] == [1] and lane._alone[0].extractors == {}
+
+
 # -- thumbnails --------------------------------------------------------------------------------------------------------
 
 
@@ -586,3 +632,17 @@ def test_reports_of_tasks_add_up():
     one.add(other)
     assert (one.objects, one.end, one.bytes_read, one.restarts, one.by_status["ok"]) == (3, 5, 10, 1, 3)
     assert len(one.failed) == 10
+
+
+def test_reasons_that_are_all_different_do_not_fill_the_memory():
+    def report(first: int) -> Report:
+        made = Report()
+        for n in range(first, first + 300):
+            failed = {"version": "1", "status": "failed", "reason": f"reason {n}"}
+            made.count(Done(Job(n, Wanted("b", "k")), extractors={"a": failed}))
+        return made
+
+    one = report(0)
+    assert len(one.by_reason) == 101 and one.by_reason["a", "failed", "other"] == 200
+    one.add(report(1000))
+    assert len(one.by_reason) == 101 and one.by_reason.total() == 600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -18,6 +18,8 @@ from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.content.rows import ContentTables
 from frazil.content.search import alike
 from frazil.content.search.asked import DISTANCE, Search, Similar, asked
+from frazil.content.search.blocks import WIDE
+from frazil.content.search.byhand import check_cheap
 from frazil.content.search.duplicates import duplicates
 from frazil.content.search.facets import facets
 from frazil.content.search.finding import find
@@ -30,6 +32,10 @@ from frazil.settings import SettingsModel
 router = APIRouter(prefix="/content", tags=["content"])
 
 _WEBP = "image/webp"
+#: Seconds that a path with filters may take in one search.
+_PATIENCE_S = 10.0
+#: Objects of one answer that has columns of any size.
+_WIDE_ROWS = 1000
 
 
 class Searches:
@@ -51,9 +57,16 @@ class Wanted:
         if similar is None:
             if distance is not None:
                 raise UsageError("a distance needs a picture to be distant from", hint="similar=KEY")
-            return asked(**self.values)
+            return _bounded(asked(**self.values))
         number = hash_of_object(tables, self.values["bucket"], similar)
-        return asked(**self.values, similar=Similar(number, DISTANCE if distance is None else distance))
+        return _bounded(asked(**self.values, similar=Similar(number, DISTANCE if distance is None else distance)))
+
+
+def _bounded(search: Search) -> Search:
+    """The same, for a server that answers others too."""
+    for field in search.fields:
+        check_cheap(field.name)
+    return replace(search, fields=tuple(replace(field, seconds=_PATIENCE_S) for field in search.fields))
 
 
 async def wanted(
@@ -105,6 +118,12 @@ async def search(
 ) -> Response:
     """Finds objects by what is in them."""
     names = _names(columns)
+    wide = sorted(WIDE & set(names or ()))
+    if wide and limit > _WIDE_ROWS:
+        raise UsageError(
+            f"an answer with {', '.join(wide)} has at most {_WIDE_ROWS:,} objects",
+            hint=f"limit={_WIDE_ROWS}, and after",
+        )
 
     def look(tables: ContentTables) -> Any:
         wanted = asked_for.search(tables, similar, distance)

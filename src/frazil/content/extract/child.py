@@ -12,15 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
-from frazil.content.extract.wire import Board, Config, Frames, Job, Line, frame, write_all
+from frazil.content.extract.wire import Board, Config, Frames, Job, Line, frame
 
-#: Bytes that jobs may lie in their pipe, so that handing them over never waits for a process that hangs.
+#: Bytes of jobs that lie in their pipe, where the system allows so many; the others wait in this process.
 _PIPE = 1 << 20
 #: The last words of a process, for the reason of its end.
 _NOISE = 4096
 _SECONDS_TO_DIE = 5.0
+_LOOK_S = 0.002
 
 
 class Child:
@@ -37,14 +40,23 @@ class Child:
         """Jobs that it was given."""
         self._frames = Frames()
         self._noise = b""
-        jobs, self._jobs = os.pipe()
-        self.results, results = os.pipe()
-        self.noise, noise = os.pipe()
-        file = Board.make(config.threads)
-        self._board = Board(file, config.threads)
-        given = (jobs, results, file)
-        command = [sys.executable, "-m", "frazil.content.extract.worker", *map(str, given), str(os.getpid())]
-        try:
+        self._unsent = bytearray(frame([], pickle.dumps(config)))
+        with ExitStack() as ours, ExitStack() as theirs:
+            jobs, self._jobs = _pipe(theirs, ours)
+            self.results, results = _pipe(ours, theirs)
+            self.noise, noise = _pipe(ours, theirs)
+            file = Board.make(config.threads)
+            theirs.callback(os.close, file)
+            self._board = Board(file, config.threads)
+            ours.callback(self._board.close)
+            if sys.platform == "linux":
+                with suppress(OSError):  # whoever has many pipes may have small ones only
+                    fcntl.fcntl(self._jobs, fcntl.F_SETPIPE_SZ, _PIPE)
+            for one in (self._jobs, self.results, self.noise):
+                os.set_blocking(one, False)
+            given = (jobs, results, file)
+            # Without -P the folder that somebody stands in, such as one of photos, could bring its own modules.
+            command = [sys.executable, "-P", "-m", "frazil.content.extract.worker", *map(str, given), str(os.getpid())]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -52,16 +64,10 @@ class Child:
                 stderr=noise,
                 pass_fds=given,
                 start_new_session=True,  # Ctrl-C is for the one who started the task
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(_modules()), "PYTHONSAFEPATH": "1"},
             )
-        finally:
-            for one in (*given, noise):
-                os.close(one)
-        if sys.platform == "linux":
-            fcntl.fcntl(self._jobs, fcntl.F_SETPIPE_SZ, _PIPE)
-        for one in (self.results, self.noise):
-            os.set_blocking(one, False)
-        self._write(frame([], pickle.dumps(config)))
+            self._closing = ours.pop_all()
+        self.flush()
 
     @property
     def pid(self) -> int:
@@ -69,21 +75,38 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        """Does not reap it: as long as nobody has, no other process group can have its number."""
+        if self._process.returncode is not None:
+            return False
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:  # somebody else has
+            return self._process.poll() is None
+
+    @property
+    def waits_for(self) -> list[int]:
+        """Where it can be written to when more of the jobs can be handed over."""
+        return [self._jobs] if self._unsent else []
 
     def send(self, jobs: Sequence[Job]) -> None:
-        """Hands jobs over. Where the process is gone, that is seen when its results are read."""
+        """Hands jobs over, without waiting. Where the process is gone, that is seen when its results are read."""
         self.taken += len(jobs)
-        self._write(frame([job.packed() for job in jobs]))
+        self._unsent += frame([job.packed() for job in jobs])
+        self.flush()
 
-    def _write(self, data: bytes) -> None:
+    def flush(self) -> None:
+        """Hands over as much as the process takes just now."""
         try:
-            write_all(self._jobs, data)
-        except BrokenPipeError:
+            while self._unsent:
+                del self._unsent[: os.write(self._jobs, self._unsent)]
+        except BlockingIOError:
             return
+        except BrokenPipeError:
+            self._unsent.clear()
 
     def receive(self) -> tuple[list[tuple[Any, bytes]], bool]:
         """The results that are there, and whether more can come."""
+        self.flush()
         self._hear()
         found: list[tuple[Any, bytes]] = []
         while True:
@@ -111,8 +134,14 @@ class Child:
         return self._board.busy()
 
     def kill(self) -> None:
-        self._process.kill()
+        self._kill_all()
         self._wait()
+
+    def _kill_all(self) -> None:
+        """The process, and what it has started, which would go on when it has crashed."""
+        if self._process.returncode is None:
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def last_words(self) -> str:
         self._hear()
@@ -135,17 +164,33 @@ class Child:
 
     def _wait(self) -> int | None:
         """The exit code; None: it is stuck in the kernel, and is left behind."""
+        until = now() + _SECONDS_TO_DIE
+        while self.is_alive and now() < until:
+            time.sleep(_LOOK_S)
+        self._kill_all()
         try:
             return self._process.wait(_SECONDS_TO_DIE)
         except subprocess.TimeoutExpired:
             return None
 
     def close(self) -> None:
-        if self.is_alive:
+        if self._process.returncode is None:
             self.kill()
-        for one in (self._jobs, self.results, self.noise):
-            os.close(one)
-        self._board.close()
+        self._closing.close()
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """A pipe, and who closes its ends."""
+    ends = os.pipe()
+    reader.callback(os.close, ends[0])
+    writer.callback(os.close, ends[1])
+    return ends
+
+
+def _modules() -> list[str]:
+    """Where this process finds its modules, without the current folder, unless the user has named it."""
+    here, named = Path.cwd(), os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in sys.path if Path(path).is_absolute() and (Path(path) != here or path in named)]
 
 
 # -- those that wait for the next task ---------------------------------------------------------------------------------

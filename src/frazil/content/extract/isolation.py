@@ -120,6 +120,11 @@ class Lane:
         """Where something can be read when it goes on."""
         return [] if self._child is None else [self._child.results, self._child.noise]
 
+    @property
+    def waits_for(self) -> list[int]:
+        """Where more can be handed over when it can be written to."""
+        return [] if self._child is None else self._child.waits_for
+
     def add(self, job: Job) -> None:
         self._waiting.append(job)
 
@@ -129,7 +134,9 @@ class Lane:
             return []
         child = self._child or self._begin()
         self._hand_out(child)
+        alive = child.is_alive  # looked at first: what it had to say then is read in full
         results, goes_on = child.receive()
+        goes_on = goes_on and alive  # the pipe may be held open by what it has started
         late = self._late(child) if goes_on else None
         if late is not None:
             child.kill()
@@ -248,8 +255,9 @@ class Lane:
                     hint="look at the plugins that are installed: frazil content extract --dry-run",
                 )
         if self._alone:
+            # One that gave its result at the last moment is not guilty, and the next has not begun.
+            judged = [self._alone.popleft()] if lines and self._sent else []
             self._sent.clear()
-            judged = [self._alone.popleft()] if lines else []
             for one in judged:
                 name = self._left(one)[0]
                 one.fail(next(e for e in self.extractors if e.name == name), reason or "crashed the process")
@@ -297,7 +305,8 @@ class Inside:
             came += [self._joined(done) for done in self._slow.turn()]
             yield from came
             if not came and not any(lane.must_begin for lane in lanes):
-                select.select([file for lane in lanes for file in lane.files], [], [], _LOOK_S)
+                files = [file for lane in lanes for file in lane.files]
+                select.select(files, [file for lane in lanes for file in lane.waits_for], [], _LOOK_S)
 
     def close(self) -> None:
         self._fast.close()

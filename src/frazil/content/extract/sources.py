@@ -40,6 +40,10 @@ class Changed(Exception):  # noqa: N818 - an answer, not a failure
     """Under its key lies another content now."""
 
 
+class Shorter(Changed):
+    """It ends before the bytes that were asked for."""
+
+
 class StorageError(Exception):
     """The storage did not give the bytes. The reason is its text."""
 
@@ -186,7 +190,10 @@ class BucketSource:
 
     def total(self) -> int:
         ask = self._ask_obstore if self._by_obstore else self._ask_boto
-        return ask(0, 1)[2]
+        try:
+            return ask(0, 1)[2]
+        except Shorter:  # not even one byte
+            return 0
 
     def check(self) -> None:
         """Each request was for one content."""
@@ -210,7 +217,7 @@ class BucketSource:
             raise Changed("the object has changed since it was listed") from error
         except (BaseError, FileNotFoundError) as error:
             if "InvalidRange" in str(error) or "status code: 416" in str(error):
-                raise Changed("the object is shorter than when it was listed") from error
+                raise Shorter("the object is shorter than when it was listed") from error
             if "InvalidObjectState" in str(error):
                 raise Unsupported("it lies in an archive, and has to be restored first") from error
             where = f"s3://{self._wanted.bucket}"
@@ -235,7 +242,7 @@ class BucketSource:
             if code in ("PreconditionFailed", "412"):
                 raise Changed("the object has changed since it was listed") from error
             if code in ("InvalidRange", "416"):
-                raise Changed("the object is shorter than when it was listed") from error
+                raise Shorter("the object is shorter than when it was listed") from error
             if code == "InvalidObjectState":
                 raise Unsupported("it lies in an archive, and has to be restored first") from error
             raise _told(from_boto(error, self._wanted.bucket, self._wanted.key)) from error

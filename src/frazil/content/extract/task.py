@@ -33,6 +33,9 @@ from frazil.topics.sinks.jobs import forget_archives, spare_garbage_collector
 _AT_ONCE = 200
 #: Failures and slow objects that are told by name.
 _NAMED = 10
+#: Reasons that are counted by themselves: plugins may put names or numbers into them.
+_REASONS = 100
+_OTHER = "other"
 _THREADS, _THREADS_OF_A_FOLDER = 8, 2
 
 REPORT = pa.schema([("report", pa.binary())])
@@ -46,7 +49,7 @@ class Report:
         objects: that were looked into.
         by_status: of objects: ok, failed, gone, changed.
         by_extractor: of results: (extractor, status).
-        by_reason: of results that are not ok: (extractor, status, reason).
+        by_reason: of results that are not ok: (extractor, status, reason); the rarer ones are `other`.
         seconds: that each extractor took.
         bytes_read: from the storage.
         restarts: of the processes that look inside.
@@ -85,7 +88,7 @@ class Report:
             self.seconds[name] += seconds
             self.slowest.append((seconds, wanted.bucket, wanted.key, name))
             if status != OK:
-                self.by_reason[name, status, result["reason"] or ""] += 1
+                self._because(name, status, result["reason"] or "", 1)
             is_news = status == FAILED or (status in (GONE, CHANGED) and status not in statuses)
             if is_news and len(self.failed) < _NAMED:
                 self.failed.append((wanted.bucket, wanted.key, name, status, result["reason"] or ""))
@@ -93,11 +96,16 @@ class Report:
         self.slowest = heapq.nlargest(_NAMED, self.slowest)
         self.by_status[next((s for s in (GONE, CHANGED, FAILED) if s in statuses), OK)] += 1
 
+    def _because(self, name: str, status: str, reason: str, count: int) -> None:
+        known = (name, status, reason) in self.by_reason
+        self.by_reason[name, status, reason if known or len(self.by_reason) < _REASONS else _OTHER] += count
+
     def add(self, other: Report) -> None:
         self.objects += other.objects
         self.by_status += other.by_status
         self.by_extractor += other.by_extractor
-        self.by_reason += other.by_reason
+        for (name, status, reason), count in other.by_reason.most_common():
+            self._because(name, status, reason, count)
         self.seconds.update(other.seconds)
         self.bytes_read += other.bytes_read
         self.restarts += other.restarts

@@ -137,6 +137,8 @@ class Worker:
 def main() -> None:
     jobs, results, board, parent = map(int, sys.argv[1:])
     _die_with(parent)
+    for one in (jobs, results, board):
+        os.set_inheritable(one, False)  # what a library starts must not hold them open
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     frames = Frames()
     worker: Worker | None = None

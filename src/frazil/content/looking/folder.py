@@ -203,7 +203,9 @@ def open_folder(bucket: str, settings: Settings) -> Folder:
     places = _own_places(settings)
     inside = next((place for place in places[1:] if _is_below(root, place)), None)
     if inside is not None:
-        raise UsageError(f"{root} is Frazil's own folder", cause=f"{inside} has its log or tables", hint="another one")
+        raise UsageError(
+            f"{root} is Frazil's own folder", cause=f"{inside} has its log, tables or thumbnails", hint="another one"
+        )
     own = tuple(dict.fromkeys(place for place in places if _is_below(place, root) and place != root))
     return Folder(bucket, root, tuple(p for p in own if not any(p != o and _is_below(p, o) for o in own)))
 
@@ -225,11 +227,14 @@ def etag(mtime_ns: int, size: int) -> str:
 
 
 def _own_places(settings: Settings) -> list[str]:
-    """Home, then what certainly is ours: the log, what scans remember, the warehouses."""
+    """Home, then what certainly is ours: the log, what scans remember, thumbnails, the warehouses."""
     from frazil.topics.connection import log_folder
 
     model = settings.model
     places: list[Path] = [model.home, log_folder(settings), model.home / "content"]
+    thumbnails = parse(model.content.extract.thumbnails or str(model.home / "thumbnails"))
+    if thumbnails.scheme == "file":
+        places.append(thumbnails.path)
     for name in settings.catalog_names():
         catalog = settings.catalog(name)
         if catalog.resolved_kind != "sql" or not catalog.warehouse:

@@ -16,6 +16,8 @@ from frazil.errors import UsageError
 STATUSES = ("pending", "ok", "failed", "erased")
 #: Bits of 64 in which pictures that look alike may differ, where nobody says more.
 DISTANCE = 10
+#: Labels, tags, fields or words of one search: each is looked for in every row.
+MAX_TERMS = 32
 
 
 @dataclass(frozen=True)
@@ -119,12 +121,13 @@ def asked(
         raise UsageError("a radius needs a point to be around", hint="near LATITUDE,LONGITUDE, such as 48.8584,2.2945")
     if text is not None and not text.split():
         raise UsageError("the text has no words", hint="words that are in a title, a note, a key or a text")
+    fields = _terms((*field, *map(_of_exif, exif)), "fields")
     return Search(
         bucket=bucket,
-        labels=tuple(label),
+        labels=_terms(label, "labels"),
         any_label=any_label,
-        fields=tuple(Field.parse(f) for f in (*field, *map(_of_exif, exif))),
-        tags=tuple(tag),
+        fields=tuple(map(Field.parse, fields)),
+        tags=_terms(tag, "tags"),
         taken=None if taken is None else Span.parse(taken),
         camera=camera,
         circle=None if near is None else Circle.parse(near, radius),
@@ -132,12 +135,20 @@ def asked(
         min_size=min_size,
         max_size=max_size,
         media_type=media_type,
-        words=tuple((text or "").split()),
+        words=_terms((text or "").split(), "words"),
         path=path,
         similar=similar,
         rating=None if rating is None else _rating(rating),
         status=status,
     )
+
+
+def _terms(given: Sequence[str], what: str) -> tuple[str, ...]:
+    """Each once."""
+    terms = tuple(dict.fromkeys(given))
+    if len(terms) > MAX_TERMS:
+        raise UsageError(f"a search has at most {MAX_TERMS} {what}, and this one has {len(terms):,}", hint="fewer")
+    return terms
 
 
 def _of_exif(text: str) -> str:

@@ -219,11 +219,13 @@ class Block:
 
     def columns(self, names: Sequence[str]) -> list[pa.Array]:
         """Whole columns of the block, but no wide ones; columns that the table has not are not asked for."""
-        ids, kept = self._file.files._ids, self._file.files._kept
+        ids, kept, schema = self._file.files._ids, self._file.files._kept, self._file.files.schema
+        # A column may get a wider type, and is kept in the one that it had.
+        keys = {name: (self._file.path, self._first, ids[name], str(schema.field(name).type)) for name in names}
         missing = []
         for name in names:
             if name not in self._own:
-                found = kept.find((self._file.path, self._first, ids[name]))
+                found = kept.find(keys[name])
                 if found is None:
                     missing.append(name)
                 else:
@@ -231,7 +233,7 @@ class Block:
         if missing:
             for name, column in self._file.read(self._first, self._last, missing).items():
                 self._own[name] = column
-                kept.keep((self._file.path, self._first, ids[name]), column, column.get_total_buffer_size())
+                kept.keep(keys[name], column, column.get_total_buffer_size())
         return [self._own[name] for name in names]
 
     def rows_of(self, names: Sequence[str], at: Any) -> list[pa.Array]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from frazil.content.reading import require_bucket
 from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
-from frazil.content.search.blocks import Block
+from frazil.content.search.blocks import WIDE, Block
 from frazil.content.search.finding import Hits
 from frazil.content.search.kept import Kept
 from frazil.content.search.summing import summed
@@ -136,7 +136,7 @@ def _group(by: str, schema: pa.Schema) -> Group:
     if by not in schema.names or by.startswith("frazil_"):
         raise UsageError(f"objects cannot be grouped by {by!r}", hint=f"{', '.join(NAMES)}, or a column")
     kind = schema.field(by).type
-    if pa.types.is_map(kind) or pa.types.is_struct(kind):
+    if by in WIDE or pa.types.is_map(kind) or pa.types.is_struct(kind):
         raise UsageError(f"objects cannot be grouped by {by!r}, which has names and values", hint=", ".join(NAMES))
     return Group((by,))
 

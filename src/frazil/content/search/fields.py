@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.content.buckets import require_text
 from frazil.content.search.blocks import Block
 from frazil.content.search.inside import Path, Values
 from frazil.content.search.values import Test, contains, filled, judged
@@ -33,11 +34,13 @@ class Field:
         name: a column, or a path.
         sign: how it is compared; None: that it has a value is enough.
         value: with what.
+        seconds: that a path may take where it is looked up row by row; None: any.
     """
 
     name: str
     sign: Sign | None = None
     value: str = ""
+    seconds: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> Field:
@@ -46,6 +49,7 @@ class Field:
         Raises:
             UsageError: it has no name, or the path is none.
         """
+        require_text(text, "field")
         at, sign = _split(text)
         name = text[:at].strip()
         if not name:
@@ -67,7 +71,7 @@ class Field:
         if rest and name in schema.names and pa.types.is_map(schema.field(name).type):
             return Column.of(self, name, rest, schema.field(name).type)
         if self.name.startswith("$") or rest or "[" in self.name:
-            return Inside(self, Path.parse(self.name))
+            return Inside(self, Path.parse(self.name, self.seconds))
         columns = ", ".join(n for n in schema.names if not n.startswith("frazil_"))
         raise UsageError(
             f"there is no column {self.name!r}",
@@ -193,6 +197,8 @@ def _test(field: Field, kind: pa.DataType) -> Test | None:
     if field.sign is None:
         return None
     if field.sign == "~":
+        if pa.types.is_nested(kind) or _is_binary(kind):
+            raise UsageError(f"column {field.name!r} has values of type {kind}, which contain no text", hint=_HINT)
         part = contains(field.value)
         return lambda values: part(values if pa.types.is_string(values.type) else values.cast(pa.string()))
     wanted = _typed(field, kind)
@@ -208,14 +214,18 @@ def _typed(field: Field, kind: pa.DataType) -> Any:
     try:
         if pa.types.is_timestamp(kind):
             return pa.scalar(_time(text, aware=kind.tz is not None), kind)
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        if _is_binary(kind):
             return pa.scalar(bytes.fromhex(text.replace("-", "")), kind)
         return pa.scalar(text, pa.string()).cast(kind)
-    except (pa.ArrowException, ValueError):
+    except (pa.ArrowException, ValueError, OverflowError):
         raise UsageError(
             f"column {field.name!r} has values of type {kind}, and {text!r} is none",
             hint=f"{field.name} alone: it has any value",
         ) from None
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _time(text: str, *, aware: bool) -> datetime:

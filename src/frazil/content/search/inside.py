@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.content.search.byhand import HINT, Clock, compiled
+from frazil.content.search.byhand import found as found_by_hand
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
     import duckdb
-    import jsonpath
 
 _STEP = re.compile(
-    r"""\.?(?:\[(?P<at>\d+|\*)\]|\[(?P<q>['"])(?P<quoted>[^'"\\]+)(?P=q)\]|(?P<name>[^.\[\]'"*@?$()]+))"""
+    r"""\.?(?:\[(?P<at>\d+|\*)\]|\[(?P<q>['"])(?P<quoted>[^'"\\*]+)(?P=q)\]|(?P<name>[^.\[\]'"*@?$()]+))"""
 )
 #: Where text stands that was in an object.
 _TEXTS = ("$.text.text", "$.ocr.text")
 _BATCH = 4096
-_HINT = "exif.Model, labels[*].Name, or a JSONPath such as $.exif.Model"
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,20 @@ class Path:
     Attributes:
         text: as it was written.
         plain: the same for DuckDB; None: it does not know such paths.
+        clock: how long it may take where DuckDB does not.
     """
 
     text: str
     plain: str | None
+    clock: Clock = field(default_factory=lambda: Clock(None), compare=False)
 
     @classmethod
-    def parse(cls, text: str) -> Path:
+    def parse(cls, text: str, seconds: float | None = None) -> Path:
         """Reads a path.
+
+        Args:
+            text: the path.
+            seconds: that it may take in one search where it is looked up row by row; None: any.
 
         Raises:
             UsageError: it is none.
@@ -69,13 +75,17 @@ class Path:
         plain = _plain(text)
         if plain is None:
             if not text.startswith("$"):
-                raise UsageError(f"{text!r} is no path", hint=_HINT)
-            _compiled(text)
-        return cls(text, plain)
+                raise UsageError(f"{text!r} is no path", hint=HINT)
+            compiled(text)
+        return cls(text, plain, Clock(seconds))
 
     def of(self, texts: Any) -> Values:
-        """What is there in some JSON texts."""
-        rows, found = self._by_hand(texts) if self.plain is None else _looked_up(texts, self.plain)
+        """What is there in some JSON texts.
+
+        Raises:
+            UsageError: it cannot be looked up, or takes too long.
+        """
+        rows, found = found_by_hand(self.text, texts, self.clock) if self.plain is None else self._looked_up(texts)
         one = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
         encoded = one.dictionary_encode()
         return Values(
@@ -85,22 +95,14 @@ class Path:
             encoded.dictionary.to_pylist(),
         )
 
-    def _by_hand(self, texts: Any) -> tuple[Any, Any]:
-        import orjson
+    def _looked_up(self, texts: Any) -> tuple[Any, Any]:
+        import duckdb
 
-        path = _compiled(self.text)
-        rows, values = [], []
-        for number, text in enumerate(texts.to_pylist()):
-            if text is None:
-                continue
-            try:
-                document = orjson.loads(text)
-            except ValueError:
-                continue
-            for value in path.findall(document):
-                rows.append(number)
-                values.append(json.dumps(value, ensure_ascii=False))
-        return pa.array(rows, pa.int64()), pa.array(values, pa.string())
+        assert self.plain is not None
+        try:
+            return _looked_up(texts, self.plain)
+        except (duckdb.ProgrammingError, duckdb.DataError) as error:
+            raise UsageError(f"{self.text!r} is no path", cause=str(error).splitlines()[0], hint=HINT) from None
 
 
 def _plain(text: str) -> str | None:
@@ -115,15 +117,6 @@ def _plain(text: str) -> str | None:
         steps.append(f"[{found['at']}]" if found["at"] else f'."{name}"')
         place = found.end()
     return "$" + "".join(steps) if steps else None
-
-
-def _compiled(text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
-    import jsonpath
-
-    try:
-        return jsonpath.compile(text)
-    except jsonpath.JSONPathError as error:
-        raise UsageError(f"{text!r} is no JSONPath", cause=str(error).splitlines()[0], hint=_HINT) from None
 
 
 @lru_cache(maxsize=1)

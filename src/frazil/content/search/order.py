@@ -162,7 +162,9 @@ def _behind(rows: pa.Table, after: tuple[Any, ...]) -> Any:
 def _opened(text: str, sort: Sort) -> tuple[Any, ...]:
     try:
         of, *values = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (binascii.Error, ValueError, TypeError):
+        for value in values[1:]:
+            value.encode()  # a lone surrogate is in no table
+    except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
         of, values = None, []
     fits = [type(value) for value in values] == [int, str, str, str] and _LOWEST <= values[0] < 2**63
     if of != sort or not fits:

@@ -49,5 +49,7 @@ def _moment(text: str) -> tuple[datetime, datetime]:
     if begin.tzinfo is not None:
         raise UsageError(f"{text!r} has a zone, and the clocks of cameras have none", hint=_HINT)
     if len(text) <= 10:
-        return begin, begin + timedelta(days=1)
-    return begin, begin + (timedelta(minutes=1) if re.fullmatch(r".{10}.\d{2}:?\d{2}", text) else timedelta(seconds=1))
+        length = timedelta(days=1)
+    else:
+        length = timedelta(minutes=1) if re.fullmatch(r".{10}.\d{2}:?\d{2}", text) else timedelta(seconds=1)
+    return begin, begin + length if begin <= datetime.max - length else datetime.max
