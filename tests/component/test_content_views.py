@@ -365,7 +365,7 @@ def test_current_objects():
     found = answer("current_objects", JOURNAL, [], OBJECTS_OF_ALL_KINDS)
     assert names(found) == [("a", ""), ("versioned", "v2")]
     assert list(found[0]) == list(CURRENT)
-    assert set(OBJECTS.names) - set(CURRENT) == {"frazil_order", "check_after"}
+    assert set(OBJECTS.names) - set(CURRENT) == {"frazil_order", "frazil_fields", "check_after"}
     shown = answer("current_objects", JOURNAL, [], OBJECTS_OF_ALL_KINDS, tombstones=True)
     assert names(shown) == [("a", ""), ("gone", ""), ("marked", "m"), ("versioned", "v2")]
 

@@ -70,8 +70,18 @@ def test_the_folder_of_the_demo_is_in_the_table_and_can_be_asked_for(demo_shell)
     there = {path.relative_to(pictures).as_posix(): path.stat().st_size for path in pictures.rglob("*.jpg")}
     listed = demo_shell.json("content", "list", str(pictures), "--limit", "100000")
     assert {row["key"]: row["size"] for row in listed} == there
-    (total,) = demo_shell.json("sql", "SELECT count(*) AS n FROM content.objects WHERE NOT is_deleted")
+    where = "NOT is_deleted AND bucket LIKE '%/pictures'"
+    (total,) = demo_shell.json("sql", f"SELECT count(*) AS n FROM content.objects WHERE {where}")
     assert total == {"n": len(there)}
+
+
+def test_the_photos_of_the_demo_are_found_by_what_is_inside(demo_shell):
+    photos = demo_shell.folder / "photos"
+    found = demo_shell.json("content", "search", str(photos), "--near", "64.1,-21.9", "--radius", "20km")["objects"]
+    albums = {row["key"].split("/")[1] for row in found if not row["key"].startswith("copies/")}
+    assert albums == {"reykjavik"}
+    (filled,) = demo_shell.json("sql", "SELECT count(iso) AS n FROM content.objects WHERE bucket LIKE '%/photos'")
+    assert filled == {"n": 120}
 
 
 def test_the_topic_of_the_demo_lost_and_doubled_nothing_and_can_be_replayed(demo_shell):
