@@ -5,17 +5,14 @@ PyIceberg finds the files and streams their rows; DuckDB adds them up, and goes 
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-
-import pyarrow as pa
 
 from frazil.content.choice import Choice
 from frazil.content.reading import require_bucket
 from frazil.content.rows import ContentTables, Rows
-from frazil.errors import FrazilError, UsageError, first_line
+from frazil.content.search.summing import summed
+from frazil.errors import UsageError
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,7 +49,6 @@ _MEASURES = f"""
     min(last_modified) {_CURRENT} AS oldest,
     max(last_modified) {_CURRENT} AS newest,
     arg_max({_LARGEST}, size) {_CURRENT} AS largest"""
-_MEMORY = "512MB"
 
 
 @dataclass(frozen=True)
@@ -96,30 +92,9 @@ def totals(
 
 
 def _added(tables: ContentTables, table: Table, choice: Choice, by: By | None, depth: int, limit: int) -> Totals:
-    import duckdb
-
     rows = Rows(tables.store, table, choice.condition(), _COLUMNS)
-    failed: list[Exception] = []
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        try:
-            for found in rows:
-                yield from found.to_batches()
-        except Exception as error:
-            failed.append(error)  # DuckDB would tell it in its own words
-            raise
-
-    with tempfile.TemporaryDirectory(prefix="frazil-stats-") as spill, duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute(f"SET memory_limit = '{_MEMORY}'")
-        connection.execute(f"SET temp_directory = '{spill.replace(chr(39), chr(39) * 2)}'")
-        connection.register("objects", pa.RecordBatchReader.from_batches(rows.schema, batches()))
-        try:
-            total, *groups = _sums(connection, by, depth, limit)
-        except duckdb.Error as error:
-            if failed:
-                raise failed[0] from None
-            raise FrazilError(f"objects cannot be added up: {first_line(error)}", cause="") from error
+    with summed("objects", rows.schema, iter(rows)) as connection:
+        total, *groups = _sums(connection, by, depth, limit)
     return Totals(total, groups[:limit], len(groups) > limit)
 
 
