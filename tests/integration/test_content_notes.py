@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,37 @@ def test_a_field_is_added_to_a_live_table_and_filled_without_reading_an_object(k
     assert kit.spark_objects("key, iso")[1] == ("k0", 0)
 
 
+def test_readers_see_the_old_or_the_new_schema_while_a_field_is_added_and_filled(kit):
+    keys = [f"k{i:02}" for i in range(20)]
+    kit.drain(body(*map(put, keys)), results(*(found(key, iso=7) for key in keys)))
+    ended, seen, failed = threading.Event(), [], []
+
+    def read() -> None:
+        try:
+            while not ended.is_set():
+                rows = kit.objects()
+                assert [row["key"] for row in rows] == keys
+                assert [key for (key,) in kit.spark_objects("key")] == keys
+                seen.append({row.get("iso", "no column") for row in rows})
+        except Exception as error:  # noqa: BLE001 - told to the test
+            failed.append(error)
+
+    reader = threading.Thread(target=read)
+    with kit.pipeline() as pipeline:
+        reader.start()
+        try:
+            for name in ("iso", "iso2", "iso3"):
+                kit.publish(order((name, "INTEGER", ISO[2]), backfill=[name]))
+                pipeline.drain(120)
+        finally:
+            ended.set()
+            reader.join()
+    assert failed == []
+    assert seen
+    assert all(values <= {"no column", None, 7} and len(values) <= 2 for values in seen)
+    assert {row["iso3"] for row in kit.objects()} == {7}
+
+
 def test_a_field_is_widened_redefined_dropped_and_added_again(kit):
     kit.drain(body(put()), results(found(iso=2**20)), order(ISO, backfill=["iso"]))
     assert kit.row("a")["iso"] == 2**20
@@ -231,8 +263,6 @@ def test_two_pipelines_at_once_fill_once(kit):
     kit.drain(body(*(put(f"k{i}") for i in range(30))), results(*(found(f"k{i}", iso=i) for i in range(30))))
     kit.publish(order(ISO, backfill=["iso"]))
     with kit.pipeline() as one, kit.pipeline() as other:
-        import threading
-
         threads = [threading.Thread(target=p.drain, args=(120,)) for p in (one, other)]
         for thread in threads:
             thread.start()
