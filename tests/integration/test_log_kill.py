@@ -38,7 +38,7 @@ def one_round(folder: Path, number: int, witness: Witness, chance: random.Random
         [sys.executable, "-m", "tests.log_writer", str(folder), str(number)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert writer.stdout is not None
+    assert writer.stdout is not None and writer.stderr is not None
     first = writer.stdout.readline()
     assert first, writer.communicate()[1]
     witness.listen(first.strip())
@@ -46,7 +46,9 @@ def one_round(folder: Path, number: int, witness: Witness, chance: random.Random
         witness.listen(writer.stdout.readline().strip())
     time.sleep(chance.random() * 0.02)
     writer.send_signal(signal.SIGKILL)
-    rest, errors = writer.communicate()
+    # Not by `communicate`, which forgets what was read ahead of the last line.
+    rest, errors = writer.stdout.read(), writer.stderr.read()
+    writer.wait()
     for line in rest.splitlines(keepends=True):
         if line.endswith("\n"):
             witness.listen(line.strip())

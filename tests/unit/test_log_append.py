@@ -18,9 +18,10 @@ import pytest
 from frazil.errors import FrazilError, UnavailableError, UsageError
 from frazil.log import Ack, Batch, Level, Log
 from frazil.log.files import LogShutError
+from frazil.log.group import Entry
 from frazil.observe.faultpoints import handled
 from tests.faulty_disk import FaultyDisk
-from tests.log_kit import crash, messages_of, new_log, open_log, table_of
+from tests.log_kit import crash, messages_of, new_log, open_log, settings, table_of
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -447,7 +448,7 @@ def test_a_blocking_call_behind_a_coroutine_does_not_wait_for_its_own_loop_while
 def test_a_log_that_is_closed_inside_a_coroutine_answers_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("frazil.log.topic._PATIENCE_S", 3600)
+    monkeypatch.setattr("frazil.log.topic.PATIENCE_S", 3600)
 
     async def work() -> list[Any]:
         log = new_log(tmp_path / "log")
@@ -460,6 +461,166 @@ def test_a_log_that_is_closed_inside_a_coroutine_answers_those_who_wait(
     acks = asyncio.run(work())
     with open_log(tmp_path / "log") as log:
         assert {messages_of(log)[a.offset] for a in acks} == {b"%d" % i for i in range(5)}
+
+
+def test_a_log_that_another_thread_closes_in_the_middle_of_a_turn_answers_those_who_wait(tmp_path: Path):
+    log = new_log(tmp_path / "log")
+
+    async def work() -> list[Any]:
+        waiting = [log.publish_async("orders", b"%d" % n) for n in range(3)]
+        closing = threading.Thread(target=log.close)
+        closing.start()
+        closing.join()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(outcome) for outcome in asyncio.run(work())] == [UnavailableError] * 3
+
+
+def test_what_a_loop_has_gathered_is_refused_when_it_comes_behind_the_last_commit(tmp_path: Path):
+    log = new_log(tmp_path / "log")
+    opened = log._topic("orders")
+
+    async def work() -> list[Any]:
+        gathered = opened.publish_async(b"late")
+        closing = threading.Thread(target=log.close)
+        closing.start()
+        closing.join()
+        with pytest.raises(UnavailableError):
+            await opened.append_async(Batch.of_messages([b"later"]))
+        return await asyncio.gather(gathered, return_exceptions=True)
+
+    assert [type(outcome) for outcome in asyncio.run(work())] == [UnavailableError]
+    assert opened.files.failed is None, "nobody wrote to files that were closed"
+    with open_log(tmp_path / "log") as again:
+        assert messages_of(again) == {}
+
+
+def test_what_comes_before_the_topic_is_ready_goes_in_order(tmp_path: Path):
+    """Also what comes when it is ready, and the first still wait to be let in."""
+    asked = threading.Event()
+
+    def floor(*_: object) -> None:
+        assert asked.wait(10)
+
+    log = Log.open(tmp_path / "log", settings(), floor=floor)
+    log.create_topic("orders")
+
+    async def work() -> list[Ack]:
+        waiting = [
+            log.publish_async("orders", b"0"),
+            log.append_async("orders", Batch.of_messages([b"1"])),
+            log.publish_async("orders", b"2"),
+        ]
+        await asyncio.sleep(0)
+        asked.set()
+        while not log._topic("orders")._ready:
+            time.sleep(0.001)  # the loop stands still: nobody is let in
+        waiting.append(log.append_async("orders", Batch.of_messages([b"3"])))
+        waiting.append(log.publish_async("orders", b"4"))
+        return await asyncio.gather(*waiting)
+
+    with log:
+        assert [ack.offset for ack in asyncio.run(work())] == [0, 1, 2, 3, 4]
+
+
+def test_coroutines_that_wait_for_room_keep_their_order(tmp_path: Path):
+    with new_log(tmp_path / "log", max_buffer=1024) as log:
+        log.publish("orders", b"first")
+        line = log._topic("orders").line
+
+        async def work() -> list[Ack]:
+            waiting = [log.publish_async("orders", b"0")]  # gathers
+            line._buffered += 2000  # as if threads had filled it
+            waiting.append(log.append_async("orders", Batch.of_messages([b"1"])))
+            waiting.append(log.publish_async("orders", b"2"))
+            await asyncio.sleep(0.01)
+            given_up = asyncio.ensure_future(log.publish_async("orders", b"never"))
+            given_up.cancel()
+            line._buffered -= 2000
+            waiting.append(log.publish_async("orders", b"3"))
+            waiting.append(log.append_async("orders", Batch.of_messages([b"4"])))
+            return await asyncio.gather(*waiting)
+
+        assert [ack.offset for ack in asyncio.run(work())] == [1, 2, 3, 4, 5]
+        assert list(messages_of(log).values()) == [b"first", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_nobody_joins_those_that_were_let_in_while_others_wait_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("frazil.log.line._LOOK_FOR_ROOM_S", 3600)
+    with new_log(tmp_path / "log", max_buffer=1024) as log:
+        log.publish("orders", b"first")
+        line = log._topic("orders").line
+
+        async def work() -> list[Ack]:
+            loop = asyncio.get_running_loop()
+            line._buffered += 2000  # as if threads had filled it
+            waiting = [log.publish_async("orders", bytes([n]) * 400) for n in range(3)]
+            line._buffered -= 1500
+            line._let_in(loop)  # there is room for two
+            waiting.append(log.publish_async("orders", b"late"))
+            while not waiting[1].done():
+                await asyncio.sleep(0.001)
+            line._buffered -= 500
+            line._let_in(loop)
+            return await asyncio.gather(*waiting)
+
+        acks = asyncio.run(work())
+        assert [ack.offset for ack in acks] == [1, 2, 3, 4]
+        assert acks[0].time_us == acks[1].time_us, "let in together, they went together"
+
+
+def test_coroutines_that_wait_for_room_are_told_when_the_log_is_closed(tmp_path: Path):
+    log = new_log(tmp_path / "log", max_buffer=1024)
+    log.publish("orders", b"first")
+    line = log._topic("orders").line
+
+    async def work() -> list[Any]:
+        line._buffered += 2000
+        waiting = [log.publish_async("orders", b"%d" % n) for n in range(2)]
+        closing = threading.Thread(target=log.close)
+        closing.start()
+        closing.join()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(outcome) for outcome in asyncio.run(work())] == [UnavailableError] * 2
+
+
+def test_two_loops_do_not_disturb_the_order_of_each_other(log: Log):
+    log.publish("orders", b"first")
+    gathered, other = threading.Event(), threading.Event()
+
+    async def first() -> list[Ack]:
+        waiting = [log.publish_async("orders", b"1")]
+        gathered.set()
+        assert other.wait(10)  # the other loop gathers too, in the middle of this turn
+        waiting.append(log.append_async("orders", Batch.of_messages([b"2"])))
+        return await asyncio.gather(*waiting)
+
+    async def second() -> None:
+        assert gathered.wait(10)
+        waiting = log.publish_async("orders", b"x")
+        other.set()
+        await waiting
+
+    with ThreadPoolExecutor(2) as pool:
+        told = pool.submit(asyncio.run, first())
+        pool.submit(asyncio.run, second()).result()
+        one, two = (ack.offset for ack in told.result())
+    assert one < two
+
+
+def test_a_message_that_went_ahead_too_late_is_answered_all_the_same(log: Log):
+    """Between the look at the level `memory` and the place in line, a loss may have made the log wary."""
+    log.publish("orders", b"first")
+    line = log._topic("orders").line
+
+    async def work() -> Ack:
+        line._wary = True
+        return await line.submit_async(Entry.of_message((b"x", None, None), Level.memory))
+
+    assert asyncio.run(asyncio.wait_for(work(), 10)).offset == 1
 
 
 def test_a_log_that_is_closed_or_shut_acknowledges_nothing(tmp_path: Path):

@@ -268,6 +268,24 @@ def test_a_sync_that_fails_at_open_is_told_and_the_next_open_works(tmp_path: Pat
 # -- a full disk ---------------------------------------------------------------------------------------------------
 
 
+def test_a_part_that_did_not_fit_does_not_count_as_damage_once_its_segment_is_sealed():
+    """The part was cut off again; a power cut may keep the part and lose the cut."""
+    for seed in range(100):
+        with tempfile.TemporaryDirectory() as folder:
+            disk = FaultyDisk(Path(folder))
+            log = new_log(Path(folder) / "log", disk=disk)
+            log.publish("orders", b"first", level="disk")
+            disk.space = 1
+            with pytest.raises(UnavailableError):
+                log.publish("orders", bytes(300))
+            disk.repair()
+            log.publish("orders", bytes(3900), level="os")  # begins the next segment
+            crash(log)
+            disk.power_loss(random.Random(seed))
+            with open_log(Path(folder) / "log", disk=disk) as again:
+                assert messages_of(again)[0] == b"first"
+
+
 def test_a_disk_that_fills_up_at_any_byte_loses_and_doubles_nothing():
     with tempfile.TemporaryDirectory() as folder:
         disk = FaultyDisk(Path(folder))

@@ -70,6 +70,18 @@ def test_index_step_and_topic_file_are_those_of_the_code():
     assert f"than {topic_file.FORMAT} is refused" in PAGE
 
 
+def test_a_producer_in_the_state_is_a_list_of_as_many_values_as_the_page_says():
+    known = producers.Producers()
+    for sends in (True, False):
+        producer = known.next_for("billing", 1)
+        known.put(producer)
+        if sends:
+            known.take(producer.id, producers.Taken(0, 7, 1, 1))
+            assert len(known.to_json()[0]) == 6
+    assert known.to_json()[0][6:] == [(0, 0, ((0, 7, 1, 1),))]
+    assert "has sent nothing since has a seventh value: epoch, last sequence\nand batches of the" in PAGE
+
+
 def test_the_guarantees_name_the_numbers_of_the_code():
     page = (ROOT / "docs" / "guarantees.md").read_text()
     assert f"the last {producers.REMEMBERED}\nbatches" in page or f"the last {producers.REMEMBERED} batches" in page

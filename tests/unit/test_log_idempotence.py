@@ -18,7 +18,14 @@ from frazil.errors import FrazilError, UnavailableError
 from frazil.log import Ack, Batch, Level, Log
 from frazil.log import producers as producers_module
 from frazil.log.access import Registration
-from frazil.log.producers import REMEMBERED, FencedError, OutOfSequenceError, UnknownProducerError
+from frazil.log.producers import (
+    REMEMBERED,
+    Before,
+    FencedError,
+    OutOfSequenceError,
+    Producer,
+    UnknownProducerError,
+)
 from frazil.observe.faultpoints import handled
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import crash, messages_of, new_log, open_log
@@ -137,6 +144,36 @@ def test_a_producer_without_a_name_that_registers_again_by_its_id_shuts_out_what
         with pytest.raises(FencedError):
             log.append("orders", batch(old, 1))
         log.append("orders", batch(new, 1))
+
+
+@pytest.mark.parametrize("name", ["billing", None])
+def test_what_was_taken_under_the_epoch_before_is_told_also_after_a_crash_that_lost_the_answer(
+    tmp_path: Path, name: str | None
+):
+    log = new_log(tmp_path / "log")
+    who = log.register("orders", name)
+    taken = log.append("orders", batch(who, 0))
+    lost = log.register("orders", name, who.producer_id)
+    for _ in range(3):  # from its change, then from the head of a later segment
+        crash(log)
+        log = open_log(tmp_path / "log")
+        log.publish("orders", bytes(4000))
+        log.publish("orders", bytes(4000))
+        new = log.register("orders", name, who.producer_id)
+        assert new.producer_epoch > lost.producer_epoch
+        assert (new.before_epoch, new.before_last) == (who.producer_epoch, 0)
+        assert new.before == [[0, taken.offset, 2, taken.time_us]]
+    log.append("orders", batch(new, 0))
+    crash(log)
+    with open_log(tmp_path / "log") as log:
+        again = log.register("orders", name, who.producer_id)
+        assert (again.before_epoch, again.before_last) == (new.producer_epoch, 0)
+        assert again.before[0][1] > taken.offset
+
+
+def test_a_state_from_before_the_log_kept_the_epoch_before_is_read():
+    producer = Producer.from_json([5, "billing", 3, 1000, 0, [[0, 7, 1, 1000]]])
+    assert (producer.epoch, producer.last, producer.before) == (3, 0, Before())
 
 
 def test_an_id_of_somebody_with_a_name_or_of_nobody_gives_a_new_producer(log: Log):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -164,6 +165,30 @@ def test_what_a_loop_has_left_behind_goes_when_the_producer_closes(log):
     loop.close()
 
 
+def test_a_producer_that_another_thread_closes_in_the_middle_of_a_turn_answers_those_who_wait(log):
+    async def work(producer):
+        loop, closing = asyncio.get_running_loop(), threading.Thread(target=producer.close)
+        tasks = [asyncio.create_task(producer.publish_async(b"%d" % n)) for n in range(3)]
+        loop.call_soon(closing.start)  # behind them, and before the end of their turn
+        loop.call_soon(closing.join)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    outcomes = asyncio.run(work(Producer(log, "orders")))
+    assert [type(outcome) for outcome in outcomes] == [UsageError] * 3
+    assert payloads(log) == []
+
+
+def test_a_blocking_call_that_waits_for_room_does_not_wait_for_its_own_loop(log):
+    async def work(producer):
+        task = asyncio.create_task(producer.publish_async(bytes(80)))
+        blocking = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: blocking.set_result(producer.send(bytes(60)).result(10)))
+        return (await task).offset, (await blocking).offset
+
+    with Producer(log, "orders", max_in_flight_bytes=250) as producer:
+        assert asyncio.run(work(producer)) == (0, 1)
+
+
 def test_two_loops_share_a_producer(log):
     async def crowd(producer, name):
         sent = [b"%d-%d" % (name, n) for n in range(200)]
@@ -236,7 +261,7 @@ def test_who_would_go_beyond_the_limit_waits(log):
         return appended(*args, **kwargs)
 
     log.append = slow  # type: ignore[method-assign]
-    with Producer(log, "orders", max_in_flight_bytes=1000) as producer:
+    with Producer(log, "orders", max_in_flight_bytes=250) as producer:
         sender = threading.Thread(target=lambda: [producer.send(b"x" * 50) for _ in range(100)])
         sender.start()
         sender.join(0.3)
@@ -260,6 +285,82 @@ def test_coroutines_that_give_up_waiting_for_room_do_not_hold_up_the_others(log)
     given_up = [n for n, o in enumerate(outcomes) if isinstance(o, asyncio.CancelledError)]
     assert set(given_up) == set(range(100, 300))
     assert {b"%d" % n for n in range(400) if n not in given_up} <= set(payloads(log))
+
+
+@pytest.fixture
+def slow(log):
+    """A log that takes a moment for each batch, so that publishers have to wait for room."""
+    appended = log.append
+
+    def append(*args, **kwargs):
+        time.sleep(0.002)
+        return appended(*args, **kwargs)
+
+    log.append = append  # type: ignore[method-assign]
+    return log
+
+
+def publish_alone(producer, payload):
+    return producer.publish_async(payload)
+
+
+def publish_as_a_batch(producer, payload):
+    return producer.publish_batch_async([payload])
+
+
+def either(producer, payload):
+    return producer.publish_async(payload) if len(payload) % 2 else producer.publish_batch_async([payload])
+
+
+@pytest.mark.parametrize("publish", [publish_alone, publish_as_a_batch, either])
+def test_coroutines_that_wait_for_room_keep_the_order_in_which_they_came(slow, publish):
+    chance = random.Random(7)
+    sizes = [chance.choice([100, 90, 1, 2, 3, 40]) for _ in range(300)]
+
+    async def crowd(producer):
+        tasks = []
+        for size in sizes:
+            tasks.append(asyncio.create_task(publish(producer, bytes(size))))
+            if chance.random() < 0.2:  # newcomers find others waiting, and sometimes room
+                await asyncio.sleep(chance.choice([0, 0, 0.001]))
+        return await asyncio.wait_for(asyncio.gather(*tasks), 60)
+
+    with Producer(slow, "orders", max_in_flight_bytes=300) as producer:
+        acks = asyncio.run(crowd(producer))
+    assert [ack.offset for ack in acks] == list(range(300))
+    assert [len(payload) for payload in payloads(slow)] == sizes
+
+
+@pytest.mark.parametrize("publish", [publish_alone, publish_as_a_batch, either])
+def test_the_others_keep_their_order_when_some_give_up_waiting_for_room(slow, publish):
+    chance = random.Random(3)
+
+    async def crowd(producer):
+        tasks = [asyncio.create_task(publish(producer, b"%d" % n)) for n in range(300)]
+        for task in chance.sample(tasks, 100):
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait(tasks, timeout=60)
+        return [n for n, task in enumerate(tasks) if not task.cancelled() and task.result().offset >= 0]
+
+    with Producer(slow, "orders", max_in_flight_bytes=300) as producer:
+        taken = asyncio.run(crowd(producer))
+    found = [int(payload) for payload in payloads(slow)]
+    assert found == sorted(found)
+    assert len(taken) >= 200 and set(taken) <= set(found)
+
+
+def test_coroutines_that_wait_for_room_are_told_when_the_producer_is_closed(slow):
+    async def crowd(producer):
+        tasks = [asyncio.create_task(producer.publish_async(bytes(100))) for _ in range(20)]
+        await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, producer.close)
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+
+    outcomes = asyncio.run(crowd(Producer(slow, "orders", max_in_flight_bytes=300)))
+    refused = [isinstance(outcome, UsageError) for outcome in outcomes]
+    assert any(refused) and refused == sorted(refused)
+    assert len(payloads(slow)) == refused.count(False)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

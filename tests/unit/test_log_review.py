@@ -9,24 +9,31 @@ import math
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
+from frazil.api.service import Service
 from frazil.errors import FrazilError, UnavailableError, UsageError
 from frazil.log import Batch, Level, Log
 from frazil.log import producers as producers_module
-from frazil.log.access import Ack
+from frazil.log.access import Ack, TopicInfo
 from frazil.log.files import LogShutError
 from frazil.log.frame import Kind
 from frazil.log.group import Entry, tell
+from frazil.log.line import Line
+from frazil.log.owner import read_owner
 from frazil.log.producers import Producers, Taken
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
 from frazil.log.waiting import LoopWaiter
+from frazil.settings import load_settings
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import messages_of, new_log, open_log
 
@@ -136,7 +143,8 @@ def test_closing_tells_when_its_own_sync_fails(tmp_path: Path):
 
 
 def test_closing_does_not_take_the_files_from_a_commit_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("frazil.log.topic._PATIENCE_S", 0.05)
+    monkeypatch.setattr("frazil.log.topic.PATIENCE_S", 0.05)
+    monkeypatch.setattr("frazil.log.log.PATIENCE_S", 0.05)
     hangs, goes_on = threading.Event(), threading.Event()
 
     class Slow(FaultyDisk):
@@ -145,7 +153,7 @@ def test_closing_does_not_take_the_files_from_a_commit_that_hangs(tmp_path: Path
                 goes_on.wait(30)
             super().sync(fd)
 
-    log = new_log(tmp_path / "log", disk=Slow(tmp_path))
+    log = new_log(tmp_path / "log", disk=Slow(tmp_path), sync_interval_ms=10)  # so that the keeper hangs too
     log.publish("orders", b"first")
     opened = log._topic("orders")
     hangs.set()
@@ -156,10 +164,77 @@ def test_closing_does_not_take_the_files_from_a_commit_that_hangs(tmp_path: Path
     with pytest.raises(UnavailableError, match="hangs"):
         log.close()
     assert opened.files._fd >= 0
+    assert read_owner(tmp_path / "log") is not None, "what hangs may still be written"
     goes_on.set()
     publisher.join()
+    while read_owner(tmp_path / "log") is not None:
+        time.sleep(0.001)
     with open_log(tmp_path / "log") as again:
         assert messages_of(again) == {0: b"first", 1: b"x"}
+
+
+def test_a_lead_that_waits_for_a_thread_is_taken_by_one_that_comes(tmp_path: Path):
+    """Where all threads of a loop are busy publishing, the loop's commit would wait for them, and they for it."""
+    released = threading.Event()
+
+    async def work(log: Log) -> list[Ack]:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        log._topic("orders").files.sync_seconds = 1.0  # a slow disk, so that a thread has to commit
+
+        def publish() -> Ack:
+            released.wait(30)
+            return log.publish("orders", b"of the thread")
+
+        thread = loop.run_in_executor(None, publish)
+        coroutine = log.publish_async("orders", b"of the loop")
+        await asyncio.sleep(0.01)  # the turn ends
+        released.set()
+        return await asyncio.wait_for(asyncio.gather(coroutine, thread), 10)
+
+    with new_log(tmp_path / "log") as log:
+        log.publish("orders", b"before")
+        assert [ack.offset for ack in asyncio.run(work(log))] == [1, 2]
+
+
+def test_ctrl_c_while_a_leader_takes_what_waits_leaves_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = new_log(tmp_path / "log")
+    log.publish("orders", b"first")
+    real = Line._take
+
+    def interrupted(self: Line, *args: Any) -> None:
+        real(self, *args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Line, "_take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.publish("orders", b"x")
+    monkeypatch.undo()
+    with ThreadPoolExecutor(1) as threads, pytest.raises(LogShutError):
+        threads.submit(log.publish, "orders", b"y").result(10)
+    with suppress(FrazilError):
+        log.close()
+    with open_log(tmp_path / "log") as again:
+        assert messages_of(again) == {0: b"first"}
+
+
+def test_ctrl_c_before_a_leader_begins_gives_the_lead_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with new_log(tmp_path / "log") as log:
+        log.publish("orders", b"first")
+        real = Line._enqueue
+
+        def interrupted(self: Line, entry: Entry) -> bool:
+            assert real(self, entry)
+            entry.waiter.leads = True  # type: ignore[union-attr]  # as it is told a moment later
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Line, "_enqueue", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            log.publish("orders", b"x")
+        monkeypatch.undo()
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(log.publish, "orders", b"y").result(10).offset == 2
+        assert messages_of(log) == {0: b"first", 1: b"x", 2: b"y"}
 
 
 def test_what_the_keeper_cannot_do_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -257,6 +332,20 @@ def test_batches_remembered_are_bounded_over_all_producers(monkeypatch: pytest.M
     assert known.judge(again, "orders") == Taken(3, -1, 1, 39), "still recognised"
 
 
+def test_what_is_kept_of_the_epoch_before_counts_as_remembered_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(producers_module, "MAX_REMEMBERED", 100)
+    known = Producers()
+    for number in range(20):
+        known.put(known.next_for(f"p{number}", number))
+        producer_id = known.next_for(f"p{number}", number).id
+        for sequence in range(10):
+            known.take(producer_id, Taken(sequence, sequence, 1, sequence))
+        known.put(known.next_for(f"p{number}", number))
+        kept = [producers_module.Producer.from_json(row).before for row in known.to_json()]
+        assert sum(len(before.recent) for before in kept) <= 100
+        assert all((before.epoch, before.last, before.recent[-1].sequence) == (0, 9, 9) for before in kept)
+
+
 def test_the_largest_state_is_small_beside_a_segment():
     known = Producers()
     now = time.time_ns() // 1000
@@ -311,3 +400,25 @@ def test_a_batch_that_grows_when_it_is_read_is_refused(tmp_path: Path):
     body = bytes(sink.getvalue())
     with new_log(tmp_path / "log") as log, pytest.raises(UsageError, match="compressed"):
         log.append("orders", Batch(Kind.arrow, 1, body, zlib.crc32(body)))
+
+
+def test_a_topic_that_must_be_opened_first_does_not_hold_the_http_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with new_log(tmp_path / "log") as log:
+        log.publish("orders", b"x")
+    real, asked_by = Log.info, []
+
+    def info(self: Log, topic: str) -> TopicInfo:
+        asked_by.append(threading.get_ident())
+        return real(self, topic)
+
+    monkeypatch.setattr(Log, "info", info)
+
+    async def work(service: Service) -> None:
+        await service.info("orders")
+        await service.info("orders")
+
+    with open_log(tmp_path / "log") as log:
+        service = Service(log, load_settings(flags={"home": str(tmp_path)}, environ={}).model)
+        asyncio.run(work(service))
+        service.close()
+    assert asked_by[0] != threading.get_ident() == asked_by[1], "recovery in a thread; what is open, at once"

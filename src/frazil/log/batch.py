@@ -31,6 +31,8 @@ IMPORTED = 2
 NO_REQUEST_ID = -(2**63)
 MAX_COUNT = 10_000_000
 _NO_COLUMNS = pa.schema([])
+# A member of an enumeration costs more by its class than as a name of the module, and these are asked for each batch.
+_PACKED, _ARROW = Kind.packed, Kind.arrow
 #: The lengths of a batch of one message, padded.
 _ONE_LENGTH = struct.Struct("<I4x")
 #: Payloads of one frame are read as one Arrow array, whose offsets are 32 bits wide.
@@ -61,7 +63,7 @@ class Batch:
     ) -> Batch:
         """Plain messages, without headers."""
         flags, body = pack(payloads, request_ids)
-        made = cls(Kind.packed, len(payloads), body, zlib.crc32(body), flags, **producer)
+        made = cls(_PACKED, len(payloads), body, zlib.crc32(body), flags, **producer)
         made.made_here = True
         return made
 
@@ -77,7 +79,7 @@ class Batch:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         body = memoryview(sink.getvalue())
-        made = cls(Kind.arrow, batch.num_rows, body, zlib.crc32(body), flags, **producer)
+        made = cls(_ARROW, batch.num_rows, body, zlib.crc32(body), flags, **producer)
         made.made_here = True
         return made
 
@@ -95,7 +97,7 @@ class Batch:
     @property
     def extra(self) -> pa.Schema:
         """The columns that are the producer's own."""
-        return self._extra if self.kind == Kind.arrow else _NO_COLUMNS
+        return self._extra if self.kind == _ARROW else _NO_COLUMNS
 
     @cached_property
     def _extra(self) -> pa.Schema:
@@ -120,7 +122,7 @@ class Batch:
         if not 0 < self.count <= MAX_COUNT:
             raise UsageError(f"a batch has 1 to {MAX_COUNT:,} messages, not {self.count:,}")
         self._check_header()
-        longest = self._longest_packed() if self.kind == Kind.packed else self._longest_arrow()
+        longest = self._longest_packed() if self.kind == _PACKED else self._longest_arrow()
         if longest > max_message_size:
             raise UsageError(
                 f"a message of {longest:,} bytes is over the limit of {max_message_size:,}",
@@ -129,11 +131,11 @@ class Batch:
 
     def _check_header(self) -> None:
         """What does not fit into a frame's header must not come as far as the leader of a commit."""
-        if self.kind not in (Kind.packed, Kind.arrow):
+        if self.kind not in (_PACKED, _ARROW):
             raise UsageError(f"a batch is packed or Arrow, not of kind {int(self.kind)}")
         if len(self.body) > MAX_BODY:
             raise UsageError(f"a batch has at most {MAX_BODY:,} bytes, not {len(self.body):,}", hint="smaller batches")
-        known = HAS_REQUEST_IDS if self.kind == Kind.packed else IMPORTED
+        known = HAS_REQUEST_IDS if self.kind == _PACKED else IMPORTED
         fits = 0 <= self.producer_id < 2**63 and 0 <= self.producer_epoch < 2**32 and -1 <= self.sequence < 2**63
         if self.flags & ~known or not fits:
             raise UsageError("a batch has flags, or the numbers of a producer, that there cannot be")

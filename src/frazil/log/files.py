@@ -39,6 +39,8 @@ class Files:
         self._fd = -1
         self._zeroed = 0
         self._head_size = 0
+        #: The active file was written or cut since its last sync, maybe without a frame that is there now.
+        self._dirty = False
         self.failed: LogShutError | None = None
         try:
             self._mark = MarkFile(folder / "synced", log_id, disk)
@@ -141,6 +143,7 @@ class Files:
     def _write(self, buffers: list[Bytes]) -> None:
         at = self.active.size
         size = sum(map(len, buffers))
+        self._dirty = True
         ahead = min(len(_AHEAD), self._max_file_size - at - size)
         if at + size <= self._zeroed or size > _LARGE_GROUP or ahead <= 0:
             self._disk.write_all(self._fd, buffers, at)
@@ -153,7 +156,8 @@ class Files:
             self._disk.write_all(self._fd, buffers, at)
 
     def _trim(self) -> None:
-        """Cuts off the zeros behind the last frame."""
+        """Cuts off what stands behind the last frame: zeros, or a part of frames for which there was no space."""
+        self._dirty = True
         self._disk.truncate(self._fd, self.active.size)
         self._zeroed = 0
 
@@ -177,7 +181,7 @@ class Files:
         """
         if self.failed is not None:
             raise self.failed
-        if not self.segments or (self.synced.segment_id, self.synced.position) == (self.active.id, self.active.size):
+        if not self._dirty:
             return False
         reach("log.sync.before")
         began = time.perf_counter()
@@ -186,6 +190,7 @@ class Files:
         except OSError as error:
             self._fail("fdatasync", error)
         self.sync_seconds = time.perf_counter() - began
+        self._dirty = False
         reach("log.sync.after")
         self._advance()
         return True
@@ -229,7 +234,7 @@ class Files:
         if self.segments:
             with suppress(OSError):  # zeros behind the last frame do no harm
                 self._trim()
-            self.sync()
+            self.sync()  # of the cut too: what stands behind the last frame of a sealed segment would count as damage
         reach("log.rotate.before")
         segment = Segment(self.folder, first)
         try:
@@ -245,7 +250,7 @@ class Files:
             with suppress(OSError):  # an index that is missing is made again at the next open
                 self.active.write_index(self._disk)
             self._disk.close(self._fd)
-        self._fd, self._zeroed, self._head_size = fd, 0, segment.size
+        self._fd, self._zeroed, self._head_size, self._dirty = fd, 0, segment.size, False
         with self._lock:
             self._sealed += self.active.size if self.segments else 0
             self.segments.append(segment)

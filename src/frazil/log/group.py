@@ -89,6 +89,7 @@ class Run(Entry):
     """
 
     singles: list[Single]
+    in_line: bool = False
 
     def __init__(self, first: Single, level: Level, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(level, len(first[0]))
@@ -126,14 +127,15 @@ def _settle(entries: list[Entry], topic: str) -> None:
     """Answers coroutines; runs in their loop."""
     for entry in entries:
         assert isinstance(entry.waiter, LoopWaiter)
-        futures = [entry.waiter.future] if entry.singles is None else [future for _, _, future in entry.singles]
+        own = entry.waiter.future
+        futures = [own] if own is not None else [future for _, _, future in entry.singles or ()]
         outcome = entry.outcome(topic)
         if isinstance(outcome, BaseException):
             refuse(futures, outcome)
-        elif entry.singles is not None:
+        elif own is None:
             acknowledge(futures, outcome)
-        elif futures[0] is not None and not futures[0].done():
-            futures[0].set_result(outcome)
+        elif not own.done():
+            own.set_result(outcome)
 
 
 def pieces(entries: list[Entry]) -> Iterator[list[Entry]]:

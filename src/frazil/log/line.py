@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Awaitable
+from asyncio import _get_running_loop, get_running_loop
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
@@ -18,11 +19,13 @@ from frazil.errors import FrazilError, UnavailableError
 from frazil.log import metrics
 from frazil.log.access import Ack, Level
 from frazil.log.group import MAX_RUN_BYTES, Entry, Run, tell
-from frazil.log.waiting import LoopWaiter, ThreadWaiter
+from frazil.log.outside import Outside
+from frazil.log.waiting import LoopWaiter, ThreadWaiter, refuse
 from frazil.log.writer import Writer
 
 #: An event loop does its commits itself, unless the disk is slower than this.
 _SLOW_SYNC_S = 0.003
+_LOOK_FOR_ROOM_S = 0.001
 _MEMORY = Level.memory
 #: Bytes of one commit, about, where more waits: those who come first need not wait for all, and make their next
 #: batches while the others' are written. Larger ones bring a disk no more, and some kernels stumble over them.
@@ -49,9 +52,12 @@ class Line:
         self._leads_on: asyncio.AbstractEventLoop | None = None
         self.closed = False
         self._pending: list[Entry] = []
-        #: The last of those that wait, where further messages of its loop may join it.
-        self._run: Run | None = None
+        #: Messages of each loop's coroutines in this turn. Only the loop's thread touches them until they stand in the
+        #: line, at the end of the turn: a lock for each message would cost as much as its place in the log.
+        self._gathering: dict[asyncio.AbstractEventLoop, Run] = {}
         self._buffered = 0
+        #: Coroutines that wait because the buffer is full.
+        self._coroutines = Outside()
         #: Something acknowledged at level `memory` was refused afterwards: those who follow wait for the write.
         self._wary = False
 
@@ -71,6 +77,7 @@ class Line:
         """Waits in this thread until the entry is as safe as its level says."""
         if not self._goes_ahead(entry):
             return self._commit([entry], entry).result()
+        self._hand_over(_get_running_loop())
         entry.acknowledged = True
         with self._lock:
             self._wait_for_room()
@@ -85,57 +92,110 @@ class Line:
         if len(entries) > 1:  # one waits behind them all
             last = Entry(Level.disk if any(e.level is Level.disk for e in entries) else Level.os)
             entries = [*entries, last]
-        waiter = self._commit(entries, last)
-        with suppress(FrazilError):
-            waiter.result()
+        self._commit(entries, last)
 
     def _commit(self, entries: list[Entry], last: Entry) -> ThreadWaiter:
         """Waits in this thread until the last of these entries has its outcome."""
+        self._hand_over(_get_running_loop())
         waiter = last.waiter = ThreadWaiter()
-        leads = False
-        with self._lock:
-            self._wait_for_room()
-            for entry in entries:
-                leads = self._enqueue(entry) or leads
-        if not leads:
-            try:
+        try:
+            with self._lock:
+                self._wait_for_room()
+                for entry in entries:
+                    waiter.leads = self._enqueue(entry) or waiter.leads
+            if not waiter.leads:
                 waiter.wait()
-            except BaseException:  # Ctrl-C: the lead must not come to one who has left
-                self._leave(last, waiter)
-                raise
-            leads = waiter.leads
-        if leads:
+        except BaseException:  # Ctrl-C: the lead must not stay with one who has left
+            self._leave(last, waiter)
+            raise
+        if waiter.leads:
             self.lead(waiter, most=_MAX_COMMIT)
         return waiter
 
-    # Both give a plain future where nothing has to be waited for first: a coroutine more per message is felt.
-
-    def publish_async(self, payload: bytes, request_id: int | None, level: Level) -> Awaitable[Ack]:
-        """One message of a coroutine. Most join a run that waits already: no call here more than needed."""
-        loop = asyncio.get_running_loop()
-        if self._buffered > self._max_buffer:
-            return self._publish_later(payload, request_id, level)
-        if level is _MEMORY and not self._wary:
-            return self.submit_async(Entry.of_message((payload, request_id, None), level))
+    def publish_async(self, payload: bytes, request_id: int | None, level: Level) -> asyncio.Future[Ack]:
+        """One message of a coroutine. Most join those of the same turn of their loop: no call here more than needed."""
+        loop = get_running_loop()
+        run, size = self._gathering.get(loop), len(payload)
+        if run is None or run.level is not level or run.size + size > MAX_RUN_BYTES:
+            self._hand_over(loop)
+            if self._has_to_wait(loop):
+                return self._wait_outside(loop, lambda: self._join_or_gather(payload, request_id, level, loop))
+            return self._gather(payload, request_id, level, loop)
         future: asyncio.Future[Ack] = loop.create_future()
-        single, size = (payload, request_id, future), len(payload)
-        with self._lock:
-            run = self._run
-            if run is not None and run.level is level and run.loop is loop and run.size + size <= MAX_RUN_BYTES:
-                run.singles.append(single)  # in one step: Ctrl-C cannot come between a message and who waits for it
-                run.size += size
-                self._buffered += size
-                return future
-            run = Run(single, level, loop)
-            self._enqueue_async(run, loop)
-            self._run = run
+        run.singles.append((payload, request_id, future))  # in one step: Ctrl-C cannot come between the two
+        run.size += size
         return future
 
-    def submit_async(self, entry: Entry) -> Awaitable[Ack]:
+    def _join_or_gather(
+        self, payload: bytes, request_id: int | None, level: Level, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[Ack]:
+        """A message that waited outside: those that are let in together go together."""
+        run, size = self._gathering.get(loop), len(payload)
+        if run is None or run.level is not level or run.size + size > MAX_RUN_BYTES:
+            return self._gather(payload, request_id, level, loop)
+        future: asyncio.Future[Ack] = loop.create_future()
+        run.singles.append((payload, request_id, future))
+        run.size += size
+        return future
+
+    def _gather(
+        self, payload: bytes, request_id: int | None, level: Level, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[Ack]:
+        """A message that is the first of its loop in this turn, or one that the others cannot take with them."""
+        self.check_usable()
+        if level is _MEMORY and not self._wary:
+            return self._submit_from(loop, Entry.of_message((payload, request_id, None), level))
+        self._hand_over(loop)
+        future: asyncio.Future[Ack] = loop.create_future()
+        run = Run((payload, request_id, future), level, loop)
+        loop.call_soon(self._end_turn, run)  # before others can join it
+        self._gathering[loop] = run
+        return future
+
+    def _end_turn(self, run: Run) -> None:
+        """Puts what has gathered into the line, and commits it if nobody else does."""
+        if self._gathering.get(run.loop) is run:
+            del self._gathering[run.loop]
+        if not run.in_line and self._enqueue_run(run):
+            self._lead_from(run.loop)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Puts what this thread's loop has gathered into the line before its turn ends: what follows comes after it."""
+        run = self._gathering.pop(loop, None) if loop is not None else None
+        if run is not None:
+            self._enqueue_run(run, later=True)
+
+    def _enqueue_run(self, run: Run, *, later: bool = False) -> bool:
+        """Whether its loop has to lead: now, or `later`, when the loop comes to it, if no thread is faster.
+
+        Its messages are refused where the log is closed or shut: nobody may come in line behind the last commit.
+        """
+        run.in_line = True
+        try:
+            with self._lock:
+                self.check_usable()
+                leads = self._enqueue(run)
+                if leads and later:
+                    self._offer_lead(run.loop)
+        except FrazilError as error:
+            refuse([future for _, _, future in run.singles], error)
+            return False
+        return leads
+
+    def _offer_lead(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._leads_on = loop
+        loop.call_soon(self._lead_on_loop, loop)
+
+    def submit_async(self, entry: Entry) -> asyncio.Future[Ack]:
         """What a coroutine wants in the log, other than to wait for a single message."""
-        loop = asyncio.get_running_loop()
-        if self._buffered > self._max_buffer:
-            return self._submit_later(entry)
+        loop = get_running_loop()
+        self._hand_over(loop)
+        if self._has_to_wait(loop):
+            return self._wait_outside(loop, lambda: self._submit_from(loop, entry))
+        return self._submit_from(loop, entry)
+
+    def _submit_from(self, loop: asyncio.AbstractEventLoop, entry: Entry) -> asyncio.Future[Ack]:
+        self._hand_over(loop)
         future: asyncio.Future[Ack] = loop.create_future()
         if self._goes_ahead(entry):
             entry.acknowledged = True
@@ -143,28 +203,35 @@ class Line:
         else:
             entry.waiter = LoopWaiter(loop, future)
         with self._lock:
-            self._enqueue_async(entry, loop)
+            self.check_usable()
+            if self._enqueue(entry):
+                self._offer_lead(loop)
         return future
 
-    def _enqueue_async(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+    def _has_to_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return self.is_full or loop in self._coroutines
+
+    def _wait_outside(
+        self, loop: asyncio.AbstractEventLoop, go: Callable[[], asyncio.Future[Ack]]
+    ) -> asyncio.Future[Ack]:
         self.check_usable()
-        if self._enqueue(entry):
-            self._leads_on = loop
-            loop.call_soon(self._lead_on_loop, loop)
+        metrics.WAITED.labels(self.topic).inc()
+        if loop not in self._coroutines:
+            loop.call_later(_LOOK_FOR_ROOM_S, self._let_in, loop)
+        return self._coroutines.wait(loop, go)
 
-    async def _publish_later(self, payload: bytes, request_id: int | None, level: Level) -> Ack:
-        await self._room_for_coroutines()
-        return await self.publish_async(payload, request_id, level)
-
-    async def _submit_later(self, entry: Entry) -> Ack:
-        await self._room_for_coroutines()
-        return await self.submit_async(entry)
-
-    async def _room_for_coroutines(self) -> None:
-        while self.is_full:
+    def _let_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        def may_go() -> bool:
             self.check_usable()
-            metrics.WAITED.labels(self.topic).inc()
-            await asyncio.sleep(0.001)
+            run = self._gathering.get(loop)
+            return self._buffered + (run.size if run is not None else 0) <= self._max_buffer
+
+        try:
+            self._coroutines.let_in(loop, may_go)
+        finally:
+            if loop in self._coroutines:
+                self._hand_over(loop)  # nobody may join those that were let in, while others wait
+                loop.call_later(_LOOK_FOR_ROOM_S, self._let_in, loop)
 
     def _goes_ahead(self, entry: Entry) -> bool:
         """Whether the acknowledgement may come before the write: only for what nothing can refuse any more."""
@@ -195,7 +262,6 @@ class Line:
         """Whether the caller has to lead. A thread takes over what a loop has not begun: that may be its own loop."""
         self._pending.append(entry)
         self._buffered += entry.size
-        self._run = None
         if self._leading and self._leads_on is None:
             return False
         offered = self._leads_on is not None and isinstance(entry.waiter, ThreadWaiter)
@@ -207,17 +273,34 @@ class Line:
 
     # -- lead --------------------------------------------------------------------------------------------------------
 
-    def _lead_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _takes_offer(self, loop: asyncio.AbstractEventLoop) -> bool:
         with self._lock:
             if self._leads_on is not loop:  # a thread was faster
-                return
+                return False
             self._leads_on = None
+            return True
+
+    def _lead_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._takes_offer(loop):
+            self._lead_from(loop)
+
+    def _lead_from(self, loop: asyncio.AbstractEventLoop) -> None:
         # Where more waits than one commit takes, a thread writes while the loop makes the next batches.
         if self._writer.files.sync_seconds > _SLOW_SYNC_S or self._buffered > _MAX_COMMIT:
-            with suppress(RuntimeError):  # the loop's threads are gone, because it is about to end
-                loop.run_in_executor(None, self.lead, None, None, _MAX_COMMIT)
+            with self._lock:
+                self._leads_on = loop  # until that thread begins: all of the loop's threads may be waiting here
+            try:
+                loop.run_in_executor(None, self._lead_in_thread, loop)
+            except RuntimeError:  # the loop's threads are gone, because it is about to end
+                if not self._takes_offer(loop):
+                    return
+            else:
                 return
         self.lead(None, loop, _MAX_COMMIT)
+
+    def _lead_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._takes_offer(loop):
+            self.lead(most=_MAX_COMMIT)
 
     def lead(
         self,
@@ -232,8 +315,7 @@ class Line:
             loop: the loop in whose thread this runs, if it is one.
             most: bytes after which the rest waits for the next commit.
         """
-        with self._lock:
-            entries = self._take(most, own)
+        entries: list[Entry] = []
         waiting = entries
 
         def answer(done: list[Entry], left: list[Entry]) -> None:
@@ -242,6 +324,8 @@ class Line:
             tell(done, self.topic, own, loop)
 
         try:
+            with self._lock:
+                self._take(entries, most, own)
             self._writer.commit(entries, answer)
         except BaseException as error:  # a fault point, or Ctrl-C: nobody may wait for ever
             shut = self._writer.files.shut(error)
@@ -255,8 +339,8 @@ class Line:
             self._look_back(entries)
             self._pass_on(sum([e.size for e in entries]))
 
-    def _take(self, most: float, own: ThreadWaiter | None) -> list[Entry]:
-        """The first of those that wait, up to a size, and the leader itself."""
+    def _take(self, taken: list[Entry], most: float, own: ThreadWaiter | None) -> None:
+        """The first of those that wait, up to a size, and the leader itself. At no moment one is in neither list."""
         count = len(self._pending)
         if self._buffered > most:
             size = count = 0
@@ -266,10 +350,8 @@ class Line:
                 size += entry.size
                 missing = missing and entry.waiter is not own
                 count += 1
-        taken, self._pending = self._pending[:count], self._pending[count:]
-        if not self._pending:
-            self._run = None
-        return taken
+        taken += self._pending[:count]
+        del self._pending[:count]
 
     def _look_back(self, entries: list[Entry]) -> None:
         """What was acknowledged ahead and then refused is lost, as that level allows; but not in silence."""
@@ -302,10 +384,24 @@ class Line:
                         return
             self._leading = False
 
-    def flush(self) -> None:
-        """Writes what waits at level `memory`, and what a loop should have written that has ended or stands still."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody commits, or is about to."""
+        return self._leading and self._leads_on is None
+
+    def wait_until_free(self) -> None:
+        """Waits for a commit that was left behind when this was closed."""
         with self._lock:
-            if not self._pending or self.closed or (self._leading and self._leads_on is None):
+            self._room.wait_for(lambda: not self.is_busy)
+
+    def flush(self) -> None:
+        """Writes what waits at level `memory`, and what a loop was to write that has ended or stands still.
+
+        Not what such a loop has gathered in a turn that it has not ended: nobody can tell whether it goes on.
+        """
+        self._hand_over(_get_running_loop())
+        with self._lock:
+            if not self._pending or self.closed or self.is_busy:
                 return
             self._leading, self._leads_on = True, None
         self.lead()
@@ -316,10 +412,10 @@ class Line:
         Raises:
             UnavailableError: a commit hangs in the disk. It keeps its files, and the log is shut behind it.
         """
+        self._hand_over(_get_running_loop())
         with self._lock:
             self.closed = True
-            self._run = None
-            free = self._room.wait_for(lambda: not self._leading or self._leads_on is not None, patience_s)
+            free = self._room.wait_for(lambda: not self.is_busy, patience_s)
             if free:
                 self._leading, self._leads_on = True, None
                 last = Entry(Level.disk)

@@ -25,7 +25,7 @@ from frazil.log.names import check_name, check_topic_name
 from frazil.log.nearby import Places
 from frazil.log.owner import Owner
 from frazil.log.singles import with_headers
-from frazil.log.topic import TopicLog
+from frazil.log.topic import PATIENCE_S, TopicLog
 from frazil.log.topic_file import TopicFile
 from frazil.settings.model import LogSettings
 
@@ -116,6 +116,10 @@ class Log:
     def topics(self) -> list[TopicInfo]:
         """Every topic; one that cannot be opened is listed with its problem."""
         return [self._info_or_problem(name) for name in self._names()]
+
+    def is_open(self, topic: str) -> bool:
+        """Whether a topic is at hand. Another one is opened by its first use, which may mean to recover it."""
+        return topic in self._open
 
     def info(self, topic: str) -> TopicInfo:
         opened, kept = self._topic_and_file(topic)
@@ -232,10 +236,12 @@ class Log:
         error, until = self._broken.get(name, (None, 0.0))
         if error is not None and time.monotonic() < until:
             raise error
+        began = time.monotonic()
         try:
             return self._open_topic(name)
         except (IntegrityError, UnsupportedError) as failed:
-            self._broken[name] = (failed, time.monotonic() + _BROKEN_S)
+            now = time.monotonic()
+            self._broken[name] = (failed, now + max(_BROKEN_S, 10 * (now - began)))
             raise
 
     def _open_topic(self, name: str) -> TopicLog:
@@ -264,7 +270,7 @@ class Log:
         level: Level | str | None = None,
     ) -> Ack:
         """Publishes one message from this thread, and returns when it is as safe as the level says."""
-        asked = level if level is None or type(level) is Level else _LEVELS.get(level) or Level(level)
+        asked = _level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
             return opened.append(with_headers(payload, request_id, headers), asked)
@@ -280,17 +286,17 @@ class Log:
         level: Level | str | None = None,
     ) -> Awaitable[Ack]:
         """Publishes one message from a coroutine: `await log.publish_async(…)`."""
-        asked = level if level is None or type(level) is Level else _LEVELS.get(level) or Level(level)
+        asked = _level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
             return opened.append_async(with_headers(payload, request_id, headers), asked)
         return opened.publish_async(payload, request_id, asked)
 
     def append(self, topic: str, batch: Batch, level: Level | str | None = None) -> Ack:
-        return self._topic(topic).append(batch, None if level is None else Level(level))
+        return self._topic(topic).append(batch, _level(level))
 
     def append_async(self, topic: str, batch: Batch, level: Level | str | None = None) -> Awaitable[Ack]:
-        return self._topic(topic).append_async(batch, None if level is None else Level(level))
+        return self._topic(topic).append_async(batch, _level(level))
 
     def append_many(self, topic: str, batches: list[tuple[Batch, Level | None]]) -> list[Ack | FrazilError]:
         """Appends batches in one commit; each is taken or refused by itself."""
@@ -393,16 +399,37 @@ class Log:
             self.retain(name)
 
     def close(self) -> None:
-        """Writes and syncs what waits, and lets go of the folder."""
+        """Writes and syncs what waits, and lets go of the folder.
+
+        Raises:
+            UnavailableError: a commit hangs in the disk. The folder stays locked until it has ended.
+        """
         self._stop.set()
         if self._keeper is not threading.current_thread():
-            self._keeper.join()
+            self._keeper.join(PATIENCE_S)
         with self._lock:
             opened, self._open = list(self._open.values()), {}
         with contextlib.ExitStack() as stack:
-            stack.callback(self._owner.release)
+            stack.callback(self._let_go, opened)
             for topic in opened:
                 stack.callback(_close, topic)
+
+    def _let_go(self, opened: list[TopicLog]) -> None:
+        """Others may have the folder when nothing of ours can write there any more."""
+        busy = [topic.line for topic in opened if topic.line.is_busy]
+        waits_for_keeper = self._keeper.is_alive() and self._keeper is not threading.current_thread()
+
+        def let_go() -> None:
+            if waits_for_keeper:
+                self._keeper.join()
+            for line in busy:
+                line.wait_until_free()
+            self._owner.release()
+
+        if busy or waits_for_keeper:
+            threading.Thread(target=let_go, name="frazil-log-closer", daemon=True).start()
+        else:
+            let_go()
 
     def __enter__(self) -> Self:
         return self
@@ -416,3 +443,8 @@ class Log:
 def _close(topic: TopicLog) -> None:
     with topic.arranging:  # an import that runs finishes first: afterwards the folder may be somebody else's
         topic.close()
+
+
+def _level(asked: Level | str | None) -> Level | None:
+    """By hand what `Level(…)` does, which costs as much as the rest of a call."""
+    return asked if asked is None or type(asked) is Level else _LEVELS.get(asked) or Level(asked)

@@ -7,7 +7,6 @@ has.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from frazil.log.access import Chunk
 from frazil.log.frame import BadFrameError, unpack_header
+from frazil.log.memory import read_at
 from frazil.log.owner import read_owner
 from frazil.log.segment import segment_path
 
@@ -72,14 +72,14 @@ def read_nearby(found: Places) -> Iterator[tuple[Chunk, int]]:
         for segment_id, places in groupby(found.places, key=lambda place: place.segment_id):
             with segment_path(Path(found.folder), segment_id).open("rb", buffering=0) as file:
                 for place in places:
-                    data = os.pread(file.fileno(), place.end - place.begin, place.begin)
+                    data = read_at(file.fileno(), place.begin, place.end - place.begin)
                     _check(data, place, found.log_id)
-                    yield Chunk(segment_id, pa.py_buffer(data), found.producers), place.next_offset
+                    yield Chunk(segment_id, data, found.producers), place.next_offset
 
 
-def _check(data: bytes, place: Place, log_id: int) -> None:
+def _check(data: pa.Buffer, place: Place, log_id: int) -> None:
     """The file may be another one of the same name by now. The CRCs of all frames are checked when they are decoded."""
-    if len(data) < place.end - place.begin:
+    if data.size < place.end - place.begin:
         raise BadFrameError("the segment is shorter than the broker said")
     header = unpack_header(data)
     if header.log_id != log_id or header.base_offset < place.segment_id:

@@ -60,6 +60,14 @@ class Taken(NamedTuple):
     time_us: int
 
 
+class Before(NamedTuple):
+    """What a registration tells about the one before it, until the new one takes its first batch."""
+
+    epoch: int = -1
+    last: int = -1
+    recent: tuple[Taken, ...] = ()
+
+
 @dataclass(slots=True)
 class Producer:
     id: int
@@ -68,16 +76,21 @@ class Producer:
     time_us: int
     last: int = -1
     recent: list[Taken] = field(default_factory=list)
-    before: tuple[int, int, list[Taken]] = (-1, -1, [])
-    """Epoch, last sequence and recent batches of the registration before, for its owner. Only in memory."""
+    before: Before = field(default_factory=Before)
+
+    @property
+    def remembered(self) -> int:
+        return len(self.recent) + len(self.before.recent)
 
     def to_json(self) -> list[Any]:
-        return [self.id, self.name, self.epoch, self.time_us, self.last, [list(t) for t in self.recent]]
+        row = [self.id, self.name, self.epoch, self.time_us, self.last, self.recent]
+        return row if self.before.epoch < 0 else [*row, self.before]
 
     @classmethod
     def from_json(cls, row: list[Any]) -> Producer:
-        producer_id, name, epoch, time_us, last, recent = row
-        return cls(producer_id, name, epoch, time_us, last, [Taken(*t) for t in recent])
+        producer_id, name, epoch, time_us, last, recent, *rest = row
+        before = Before(rest[0][0], rest[0][1], tuple(Taken(*t) for t in rest[0][2])) if rest else Before()
+        return cls(producer_id, name, epoch, time_us, last, [Taken(*t) for t in recent], before)
 
     def copy(self) -> Producer:
         return Producer(self.id, self.name, self.epoch, self.time_us, self.last, list(self.recent), self.before)
@@ -101,7 +114,7 @@ class Producers:
     def put(self, producer: Producer) -> None:
         """Adds or replaces a producer; the one silent for longest makes room."""
         replaced = self._by_id.pop(producer.id, None)
-        self._remembered += len(producer.recent) - (len(replaced.recent) if replaced is not None else 0)
+        self._remembered += producer.remembered - (replaced.remembered if replaced is not None else 0)
         self._by_id[producer.id] = producer
         if producer.name is not None:
             self._by_name[producer.name] = producer.id
@@ -112,7 +125,7 @@ class Producers:
         gone = self._by_id.pop(producer_id, None)
         if gone is None:
             return
-        self._remembered -= len(gone.recent)
+        self._remembered -= gone.remembered
         if gone.name is not None and self._by_name.get(gone.name) == producer_id:
             del self._by_name[gone.name]
 
@@ -124,7 +137,7 @@ class Producers:
         known = self._by_id.get(producer_id or 0 if name is None else self._by_name.get(name, 0))
         if known is not None and known.name == name:
             # One that took nothing was asked for twice, because the first answer got lost.
-            before = (known.epoch, known.last, known.recent) if known.last >= 0 else known.before
+            before = Before(known.epoch, known.last, tuple(known.recent)) if known.last >= 0 else known.before
             return Producer(known.id, name, known.epoch + 1, time_us, before=before)
         return Producer(secrets.randbits(62) + 1, name, 0, time_us)
 
@@ -164,6 +177,9 @@ class Producers:
         """Remembers a batch that is in the log."""
         producer = self._by_id[producer_id] = self._by_id.pop(producer_id)
         producer.last, producer.time_us = taken.sequence, taken.time_us
+        if producer.before.epoch >= 0:  # its owner has the answer: it uses the new epoch
+            self._remembered -= len(producer.before.recent)
+            producer.before = Before()
         producer.recent.append(taken)
         if len(producer.recent) > REMEMBERED:
             del producer.recent[0]
@@ -177,8 +193,10 @@ class Producers:
         for producer in self._by_id.values():
             if self._remembered <= MAX_REMEMBERED * 3 // 4:
                 return
-            self._remembered -= max(len(producer.recent) - 1, 0)
+            remembered = producer.remembered
             del producer.recent[:-1]
+            producer.before = producer.before._replace(recent=producer.before.recent[-1:])
+            self._remembered -= remembered - producer.remembered
 
     def recall(self, producer_id: int, epoch: int, taken: Taken) -> None:
         """Takes up a batch found in a frame at recovery."""

@@ -22,6 +22,7 @@ from frazil.log.group import Entry, Group
 from frazil.log.line import Line
 from frazil.log.mark import Mark
 from frazil.log.names import check_name
+from frazil.log.outside import Outside
 from frazil.log.producers import Producer
 from frazil.log.segment import Segment
 from frazil.log.state import MAX_SUBSCRIPTIONS, State, extra_change, producer_change, subscription_change
@@ -32,7 +33,7 @@ from frazil.settings.model import LogSettings
 Floor = Callable[[], int | None]
 #: Catalogs are not asked more often than this while they say no.
 _PREPARE_PAUSE_S = 1.0
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
 
 
 class TopicLog:
@@ -55,6 +56,8 @@ class TopicLog:
         self._waiting_readers = 0
         self._preparing = threading.Lock()
         self._ready = False
+        #: Calls of coroutines that came before the topic was ready.
+        self._early = Outside()
         self._not_prepared: FrazilError | None = None
         self._prepare_again = 0.0
 
@@ -95,9 +98,10 @@ class TopicLog:
     ) -> Awaitable[Ack]:
         if request_id is not None or type(payload) is not bytes or len(payload) > self._max_message_size:
             self._check_message(payload, request_id)
-        if not self._ready:
-            return self._prepare_and_publish(payload, request_id, level or self.level)
-        return self.line.publish_async(payload, request_id, level or self.level)
+        asked = level or self.level
+        if not self._ready or self._early:
+            return self._when_ready(lambda: self.line.publish_async(payload, request_id, asked))
+        return self.line.publish_async(payload, request_id, asked)
 
     def append(self, batch: Batch, level: Level | None = None) -> Ack:
         """Appends a batch; it is checked first, and taken whole or not at all."""
@@ -135,15 +139,30 @@ class TopicLog:
         return self.line.submit(entry)
 
     def _submit_async(self, entry: Entry) -> Awaitable[Ack]:
-        return self.line.submit_async(entry) if self._ready else self._prepare_and_submit(entry)
+        if not self._ready or self._early:
+            return self._when_ready(lambda: self.line.submit_async(entry))
+        return self.line.submit_async(entry)
 
-    async def _prepare_and_submit(self, entry: Entry) -> Ack:
-        await asyncio.get_running_loop().run_in_executor(None, self.prepare)
-        return await self.line.submit_async(entry)
+    def _when_ready(self, go: Callable[[], asyncio.Future[Ack]]) -> asyncio.Future[Ack]:
+        """Prepares the topic in a thread of its own; what comes from the same loop meanwhile goes after it."""
+        loop = asyncio.get_running_loop()
+        if self._ready and loop not in self._early:
+            return go()
+        if loop not in self._early:
+            preparing = loop.run_in_executor(None, self.prepare)
+            preparing.add_done_callback(lambda done: self._let_in(loop, done))
+        return self._early.wait(loop, go)
 
-    async def _prepare_and_publish(self, payload: bytes, request_id: int | None, level: Level) -> Ack:
-        await asyncio.get_running_loop().run_in_executor(None, self.prepare)
-        return await self.line.publish_async(payload, request_id, level)
+    def _let_in(self, loop: asyncio.AbstractEventLoop, prepared: asyncio.Future[None]) -> None:
+        def may_go() -> bool:
+            prepared.result()
+            return True
+
+        try:
+            self._early.let_in(loop, may_go)
+        finally:  # Ctrl-C may come in the middle
+            for answer, _ in self._early.pop(loop, ()):
+                answer.cancel()
 
     def prepare(self) -> None:
         """Asks the tables, once, how far they are: offsets that they know are never given out again.
@@ -299,7 +318,7 @@ class TopicLog:
             return
         known = self.files.failed
         try:
-            error = self.line.close(_PATIENCE_S)  # where that raises, somebody still uses the files
+            error = self.line.close(PATIENCE_S)  # where that raises, somebody still uses the files
         finally:
             with self._visible:
                 self._visible.notify_all()

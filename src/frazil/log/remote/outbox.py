@@ -7,10 +7,12 @@ import math
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
-from frazil.log.access import Ack
 from frazil.log.remote.parcel import OVERHEAD, Message, Parcel, Waiter, size_of
+
+Loop = asyncio.AbstractEventLoop
 
 _MOST_MESSAGES = 100_000
 
@@ -26,11 +28,10 @@ class Outbox:
 
     def __init__(self, batch_bytes: int, linger_s: float, limit: int) -> None:
         self._batch_bytes, self._linger_s, self._limit = batch_bytes, linger_s, limit
-        #: Below this size a parcel is not full, by bytes or by messages.
-        self._far = min(batch_bytes, _MOST_MESSAGES * OVERHEAD)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._coroutines: deque[tuple[asyncio.Future[None], int]] = deque()
+        #: Loops whose coroutines wait for room.
+        self._loops: dict[Loop, Callable[[Loop], None]] = {}
         self._threads = 0
         self._open: Parcel | None = None
         self._closed: deque[Parcel] = deque()
@@ -47,35 +48,39 @@ class Outbox:
         with self._lock:
             self._wait_for_room(size)
             self._put((payload, request_id, headers, waiter), size)
-            if self._open is not None:
-                self._open.gathers = False
 
-    def offer(
-        self,
-        payload: bytes,
-        request_id: int | None,
-        headers: dict[str, str] | None,
-        waiter: asyncio.Future[Ack],
-        loop: asyncio.AbstractEventLoop,
-    ) -> asyncio.Future[None] | None:
-        """Adds a message of a coroutine if there is room; else returns what it awaits before it tries again.
-
-        Its parcel goes when the loop has had its turn (`gathered`), so that others of this turn go along.
-        """
-        size = size_of(payload, headers) if headers else len(payload) + OVERHEAD
-        message = (payload, request_id, headers, waiter)
+    def room_for(self, size: int, loop: Loop, let_in: Callable[[Loop], None]) -> int:
+        """How many bytes a loop may gather, at least this many; 0: it is let in when that may have changed."""
         with self._lock:
-            parcel, held = self._open, self.held + size
-            if parcel is not None and parcel.loop is loop and held < self._limit and parcel.size + size < self._far:
-                parcel.messages.append(message)  # most come here: no call more than needed
-                parcel.size += size
-                self.held = held
-                self._added += 1
-            elif self._has_room(size):
-                self._put(message, size, loop)
-            else:
-                return self._await_room(loop, size)
-        return None
+            if not self._has_room(size):
+                self._loops[loop] = let_in
+                return 0
+            return max(size, min(self._batch_bytes, _MOST_MESSAGES * OVERHEAD, self._limit - self.held))
+
+    def add_gathered(self, parcel: Parcel) -> None:
+        """Adds what the coroutines of a loop have gathered in a turn, unless it is here already."""
+        with self._lock:
+            if parcel.handed_over or not parcel.messages:  # Ctrl-C may have come before its first message
+                return
+            parcel.handed_over = True
+            refusal = self._refusal
+            if refusal is None:
+                self._join(parcel)
+        if refusal is not None:
+            parcel.fail(refusal)
+
+    def _join(self, parcel: Parcel) -> None:
+        self.held += parcel.size
+        self._added += len(parcel)
+        before = self._open
+        if before is None or before.size + parcel.size > self._batch_bytes:
+            self._close()
+            self._open = parcel
+        else:
+            before.messages += parcel.messages
+            before.size += parcel.size
+            before.loop = parcel.loop if before.loop is parcel.loop else None
+        self._close_if_full()
 
     def add_whole(self, parcel: Parcel) -> None:
         """Adds a ready batch; waits in this thread for room."""
@@ -83,26 +88,29 @@ class Outbox:
             self._wait_for_room(parcel.size)
             self._put_whole(parcel)
 
-    def offer_whole(self, parcel: Parcel, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
+    def offer_whole(self, parcel: Parcel, loop: Loop, let_in: Callable[[Loop], None]) -> bool:
+        """Adds a ready batch of a loop if there is room; else the loop is let in when that may have changed."""
         with self._lock:
-            if self._has_room(parcel.size):
-                self._put_whole(parcel)
-                return None
-            return self._await_room(loop, parcel.size)
+            if not self._has_room(parcel.size):
+                self._loops[loop] = let_in
+                return False
+            self._put_whole(parcel)
+            return True
 
-    def _put(self, message: Message, size: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        parcel = self._open
-        if parcel is None or parcel.size + size > self._batch_bytes:
+    def _put(self, message: Message, size: int) -> None:
+        if self._open is None or self._open.size + size > self._batch_bytes:
             self._close()
-            parcel = self._open = Parcel(time.monotonic(), loop)
-            parcel.gathers = loop is not None
-        elif parcel.loop is not loop:
-            parcel.loop = None
-        parcel.messages.append(message)
-        parcel.size += size
+            self._open = Parcel(time.monotonic())
+        self._open.messages.append(message)
+        self._open.size += size
+        self._open.loop = None
         self.held += size
         self._added += 1
-        if parcel.size >= self._batch_bytes or len(parcel.messages) >= _MOST_MESSAGES:
+        self._close_if_full()
+
+    def _close_if_full(self) -> None:
+        parcel = self._open
+        if parcel is not None and (parcel.size >= self._batch_bytes or len(parcel.messages) >= _MOST_MESSAGES):
             self._close()
 
     def _put_whole(self, parcel: Parcel) -> None:
@@ -131,28 +139,13 @@ class Outbox:
             finally:
                 self._threads -= 1
 
-    def _await_room(self, loop: asyncio.AbstractEventLoop, size: int) -> asyncio.Future[None]:
-        room: asyncio.Future[None] = loop.create_future()
-        self._coroutines.append((room, size))
-        return room
-
-    def _fitting(self) -> list[asyncio.Future[None]]:
-        """The coroutines for which there is room now; all of them when nothing is held."""
-        left = self._limit - self.held if self.held else float("inf")
-        fitting = []
-        while self._coroutines and left > 0:
-            room, size = self._coroutines.popleft()
-            left -= size
-            fitting.append(room)
-        return fitting
+    def _let_loops_in(self) -> None:
+        for loop, let_in in self._loops.items():
+            with suppress(RuntimeError):  # it is closed: nobody waits any more
+                loop.call_soon_threadsafe(let_in, loop)
+        self._loops.clear()
 
     # -- out ---------------------------------------------------------------------------------------------------------
-
-    def gathered(self) -> None:
-        """A loop has had its turn: what its coroutines brought may go."""
-        with self._lock:
-            if self._open is not None:
-                self._open.gathers = False
 
     def take(self, *, idle: bool, most: float = math.inf) -> Parcel | None:
         """The next parcel that is due.
@@ -175,7 +168,7 @@ class Outbox:
             return False
         if self._linger_s:
             return time.monotonic() - self._open.born >= self._linger_s
-        return idle and not self._open.gathers
+        return idle
 
     def due_in(self) -> float | None:
         """Seconds until the open parcel has lingered; None where there is none, or where it is due already."""
@@ -190,8 +183,7 @@ class Outbox:
             self._settled += len(parcel)
             if self._threads:
                 self._changed.notify_all()
-            fitting = self._fitting() if self._coroutines else []
-        _open_up(fitting)
+            self._let_loops_in()
 
     # -- all of it ---------------------------------------------------------------------------------------------------
 
@@ -224,21 +216,4 @@ class Outbox:
             self._refusal = self._refusal or error
             self._close()
             self._changed.notify_all()
-            waiting = [room for room, _ in self._coroutines]
-            self._coroutines.clear()
-        _open_up(waiting)
-
-
-def _open_up(rooms: list[asyncio.Future[None]]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for room in rooms:
-        by_loop.setdefault(room.get_loop(), []).append(room)
-    for loop, its in by_loop.items():
-        with suppress(RuntimeError):  # it is closed: nobody waits any more
-            loop.call_soon_threadsafe(_tell_all, its)
-
-
-def _tell_all(rooms: list[asyncio.Future[None]]) -> None:
-    for room in rooms:
-        if not room.done():  # else cancelled by its owner
-            room.set_result(None)
+            self._let_loops_in()

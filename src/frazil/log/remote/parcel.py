@@ -23,14 +23,15 @@ OVERHEAD = 64
 class Parcel:
     """Either single messages of several publishers, or one batch of one publisher (`whole`)."""
 
-    __slots__ = ("_waiter", "attempts", "batch", "born", "gathers", "loop", "messages", "size")
+    __slots__ = ("_waiter", "attempts", "batch", "born", "handed_over", "loop", "messages", "most", "size")
 
-    def __init__(self, born: float = 0.0, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(self, born: float = 0.0, loop: asyncio.AbstractEventLoop | None = None, most: int = 0) -> None:
         self.messages: list[Message] = []
         self.loop = loop
         """The loop from which all its messages come; None where there are others."""
-        self.gathers = False
-        """Its loop has coroutines that go on in this same turn, and may bring more."""
+        self.most = most
+        """Bytes that it may gather in a turn of its loop."""
+        self.handed_over = False
         self._waiter: Waiter | None = None
         self.batch: Batch | None = None
         self.born = born

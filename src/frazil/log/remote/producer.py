@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import queue
 import threading
+import time
+from asyncio import _get_running_loop, get_running_loop
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -17,10 +19,11 @@ import pyarrow as pa
 from frazil.errors import FrazilError, UsageError, first_line
 from frazil.log.access import Ack, Level, LogAccess
 from frazil.log.batch import Batch
+from frazil.log.outside import Go, Outside
 from frazil.log.remote.client import Client
 from frazil.log.remote.courier import Courier, Link, LocalLink
 from frazil.log.remote.outbox import Outbox
-from frazil.log.remote.parcel import Parcel, Waiter
+from frazil.log.remote.parcel import OVERHEAD, Parcel, Waiter, size_of
 from frazil.log.waiting import ThreadWaiter
 from frazil.settings.model import NetworkSettings
 
@@ -76,8 +79,10 @@ class Producer:
         )
         self._carrying = threading.Lock()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        #: Loops that call `_carry_from_loop` at the end of this turn.
-        self._turns: set[asyncio.AbstractEventLoop] = set()
+        #: Messages of each loop's coroutines in this turn.
+        self._gathering: dict[asyncio.AbstractEventLoop, Parcel] = {}
+        #: Calls of coroutines that wait for room. While a loop has some, it gathers nothing.
+        self._outside = Outside()
         self._closed = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._carry_what_waits, name=f"frazil-producer-{topic}", daemon=True)
@@ -88,6 +93,7 @@ class Producer:
     def publish(self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None) -> Ack:
         """Publishes a message, and returns when it is as safe as the level says."""
         waiter = ThreadWaiter()
+        self._hand_over(_get_running_loop())
         self._outbox.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
         return self._result(waiter)
 
@@ -98,20 +104,73 @@ class Producer:
 
         It goes when the loop has had its turn, together with those that other coroutines publish in the same turn.
         """
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         if type(payload) is not bytes or request_id is not None or headers:
             payload, request_id, headers = _bytes(payload), _id(request_id), _headers(headers)
+        size = size_of(payload, headers) if headers else len(payload) + OVERHEAD
+        parcel = self._gathering.get(loop)
+        if parcel is None or parcel.size + size > parcel.most:
+            # Not a lambda: its cells would slow down those that need none.
+            return await self._in_order(loop, partial(self._gather, payload, request_id, headers, size, loop))
         waiter: asyncio.Future[Ack] = loop.create_future()
-        while (room := self._outbox.offer(payload, request_id, headers, waiter, loop)) is not None:
-            await room
-        if loop not in self._turns:
-            self._turns.add(loop)
-            loop.call_soon(self._carry_from_loop, loop)
+        parcel.messages.append((payload, request_id, headers, waiter))
+        parcel.size += size
         return await waiter
+
+    def _gather(
+        self,
+        payload: bytes,
+        request_id: int | None,
+        headers: dict[str, str] | None,
+        size: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> asyncio.Future[Ack] | None:
+        """Puts a message into the parcel of this turn of a loop, or into a new one; None where there is no room.
+
+        Only the loop's thread fills it, without a lock, until the turn ends.
+        """
+        parcel = self._gathering.get(loop)
+        if parcel is None or parcel.size + size > parcel.most:
+            self._hand_over(loop)
+            most = self._outbox.room_for(size, loop, self._let_in)
+            if not most:
+                return None
+            parcel = Parcel(time.monotonic(), loop, most)
+            loop.call_soon(self._carry_from_loop, parcel)  # before anybody can use it
+            self._gathering[loop] = parcel
+        waiter: asyncio.Future[Ack] = loop.create_future()
+        parcel.messages.append((payload, request_id, headers, waiter))
+        parcel.size += size
+        return waiter
+
+    def _in_order(self, loop: asyncio.AbstractEventLoop, go: Go) -> asyncio.Future[Ack]:
+        """Lets a call of a coroutine go at once, or behind those of its loop that wait for room."""
+        answer = go() if loop not in self._outside else None
+        return answer if answer is not None else self._outside.wait(loop, go)
+
+    def _let_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop not in self._outside:  # Ctrl-C came when it began to wait
+            return
+        try:
+            self._outside.let_in(loop)
+        except BaseException:  # Ctrl-C: the others must not wait for ever
+            loop.call_soon(self._let_in, loop)
+            raise
+        finally:
+            if loop in self._outside:
+                self._hand_over(loop)  # nobody may join those that were let in, while others wait
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """What this thread's loop has gathered goes before what follows."""
+        parcel = self._gathering.pop(loop, None) if loop is not None else None
+        if parcel is not None:
+            self._outbox.add_gathered(parcel)
+            self._ring()  # who waits for room now may be the loop that would carry it
 
     def send(self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None) -> Future[Ack]:
         """Hands a message over, and returns at once if there is room. `flush` tells what went wrong, if nobody asks."""
         waiter = self._noted()
+        self._hand_over(_get_running_loop())
         self._outbox.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
         self._ring()
         return waiter
@@ -125,21 +184,28 @@ class Producer:
             request_ids: one per payload.
         """
         waiter = ThreadWaiter()
+        self._hand_over(_get_running_loop())
         self._outbox.add_whole(_parcel(messages, request_ids, waiter))
         return self._result(waiter)
 
     async def publish_batch_async(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Ack:
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         waiter: asyncio.Future[Ack] = loop.create_future()
         parcel = _parcel(messages, request_ids, waiter)
-        while (room := self._outbox.offer_whole(parcel, loop)) is not None:
-            await room
-        self._ring()
-        return await waiter
+
+        def go() -> asyncio.Future[Ack] | None:
+            self._hand_over(loop)
+            if not self._outbox.offer_whole(parcel, loop, self._let_in):
+                return None
+            self._ring()
+            return waiter
+
+        return await self._in_order(loop, go)
 
     def send_batch(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Future[Ack]:
         """Hands a batch over, and returns at once if there is room."""
         waiter = self._noted()
+        self._hand_over(_get_running_loop())
         self._outbox.add_whole(_parcel(messages, request_ids, waiter))
         self._ring()
         return waiter
@@ -157,6 +223,7 @@ class Producer:
         Raises:
             FrazilError: the first error since the last flush of a message that was given to `send` or `send_batch`.
         """
+        self._hand_over(_get_running_loop())
         count = self._outbox.close_open()
         self._ring()
         self._outbox.wait_settled(count)
@@ -168,6 +235,7 @@ class Producer:
         """Flushes, then lets go of the connection. It waits for a broker that is away, up to `patience_s`."""
         if self._closed:
             return
+        self._hand_over(_get_running_loop())
         self._outbox.refuse(UsageError(f"the producer of topic '{self.topic}' is closed"))
         try:
             self.flush()
@@ -208,10 +276,12 @@ class Producer:
             if self._courier.has_work():
                 self._ring()
 
-    def _carry_from_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _carry_from_loop(self, parcel: Parcel) -> None:
         """Sends what has gathered in this turn of a loop, if nothing else is on its way. A thread takes the reply."""
-        self._turns.discard(loop)
-        self._outbox.gathered()
+        assert parcel.loop is not None or parcel.handed_over
+        if parcel.loop is not None and self._gathering.get(parcel.loop) is parcel:
+            del self._gathering[parcel.loop]
+        self._outbox.add_gathered(parcel)
         try:
             if self._carrying.acquire(blocking=False):
                 try:
@@ -248,8 +318,8 @@ class Producer:
 
 def _way_to(access: LogAccess, topic: str) -> Callable[[], Link]:
     if isinstance(access, Client):
-        return functools.partial(access.stream, topic)
-    return functools.partial(LocalLink, access, topic)
+        return partial(access.stream, topic)
+    return partial(LocalLink, access, topic)
 
 
 def _never() -> bool:
