@@ -135,7 +135,7 @@ async def ensure_events(service: Service) -> None:
     """Makes the topic of events, where there is none."""
     name = service.settings.content.topic
     try:
-        ready = CONTENT in service.log.info(name).sinks
+        ready = CONTENT in (await service.info(name)).sinks
     except NotFoundError:
         ready = False
     if not ready:

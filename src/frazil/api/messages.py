@@ -80,7 +80,7 @@ async def _publish(
             status=415,
             hint=f"Content-Type: {', '.join(KINDS)}",
         )
-    known = service.log.info(topic).extra  # before the body: an unknown topic is told at once
+    known = (await service.info(topic)).extra  # before the body: an unknown topic is told at once
     size = declared_size(request)
     async with service.bodies.taken(service.body_limit if size is None else size):
         body = await read_body(request, service.body_limit)

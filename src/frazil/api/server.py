@@ -24,8 +24,7 @@ from frazil.log.remote.broker import Broker
 from frazil.settings import Settings
 from frazil.topics.connection import open_log
 from frazil.topics.floor import LazyStore
-from frazil.topics.layout import table_name
-from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.reader import TopicReader, reader_of
 
 #: Seconds that running requests have to end in; then the server hangs up, and a little later it stops waiting.
 _GRACE = 5
@@ -91,12 +90,10 @@ def _recover(opened: Log) -> None:
 
 def _reader_of(settings: Settings, opened: Log, tables: LazyStore) -> ReaderOf:
     """Readers of table and log. The catalog is opened when a message is wanted that only the table has."""
-    network = settings.model.network
 
     @lru_cache(_READERS)
     def reader(topic: str) -> TopicReader:
-        name = table_name(settings, topic)
-        return TopicReader(opened, topic, lambda: tables.store().load(name), first="log", network=network)
+        return reader_of(opened, settings, topic, tables, first="log")
 
     return reader
 

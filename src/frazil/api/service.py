@@ -13,7 +13,7 @@ from frazil.api.bodies import Allowance
 from frazil.api.reading import ReaderOf
 from frazil.api.watching import Watch
 from frazil.errors import UnavailableError
-from frazil.log.access import Ack
+from frazil.log.access import Ack, TopicInfo
 from frazil.log.log import Log
 from frazil.settings import SettingsModel
 from frazil.topics.reading.reader import TopicReader
@@ -44,6 +44,12 @@ class Service:
     async def off_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs what may block, or takes long, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(*args, **kwargs))
+
+    async def info(self, topic: str) -> TopicInfo:
+        """What the log knows of a topic; one that must be opened first, and perhaps recovered, does not hold others."""
+        if self.log.is_open(topic):
+            return self.log.info(topic)
+        return await self.off_loop(self.log.info, topic)
 
     async def publish_off_loop(self, publish: Callable[[], Ack]) -> Ack:
         return await asyncio.get_running_loop().run_in_executor(self._publishing, publish)
