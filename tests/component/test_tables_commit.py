@@ -156,8 +156,15 @@ def foreign_partition(table):
         update.add_identity("payload")
 
 
+def foreign_branch(table):
+    """Nothing that ours requires has changed then, and yet its sequence number is taken."""
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "others").commit()
+    table.append(rows(1_000_000, 1_000_002), branch="others")
+
+
 @pytest.mark.parametrize(
-    "interfere", [foreign_append, foreign_overwrite, foreign_property, foreign_column, foreign_partition]
+    "interfere",
+    [foreign_append, foreign_overwrite, foreign_property, foreign_column, foreign_partition, foreign_branch],
 )
 def test_a_commit_of_somebody_else_between_check_and_commit_is_built_upon(store, table, interfere):
     table = append(store, table, 5).table

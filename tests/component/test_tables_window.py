@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.manifest import ManifestEntryStatus
 
+from frazil.observe.faultpoints import handled
 from frazil.query import run_sql
 from frazil.settings import load_settings
 from frazil.tables import remove_files
 from frazil.tables.merge import choose
 from tests.tables import (
+    Wrapped,
     append,
     append_until,
     embedded,
@@ -171,6 +173,35 @@ def test_a_tag_set_since_our_last_commit_is_respected(store, table):
     assert table.scan(snapshot_id=oldest).to_arrow().num_rows > 0
 
 
+@pytest.mark.parametrize(
+    ("at", "is_rest"),
+    [("tables.commit.list.after", True), ("tables.commit.list.after", False), ("tables.commit.before", False)],
+)
+def test_a_tag_set_while_our_commit_is_made_is_respected(home, store, table, at, is_rest):
+    """What a REST server checks does not cover tags, so the table is looked at last of all; the others check it too."""
+    table = appended(store, table, 5)
+    oldest = table.metadata.snapshots[0].snapshot_id
+    tags = []
+
+    def tag(name: str) -> None:
+        if name == at and not tags:
+            tags.append("mine")
+            with open_store(embedded(home)) as other:
+                other.load(NAME).manage_snapshots().create_tag(oldest, "mine").commit()
+
+    if is_rest:
+        store.catalog = Wrapped(store.catalog, [])
+    with handled(tag):
+        table = append(store, table, 2, keep_snapshots=5).table
+    assert tags and oldest in {s.snapshot_id for s in table.metadata.snapshots}
+    assert table.metadata.refs["mine"].snapshot_id == oldest
+    table = appended(store, table, 6)
+    assert store.load(NAME).metadata.refs["mine"].snapshot_id == oldest
+    assert table.scan(snapshot_id=oldest).to_arrow().num_rows == 2
+    assert offsets_in(table) == list(range(24))
+    assert len(table.metadata.snapshots) == 6, "the others go as ever"
+
+
 def test_snapshots_that_somebody_expired_since_our_last_commit_are_not_missed(store, table):
     ours = appended(store, table, 5)
     old = [s.snapshot_id for s in ours.metadata.snapshots[:-1]]
@@ -201,6 +232,37 @@ def test_a_table_whose_files_belong_to_others_is_not_cleaned(store):
     assert len(table.metadata.snapshots) == 12
 
 
+@pytest.mark.parametrize(
+    ("properties", "left"),
+    [
+        ({"history.expire.min-snapshots-to-keep": "9"}, 9),
+        ({"history.expire.max-snapshot-age-ms": "3600000"}, 20),
+        ({"history.expire.max-snapshot-age-ms": "1"}, 5),
+        ({"history.expire.min-snapshots-to-keep": "2"}, 5),
+        ({"history.expire.min-snapshots-to-keep": "many", "history.expire.max-snapshot-age-ms": "long"}, 5),
+    ],
+)
+def test_the_history_that_a_table_asks_for_is_kept(store, properties, left):
+    table = appended(store, make_table(store, NAME, properties=properties), 20)
+    assert len(table.metadata.snapshots) == left
+
+
+def test_the_age_that_main_names_is_kept_and_counts_before_the_tables(store):
+    from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
+
+    table = appended(store, make_table(store, NAME, properties={"history.expire.max-snapshot-age-ms": "1"}), 1)
+    update = SetSnapshotRefUpdate(
+        ref_name="main",
+        type="branch",
+        snapshot_id=table.current_snapshot().snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=3_600_000,
+        min_snapshots_to_keep=None,
+    )
+    store.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (update,))
+    assert len(appended(store, store.load(NAME), 11).metadata.snapshots) == 12
+
+
 def test_the_users_retention_of_main_is_kept(store, table):
     from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
 
@@ -210,13 +272,13 @@ def test_the_users_retention_of_main_is_kept(store, table):
         type="branch",
         snapshot_id=table.current_snapshot().snapshot_id,
         max_ref_age_ms=None,
-        max_snapshot_age_ms=1000,
+        max_snapshot_age_ms=1,
         min_snapshots_to_keep=9,
     )
     store.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), (update,))
     table = appended(store, store.load(NAME), 20)
     main = table.metadata.refs["main"]
-    assert (main.max_snapshot_age_ms, main.min_snapshots_to_keep) == (1000, 9)
+    assert (main.max_snapshot_age_ms, main.min_snapshots_to_keep) == (1, 9)
     assert len(table.metadata.snapshots) == 9
 
 

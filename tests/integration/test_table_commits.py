@@ -110,7 +110,9 @@ def test_rows_and_position_land_together_and_old_snapshots_go(store, name, abili
     assert len(table.current_snapshot().manifests(table.io)) <= 8
 
 
-@pytest.mark.parametrize("kind", CHECKED, indirect=True)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "hive" else ()) for k in CHECKED], indirect=True
+)
 def test_writers_with_the_same_offsets_write_each_once(lane_settings, kind, store, name):
     make_table(store, name)
     won, errors = [], []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,11 @@ _WRONG_KEYS = (
     "Forbidden",
 )
 _AWAY = ("NETWORK_CONNECTION", "Could not connect", "ConnectTimeout", "curlCode", "timed out", "Connection refused")
+#: It answers, and asks for patience. An answer to HEAD has no body, and so only a number.
+_BUSY = (
+    "SLOW_DOWN", "SlowDown", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "HTTP response code: 50", "HTTP status 50",
+    "HTTP status 429",
+)  # fmt: skip
 
 
 @contextmanager
@@ -153,6 +159,12 @@ def _from_files(error: Exception, settings: CatalogSettings) -> FrazilError | No
     if any(word in text for word in _AWAY):
         return UnavailableError(
             f"{where} does not answer", cause=first_line(error), hint="look at s3.endpoint; frazil doctor"
+        )
+    if any(word in text for word in _BUSY):
+        return UnavailableError(f"{where} is busy or failing", cause=first_line(error), hint="frazil doctor")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UnavailableError(
+            f"no space left for a file of the table in {where}", cause=first_line(error), hint="free some space"
         )
     if isinstance(error, FileNotFoundError):
         return NotFoundError(f"a file of the table is missing: {first_line(error)}", hint="frazil table show")

@@ -19,8 +19,6 @@ from frazil.tables.store import TableStore
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-_ALL = 1_000_000
-
 
 def adopt(store: TableStore, table: Table, position: Position) -> Table:
     """Gives the table this position: for a log with a new id, to write rows again, or to leave some out.
@@ -28,7 +26,7 @@ def adopt(store: TableStore, table: Table, position: Position) -> Table:
     Raises:
         ConflictError: the table has changed since it was loaded. Load it and decide again.
     """
-    return _commit(store, draft_append(store, table, (), position, keep_snapshots=_ALL))
+    return _commit(store, draft_append(store, table, (), position))
 
 
 def accept_rollback(store: TableStore, table: Table, sink: str, topic: str, *, keep: bool) -> Table:

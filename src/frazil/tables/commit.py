@@ -33,12 +33,12 @@ from frazil.observe.resilience import worth_retrying
 from frazil.tables import measures
 from frazil.tables.create import needs_opening, require_writable
 from frazil.tables.discards import delete
-from frazil.tables.draft import Draft, draft_append
+from frazil.tables.draft import Draft, draft_append, with_leaving
 from frazil.tables.durable import sync_metadata
 from frazil.tables.failures import CommitUnknownError, PositionMovedError, with_attributes
 from frazil.tables.position import Position, ancestors, find_batch, position_of
 from frazil.tables.store import TableStore, back_off
-from frazil.tables.window import leaving, unreferenced
+from frazil.tables.window import unreferenced
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -151,11 +151,7 @@ class _Append:
         self._silent = 0
 
     def run(self, table: Table, tries: int) -> Commit:
-        is_fresh = False
         for attempt in range(1, tries + 1):
-            if not is_fresh and leaving(table.metadata, self._keep).snapshots:
-                # Somebody may have tagged what is about to go, which no requirement would notice.
-                table = self._store.load(table.name())
             current = position_of(table, self._reached.sink, self._reached.topic)
             if current != self._expected:
                 if (landed := self._landed(table, current)) is not None:
@@ -163,7 +159,8 @@ class _Append:
                 self._lost(table, current)
             if self._on is not None and table.metadata.current_snapshot_id != self._on:
                 self._lost(table, current)
-            draft = draft_append(self._store, table, self._files, self._reached, self._keep)
+            draft = draft_append(self._store, table, self._files, self._reached)
+            draft = with_leaving(self._store, draft, self._keep)
             try:
                 after = self._send(draft)
             except CircuitOpenError:  # nothing was sent
@@ -176,7 +173,6 @@ class _Append:
                 table = self._after_silence(draft, error)
             else:
                 return self._done(draft, after, attempt)
-            is_fresh = True
         measures.COMMITS.labels("failed").inc()
         raise ConflictError(
             f"{tries} commits to {'.'.join(table.name())} were each overtaken by another writer's",

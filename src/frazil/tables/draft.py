@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import (
@@ -30,13 +31,14 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
 from frazil.tables.durable import sync_files
 from frazil.tables.manifests import ManifestShop, content_of, entry_count
 from frazil.tables.measures import MERGED
 from frazil.tables.merge import choose
 from frazil.tables.position import Position
-from frazil.tables.window import NOTHING, Leaving, leaving
+from frazil.tables.window import NOTHING, Leaving, Unheld, leaving
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -68,25 +70,44 @@ class Draft:
     written: tuple[str, ...]
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
-    gone: Leaving
+    gone: Leaving = NOTHING
 
 
-def draft_append(
-    store: TableStore, base: Table, files: Sequence[DataFile], position: Position, keep_snapshots: int
-) -> Draft:
-    """New files, of data or of deletes, the position they reach, and old snapshots out of the window."""
+def draft_append(store: TableStore, base: Table, files: Sequence[DataFile], position: Position) -> Draft:
+    """New files, of data or of deletes, and the position they reach."""
     shop = ManifestShop(store, base)
     reach("tables.commit.manifests.before")
     manifests = _appended(store, base, shop, files)
     reach("tables.commit.manifests.after")
     text = position.anchored(shop.snapshot_id, shop.sequence).to_json()
-    gone = leaving(base.metadata, keep_snapshots)
-    more: list[TableUpdate] = [SetPropertiesUpdate(updates={position.key: text})]
-    # One update for each: servers built on older Iceberg refuse several ids in one.
-    more += [RemoveSnapshotsUpdate(snapshot_ids=[s.snapshot_id]) for s in gone.snapshots]
+    more = [SetPropertiesUpdate(updates={position.key: text})]
     is_append = all(content_of(file) == ManifestContent.DATA for file in files)
     operation = Operation.APPEND if is_append else Operation.OVERWRITE
-    return finish(base, shop, manifests, operation, added=files, summary={position.key: text}, more=more, gone=gone)
+    return finish(base, shop, manifests, operation, added=files, summary={position.key: text}, more=more)
+
+
+def with_leaving(store: TableStore, draft: Draft, keep_snapshots: int) -> Draft:
+    """The draft with old snapshots out of the window.
+
+    To be called right before the commit: a branch or tag that points to one of them by then would be removed with it.
+    So the table is looked at again where some would go, and catalogs that can do so check it once more (`Unheld`).
+    """
+    base = draft.base
+    if not leaving(base.metadata, keep_snapshots).snapshots:
+        return draft
+    try:
+        now = store.load(base.name()).metadata
+    except UnavailableError:
+        return draft  # the next commit will take them
+    if now.current_snapshot_id != base.metadata.current_snapshot_id:
+        return draft  # it will not land
+    gone = leaving(now, keep_snapshots)
+    # One update for each: servers built on older Iceberg refuse several ids in one.
+    removals = tuple(RemoveSnapshotsUpdate(snapshot_ids=[s.snapshot_id]) for s in gone.snapshots)
+    checks: tuple[TableRequirement, ...] = ()
+    if isinstance(store.catalog, MetastoreCatalog):
+        checks = (Unheld(snapshot_ids=tuple(s.snapshot_id for s in gone.snapshots)),)  # type: ignore[assignment]
+    return replace(draft, requirements=(*draft.requirements, *checks), updates=(*draft.updates, *removals), gone=gone)
 
 
 def finish(
@@ -99,7 +120,6 @@ def finish(
     removed: Iterable[DataFile] = (),
     summary: Mapping[str, str] | None = None,
     more: Sequence[TableUpdate] = (),
-    gone: Leaving = NOTHING,
 ) -> Draft:
     """Writes the manifest list and puts the commit together."""
     metadata = base.metadata
@@ -125,7 +145,7 @@ def finish(
         AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
     )
     updates = (AddSnapshotUpdate(snapshot=snapshot), _set_main(base, shop.snapshot_id), *more)
-    return Draft(base, snapshot, tuple(manifests), tuple(shop.written), requirements, updates, gone)
+    return Draft(base, snapshot, tuple(manifests), tuple(shop.written), requirements, updates)
 
 
 def _set_main(base: Table, snapshot_id: int) -> SetSnapshotRefUpdate:

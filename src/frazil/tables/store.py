@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from frazil.catalogs import load_table, translated
-from frazil.observe.resilience import breaker_for, retry
+from frazil.observe.resilience import CircuitBreaker, breaker_for, retry
 from frazil.settings import CatalogSettings, NetworkSettings
 from frazil.tables.discards import Discards
 from frazil.tables.durable import sync_before_commits
@@ -82,7 +82,10 @@ class TableStore:
             with translated(self.settings):
                 return fn()
 
-        return breaker_for(f"the {server} of '{self.settings.name}'", self.network).call(guarded)
+        return self.breaker(server).call(guarded)
+
+    def breaker(self, server: Server) -> CircuitBreaker:
+        return breaker_for(f"the {server} of '{self.settings.name}'", self.network)
 
     def manifests(self, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
         """The manifests in a list. Lists never change, so that one which was read or written here is not read again."""

@@ -3,17 +3,20 @@
 Only the oldest go, and only our own commits, which add files and take none away, where another of ours followed. At
 the first snapshot of anybody else it stops: what a compaction or a delete replaced is known by its snapshot alone, and
 engines which expire later need that snapshot to be an ancestor still. What a branch or tag holds stays, with all its
-ancestors.
+ancestors, and so does what main or the table's own properties (`history.expire.*`) ask for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import ValidatableTableRequirement
 
 from frazil.tables.position import PREFIX, ancestors
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
     from frazil.tables.store import TableStore
+
+AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
+KEEP_PROPERTY = "history.expire.min-snapshots-to-keep"
 
 #: A commit that finds more than the one it adds takes them in several goes.
 _AT_ONCE = 16
@@ -51,9 +57,10 @@ NOTHING = Leaving()
 
 
 def leaving(metadata: TableMetadata, keep: int) -> Leaving:
-    """What goes when one more snapshot comes, and `keep` in all shall stay."""
+    """What goes when one more snapshot comes, and `keep` in all shall stay, or more where the table says so."""
     main = metadata.refs.get(MAIN_BRANCH)
-    keep = max(keep, 1, (main.min_snapshots_to_keep or 0) if main else 0)
+    own = int(number_in(metadata.properties, KEEP_PROPERTY) or 0)
+    keep = max(keep, 1, own, (main.min_snapshots_to_keep or 0) if main else 0)
     collects = metadata.properties.get("gc.enabled", "true").lower() != "false"
     if not collects or len(metadata.snapshots) < keep:
         return NOTHING
@@ -61,11 +68,14 @@ def leaving(metadata: TableMetadata, keep: int) -> Leaving:
     if len(history) + 1 - keep < max(1, keep // _SHARE):
         return NOTHING
     held = _held(metadata)
+    since = _kept_since(metadata)
     going: list[Snapshot] = []
     for i in range(len(history) - 1, keep - 2, -1):
         snapshot = history[i]
         if snapshot.snapshot_id in held:
             continue
+        if snapshot.timestamp_ms >= since:
+            break
         # The one before the newest is followed by the snapshot to be, which is ours.
         if not is_ours(snapshot) or (i > 0 and not is_ours(history[i - 1])) or len(going) == _AT_ONCE:
             break
@@ -73,6 +83,37 @@ def leaving(metadata: TableMetadata, keep: int) -> Leaving:
     if not going:
         return NOTHING
     return _split(metadata, history, going)
+
+
+def _kept_since(metadata: TableMetadata) -> float:
+    """From when on snapshots stay, however many: as main says, else the table; a time to come where neither does."""
+    main = metadata.refs.get(MAIN_BRANCH)
+    age: float | None = main.max_snapshot_age_ms if main else None
+    age = number_in(metadata.properties, AGE_PROPERTY) if age is None else age
+    return float("inf") if age is None else time.time() * 1000 - age
+
+
+def number_in(properties: Mapping[str, str], key: str) -> float | None:
+    """A number of a table's properties; None where it is none."""
+    try:
+        return float(properties[key])
+    except (KeyError, ValueError):
+        return None
+
+
+class Unheld(ValidatableTableRequirement):
+    """That no branch or tag has come to point to snapshots which a commit removes: these would go with them.
+
+    PyIceberg's own catalogs check it in the same step as they commit. REST servers know no such requirement.
+    """
+
+    type: str = "frazil-unheld"
+    snapshot_ids: tuple[int, ...]
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        for name, ref in base_metadata.refs.items() if base_metadata else ():
+            if ref.snapshot_id in self.snapshot_ids:
+                raise CommitFailedException(f"Requirement failed: {name} has come to hold snapshot {ref.snapshot_id}")
 
 
 def _split(metadata: TableMetadata, history: list[Snapshot], going: list[Snapshot]) -> Leaving:
