@@ -405,6 +405,7 @@ def test_letters_are_read_and_sent_from_storage_that_fails_every_third_read(
     assert payloads == [b"%d" % n for n in range(10, 70)]
 
 
+@pytest.mark.slow
 def test_two_hundred_thousand_letters_are_listed_and_sent_again_in_bounded_memory(tmp_path: Path) -> None:
     """All of them together take 460 MiB as Python objects, with payloads of 300 bytes; what is left to be seen here
     is a row group or two, and what the libraries keep for themselves."""

@@ -96,6 +96,38 @@ def test_a_range_is_read_exactly(log, table):
             assert offsets(reader.read(start, end=end)) == list(range(start, min(end, 10)))
 
 
+class Interrupted:
+    """A table; somebody else does something whenever its place has been looked up for the second time."""
+
+    def __init__(self, table, meanwhile):
+        self._table, self._meanwhile, self._looks = table, meanwhile, 0
+
+    def __getattr__(self, name):
+        return getattr(self._table, name)
+
+    @property
+    def metadata_location(self):
+        self._looks += 1
+        if self._looks == 2:
+            self._meanwhile()
+        return self._table.metadata_location
+
+
+def test_a_thread_with_an_older_table_does_not_put_its_plan_in_the_place_of_a_newer_one(log, table):
+    loaded = []
+    for payload in (b"a", b"b", b"c"):
+        log.publish(payload)
+        table.sink()
+        loaded.append(table.load())
+    first, older, newest = loaded
+    loads = [first, Interrupted(newest, lambda: reader.plan(reader.info())), older]
+    reader = TopicReader(log, "orders", lambda: loads.pop(0) if loads else table.load())
+    assert reader.plan(reader.info()).position == 1
+    assert reader.plan(reader.info()).position == 3
+    assert loads == []
+    assert reader.plan(reader.info()).position == 3
+
+
 def test_offsets_that_the_log_skipped_are_no_gap(log, table):
     log.publish(b"a")
     log.skip(5)

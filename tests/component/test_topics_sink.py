@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,14 +16,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.errors import FrazilError, UnavailableError
+from frazil.errors import CircuitOpenError, ConflictError, FrazilError, UnavailableError, UsageError
 from frazil.log.access import Span
 from frazil.observe.faultpoints import handled
+from frazil.observe.resilience import CircuitBreaker
 from frazil.tables import RolledBackError, accept_rollback, position_of
+from frazil.topics.care.adopt import Adopting
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError, LogGapError
-from frazil.topics.sinks.archive import ArchiveWork
-from frazil.topics.sinks.jobs import in_process
+from frazil.topics.sinks.archive import ArchiveSink, ArchiveWork
+from frazil.topics.sinks.engine import Engine
+from frazil.topics.sinks.jobs import TasksFailedError, in_process
+from frazil.topics.sinks.parquet import NotWrittenError
 from frazil.topics.sinks.sink import Work, Written
 from tests.sink_kit import SinkKit, sink_kit
 
@@ -104,16 +109,6 @@ def test_a_fault_before_or_after_any_step_neither_loses_nor_doubles(kit: SinkKit
     assert {"tables.evolve.after", "tables.commit.before", "tables.commit.after"} <= set(steps)
 
 
-def _change_type(kit: SinkKit) -> None:
-    """Somebody makes `amount` a date: whole numbers do not fit any more."""
-    from pyiceberg.types import DateType
-
-    with kit.table(TOPIC).update_schema(allow_incompatible_changes=True) as update:
-        update.delete_column("amount")
-    with kit.table(TOPIC).update_schema() as update:
-        update.add_column("amount", DateType())
-
-
 def _amounts(*values: float | None) -> pa.Array:
     return pa.array(values, pa.float64())
 
@@ -121,10 +116,12 @@ def _amounts(*values: float | None) -> pa.Array:
 def test_rows_that_do_not_fit_become_dead_letters_and_the_others_arrive(kit: SinkKit) -> None:
     kit.publish(TOPIC, b"first", amount=_amounts(1.0))
     kit.engine(TOPIC).catch_up()
-    _change_type(kit)
+    kit.change_type(TOPIC, "amount")
     kit.publish(TOPIC, b"bad", b"good", b"bad too", amount=_amounts(2.5, None, 3.5))
+    before = {name: kit.told(TOPIC, name) for name in ("commits_total", "rows_total", "dead_letters_total")}
     turn = kit.engine(TOPIC).catch_up()
     assert (turn.rows, turn.dead) == (1, 2)
+    assert [kit.told(TOPIC, name) - value for name, value in before.items()] == [1, 1, 2]
     kit.check(TOPIC, dead=[1, 3])
     letter = kit.dead(TOPIC)[0]
     assert (letter["sink"], letter["reason"], letter["payload"]) == (ARCHIVE, "type", b"bad")
@@ -136,7 +133,7 @@ def test_rows_that_do_not_fit_become_dead_letters_and_the_others_arrive(kit: Sin
 def test_killed_between_the_commits_of_two_tables_a_dead_letter_is_there_once(kit: SinkKit) -> None:
     kit.publish(TOPIC, b"first", amount=_amounts(1.0))
     kit.engine(TOPIC).catch_up()
-    _change_type(kit)
+    kit.change_type(TOPIC, "amount")
     kit.publish(TOPIC, b"bad", b"good", amount=_amounts(2.5, None))
 
     def die(step: str) -> None:
@@ -152,12 +149,13 @@ def test_killed_between_the_commits_of_two_tables_a_dead_letter_is_there_once(ki
     kit.check(TOPIC, dead=[1, 3])
 
 
-def test_dead_letters_survive_a_fault_at_every_step(kit: SinkKit) -> None:
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 4])
+def test_dead_letters_survive_a_fault_at_every_step(kit: SinkKit, stride: int) -> None:
     kit.publish(TOPIC, b"first", amount=_amounts(1.0))
     kit.engine(TOPIC).catch_up()
-    _change_type(kit)
+    kit.change_type(TOPIC, "amount")
     dead: list[int] = []
-    for number in range(1000):
+    for number in range(0, 1000, stride):
         dead.append(kit.publish(TOPIC, b"bad", b"good", amount=_amounts(2.5, None)).offset)
         with dying_at(number) as steps:
             kit.engine(TOPIC).catch_up()
@@ -169,6 +167,70 @@ def test_dead_letters_survive_a_fault_at_every_step(kit: SinkKit) -> None:
     else:
         raise AssertionError("no batch came through")
     assert {"sink.dead_letters.before", "sink.dead_letters.after", "sink.commit.before"} <= set(steps)
+
+
+def test_no_batch_is_begun_on_a_storage_that_was_away_too_often(kit: SinkKit) -> None:
+    now = 0.0
+    breaker = CircuitBreaker("the storage of a test", failures=2, reset=30, clock=lambda: now)
+    begun, away = 0, True
+
+    def run(work: Work, spans: Sequence[Span]) -> list[Written]:
+        nonlocal begun
+        begun += 1
+        if away:
+            raise TasksFailedError(NotWrittenError("a file could not be written"), [])
+        return in_process(work, spans)
+
+    sink = ArchiveSink(kit.store, kit.settings, kit.client.address)
+    engine = Engine(TOPIC, sink, kit.client, run, kit.settings.model.pipeline, storage=breaker)
+    kit.publish(TOPIC, b"a")
+    for _ in range(2):
+        with pytest.raises(NotWrittenError):
+            engine.turn(at_once=True)
+    for _ in range(5):
+        with pytest.raises(CircuitOpenError, match="the storage of a test was away 2 times in a row"):
+            engine.turn(at_once=True)
+    assert (begun, breaker.state) == (2, "open")
+    now, away = 30.0, False
+    engine.catch_up()
+    assert (begun, breaker.state) == (3, "closed")
+    kit.check(TOPIC)
+
+
+@pytest.mark.parametrize("error", [UnavailableError("the broker is away"), UsageError("something else")])
+def test_a_task_that_fails_for_another_reason_says_nothing_about_the_storage(kit: SinkKit, error: FrazilError) -> None:
+    breaker = CircuitBreaker("the storage of another test", failures=2, reset=30)
+
+    def run(work: Work, spans: Sequence[Span]) -> list[Written]:
+        raise TasksFailedError(error, [])
+
+    sink = ArchiveSink(kit.store, kit.settings, kit.client.address)
+    engine = Engine(TOPIC, sink, kit.client, run, kit.settings.model.pipeline, storage=breaker)
+    kit.publish(TOPIC, b"a")
+    breaker.failed()
+    for _ in range(3):
+        with pytest.raises(type(error)):
+            engine.turn(at_once=True)
+    assert breaker.state == "closed"
+    breaker.failed()
+    assert breaker.state == "open", "what failed before still counts"
+
+
+def test_a_file_that_cannot_be_written_is_told_as_a_failure_of_the_storage_unless_it_is_refused(
+    kit: SinkKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit.publish(TOPIC, b"a")
+    for told, kind in (("AWS Error SLOW_DOWN", NotWrittenError), ("AWS Error ACCESS_DENIED", UnavailableError)):
+
+        def fail(*_: object, told: str = told, **__: object) -> None:
+            raise OSError(told)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("pyarrow.parquet.ParquetWriter.write_table", fail)
+            with pytest.raises(UnavailableError, match="could not be written") as caught:
+                kit.engine(TOPIC).catch_up()
+        assert type(caught.value) is kind
+        assert type(pickle.loads(pickle.dumps(caught.value))) is kind
 
 
 def test_a_failed_task_leaves_no_files_and_the_batch_is_taken_later(kit: SinkKit) -> None:
@@ -242,11 +304,50 @@ def test_an_engine_that_fell_behind_another_plans_anew(kit: SinkKit) -> None:
             overtaken = True
             fast.catch_up()
 
+    commits, conflicts = kit.told(TOPIC, "commits_total"), kit.told(TOPIC, "conflicts_total")
     with handled(overtake):
         assert slow.turn(at_once=True).commits == 0
+    assert kit.told(TOPIC, "conflicts_total") - conflicts == 1
+    assert kit.told(TOPIC, "commits_total") - commits == 1, "the faster one's"
     slow.catch_up()
     kit.check(TOPIC)
     assert kit.files(TOPIC) == kit.committed_files(TOPIC)
+
+
+def test_an_engine_that_was_overtaken_together_with_the_log_needs_no_person(tmp_path: Path) -> None:
+    with sink_kit(tmp_path, **{"log.max_file_size": "4096"}) as kit:
+        kit.create(TOPIC)
+        kit.publish(TOPIC, b"a")
+        slow, fast = kit.engine(TOPIC), kit.engine(TOPIC)
+        slow.catch_up()
+        for _ in range(6):
+            kit.publish(TOPIC, b"x" * 2000)
+        fast.catch_up()
+        assert kit.client.retain(TOPIC, size=1).start > 1
+        slow.catch_up()
+        kit.publish(TOPIC, b"b")
+        slow.catch_up()
+        kit.check(TOPIC)
+
+
+def test_a_table_that_moves_on_while_it_is_looked_at_is_not_taken_to_be_ahead_of_the_log(kit: SinkKit) -> None:
+    kit.publish(TOPIC, b"a")
+    slow, fast = kit.engine(TOPIC), kit.engine(TOPIC)
+    fast.catch_up()
+    overtaken = False
+
+    def overtake(step: str) -> None:
+        nonlocal overtaken
+        if step == "sink.look.before" and not overtaken:
+            overtaken = True
+            kit.publish(TOPIC, b"b")
+            fast.catch_up()
+
+    with handled(overtake):
+        slow.turn(at_once=True)
+    assert overtaken
+    slow.catch_up()
+    kit.check(TOPIC)
 
 
 def test_old_and_new_producers_write_at_once_and_the_table_learns_the_columns(kit: SinkKit) -> None:
@@ -321,6 +422,40 @@ def test_an_idle_engine_that_looks_again_writes_what_a_rewind_took_out(kit: Sink
     engine.turn(at_once=True)
     engine.catch_up()
     kit.check(TOPIC)
+
+
+@contextmanager
+def rolled_back(folder: Path) -> Iterator[SinkKit]:
+    """Six messages, each in a segment and a commit of its own, and the table taken back to the second."""
+    with sink_kit(folder, **{"log.max_file_size": "4096"}) as kit:
+        kit.create(TOPIC)
+        engine = kit.engine(TOPIC)
+        for _ in range(6):
+            kit.publish(TOPIC, b"x" * 2000)
+            engine.catch_up()
+        table = kit.table(TOPIC)
+        table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[1].snapshot_id).commit()
+        yield kit
+
+
+def test_what_a_rewind_has_to_write_again_is_not_taken_out_of_the_log(tmp_path: Path) -> None:
+    with rolled_back(tmp_path) as kit:
+        adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables, "rewind")
+        adopting.do(adopting.plan())
+        assert kit.client.retain(TOPIC, size=1).start <= 2
+        kit.engine(TOPIC).catch_up()
+        kit.check(TOPIC)
+
+
+def test_a_rewind_that_the_log_can_no_longer_serve_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    with rolled_back(tmp_path) as kit:
+        adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables, "rewind")
+        plan = adopting.plan()
+        kit.client.retain(TOPIC, size=1)
+        before = kit.table(TOPIC).metadata_location
+        with pytest.raises(ConflictError, match="it cannot be written again"):
+            adopting.do(plan)
+        assert kit.table(TOPIC).metadata_location == before
 
 
 def test_a_foreign_commit_between_write_and_commit_is_harmless(kit: SinkKit) -> None:

@@ -35,6 +35,7 @@ def workers(pid: int) -> list[int]:
     return [p for p in map(int, found.stdout.split()) if p in descendants(pid)]
 
 
+@pytest.mark.slow
 def test_a_plugin_runs_on_spark_and_what_it_breaks_is_told(photos: Shell):
     asked = ("--only", "type,crashes,hangs,odd", "--set", "content.extract.timeout_s=3")
     told = photos.json("content", "extract", "photos", *asked)
@@ -63,6 +64,7 @@ def test_ctrl_c_ends_it_and_the_processes_that_look_inside(photos: Shell):
     eventually(lambda: not any(map(lives, started)), 20)
 
 
+@pytest.mark.slow
 def test_follow_looks_into_what_is_there_and_ends_with_a_signal(photos: Shell):
     running = Running(photos, "content", "extract", "--follow", "--only", "type,odd", "--every", "0.5")
     try:

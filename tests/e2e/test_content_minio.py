@@ -164,7 +164,9 @@ def _wait_for_less(folder: Path, count: int) -> int:
     return left
 
 
-@pytest.mark.parametrize("operations", [130, pytest.param(1250, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "operations", [pytest.param(100, marks=pytest.mark.slow), pytest.param(1250, marks=pytest.mark.soak)]
+)
 def test_after_10_000_changes_and_crashes_the_table_equals_the_bucket(shell, minio, flow, operations):
     """8 writers on two buckets; in the soak each has 1,250 operations."""
     client = minio.access.client()

@@ -43,6 +43,7 @@ def test_sigterm_while_it_lists_and_the_next_one_goes_on_there(shell):
     assert not list((shell.folder / "frazil/content/scans").glob("*.json"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_looks_inside_and_the_next_one_looks_at_the_rest(shell):
     write(shell.folder / "photos", 300)
     shell.write("frazil.yaml", "home: ./frazil\n")

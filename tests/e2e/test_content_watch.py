@@ -12,6 +12,7 @@ from tests.e2e.test_up import descendants, lives
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.mark.slow
 def test_a_folder_is_watched_until_a_signal_and_what_was_printed_is_in_the_table(shell):
     photos = shell.folder / "photos"
     photos.mkdir()

@@ -70,6 +70,7 @@ def test_a_broker_that_was_killed_does_not_keep_it(shell):
     assert (topic["topic"], topic["offset"]) in [("orders", 2), ("orders", 3)]
 
 
+@pytest.mark.slow
 def test_a_broker_that_hangs_while_spark_reads_from_it_does_not_keep_it(shell):
     with serving(shell) as server:
         server.create("orders", "iceberg")
@@ -142,6 +143,7 @@ def silent() -> Iterator[SilentCatalog]:
     catalog.close()
 
 
+@pytest.mark.slow
 def test_a_catalog_that_does_not_answer_does_not_keep_it(shell, silent):
     with serving(shell) as server:
         server.create("orders", "iceberg")
@@ -177,6 +179,7 @@ def name(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text() if lives(pid) else ""
 
 
+@pytest.mark.slow
 def test_a_drain_that_fails_says_how_far_it_came(shell):
     with serving(shell) as server:
         for topic in ("bad", "good"):

@@ -114,6 +114,7 @@ def test_the_life_of_a_topic(shell):
     assert shell.json("topic", "verify", "orders")["sound"]
 
 
+@pytest.mark.slow
 def test_a_topic_moves_while_the_broker_takes_messages(shell):
     shell.env |= {"FRAZIL_LOG__MAX_FILE_SIZE": "4096"}
     with serving(shell) as server:

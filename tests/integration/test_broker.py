@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import pickle
+import random
 import signal
 import socket
 import subprocess
@@ -250,8 +251,15 @@ def test_too_many_waiting_readers_are_told_so(tmp_path, monkeypatch):
 # -- once, and in order ------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_under_load(tmp_path):
-    """Threads, coroutines and pipelined batches; the broker dies four times. The witness is what was acknowledged."""
+@pytest.mark.parametrize(
+    ("deaths", "pause"), [(4, 0.0), pytest.param(200, 0.02, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
+def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_under_load(tmp_path, deaths, pause):
+    """Threads, coroutines and pipelined batches; the broker dies again and again. The witness is what was acknowledged.
+
+    In the soak they pause after each, or there would be more messages than this test can hold.
+    """
+    chance = random.Random(deaths)
     with running(tmp_path / "log", max_file_size=256 * 1024) as broker:
         with Client(broker.address) as client:
             client.create_topic("orders")
@@ -259,13 +267,13 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_under_load(tmp_pat
         witness: dict[str, list[tuple[bytes, int]]] = {name: [] for name in ("single", "loop", "batch")}
         failures: list[BaseException] = []
         publishers = [
-            threading.Thread(target=_guarded, args=(work, broker.address, stop, witness, failures))
+            threading.Thread(target=_guarded, args=(work, broker.address, stop, pause, witness, failures))
             for work in (_publish_singly, _publish_on_a_loop, _publish_batches)
         ]
         for publisher in publishers:
             publisher.start()
-        for _ in range(4):
-            time.sleep(0.7)
+        for _ in range(deaths):
+            time.sleep(chance.uniform(0.05, 0.7) if pause else 0.7)
             broker.kill()
             broker.start()
         time.sleep(0.5)
@@ -282,23 +290,23 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_under_load(tmp_pat
         assert own == acknowledged, f"'{name}': each message once, in order, at the offset that was acknowledged"
 
 
-def _guarded(work, address, stop, witness, failures):
+def _guarded(work, address, stop, pause, witness, failures):
     try:
-        work(address, stop, witness)
+        work(address, stop, pause, witness)
     except BaseException as error:  # noqa: BLE001 - told by the test
         failures.append(error)
 
 
-def _publish_singly(address, stop, witness):
+def _publish_singly(address, stop, pause, witness):
     with Producer(address, "orders", name="single") as producer:
         n = 0
-        while not stop.is_set():
+        while not stop.wait(pause):
             payload = b"single %d" % n
             witness["single"].append((payload, producer.publish(payload).offset))
             n += 1
 
 
-def _publish_on_a_loop(address, stop, witness):
+def _publish_on_a_loop(address, stop, pause, witness):
     async def run(producer):
         n = 0
         while not stop.is_set():
@@ -306,15 +314,16 @@ def _publish_on_a_loop(address, stop, witness):
             acks = await asyncio.gather(*(producer.publish_async(p) for p in some))
             witness["loop"] += [(p, a.offset) for p, a in zip(some, acks, strict=True)]
             n += 50
+            await asyncio.sleep(pause)
 
     with Producer(address, "orders", name="loop") as producer:
         asyncio.run(run(producer))
 
 
-def _publish_batches(address, stop, witness):
+def _publish_batches(address, stop, pause, witness):
     with Producer(address, "orders", name="batch", max_in_flight_bytes=200_000) as producer:
         sent = []
-        while not stop.is_set():
+        while not stop.wait(pause):
             some = [b"batch %d %d " % (len(sent), n) + b"x" * 100 for n in range(100)]
             sent.append((some, producer.send_batch(some)))
         producer.flush()

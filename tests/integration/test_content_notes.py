@@ -79,6 +79,7 @@ def test_a_row_is_pending_then_looked_into_and_pending_again_with_new_content(ki
     assert (row["is_deleted"], row["extraction_status"], row["metadata"]) == (True, None, None)
 
 
+@pytest.mark.slow
 def test_however_the_messages_are_cut_into_batches_the_rows_are_the_same(kit, lane_settings, spark, tmp_path):
     messages = [
         body(put("a"), put("b"), put("c")),
@@ -238,6 +239,7 @@ STEPS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_fault_at_any_step_of_a_new_field_loses_nothing(kit):
     kit.drain(body(*(put(f"k{i}") for i in range(5))), results(*(found(f"k{i}", iso=i) for i in range(5))))
     names = []

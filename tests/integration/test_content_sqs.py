@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,8 @@ def test_what_happens_in_a_bucket_is_in_the_log_and_no_longer_in_the_queue(servi
     bucket.s3.delete_object(Bucket=bucket.name, Key="a/7")
     intake = intake_of(services, bucket, log, until_empty=True)
     intake.run(threading.Event())
-    assert sorted(keys_in(log)) == sorted([f"a/{n}" for n in range(30)] + ["a/7"])
+    found = Counter(keys_in(log))
+    assert set(found) == {f"a/{n}" for n in range(30)} and found["a/7"] >= 2  # a queue may hand out one twice
     assert bucket.left() == 0
     assert intake.deleted == intake.taken.messages == log.info(TOPIC).end >= 31  # and s3:TestEvent
 

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from frazil.topics.sinks.jobs import on_spark
 from frazil.topics.sinks.pipeline import Pipeline
 from tests.machine import machine_environment, machine_java
 from tests.services import process
-from tests.sink_kit import SinkKit, sink_kit, sink_kit_of
+from tests.sink_kit import SinkKit, in_thread, sink_kit, sink_kit_of, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
 CATALOG = "sql"
@@ -72,22 +72,9 @@ def new_topic(kit: SinkKit) -> str:
 @contextmanager
 def running(kit: SinkKit, spark: SparkSession, **options: Any) -> Iterator[Pipeline]:
     """A pipeline that runs in a thread inside the block."""
-    stop = threading.Event()
-    with Pipeline(kit.settings, kit.client, spark, kit.client.address, catalog=CATALOG, **options) as pipeline:
-        thread = threading.Thread(target=pipeline.run, args=(stop,))
-        thread.start()
-        try:
-            yield pipeline
-        finally:
-            stop.set()
-            thread.join()
-
-
-def until(done: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
+    pipeline = Pipeline(kit.settings, kit.client, spark, kit.client.address, catalog=CATALOG, **options)
+    with pipeline, in_thread(pipeline):
+        yield pipeline
 
 
 def reached(pipeline: Pipeline, topic: str, offset: int) -> bool:
@@ -246,13 +233,15 @@ def test_spark_reads_what_was_written_with_every_compression(
 # -- as a process ------------------------------------------------------------------------------------------------------
 
 
-def pipeline_process(kit: SinkKit, *options: str, **settings: str) -> subprocess.Popen[str]:
+def pipeline_process(
+    kit: SinkKit, *options: str, program: Sequence[str] = ("-m", "frazil"), **settings: str
+) -> subprocess.Popen[str]:
     """`frazil pipeline` as a person starts it, on the broker of this process; in settings' names, __ is a dot."""
     given = {"home": kit.settings.model.home, "log.broker": kit.client.address, "spark.master": "local[2]"}
     given |= {"pipeline.max_lag_ms": "20"} | {name.replace("__", "."): value for name, value in settings.items()}
     flags = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
     return subprocess.Popen(
-        [sys.executable, "-m", "frazil", "pipeline", *flags, *options],
+        [sys.executable, *program, "pipeline", *flags, *options],
         env={**process._plain_environment(), **machine_environment()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -269,6 +258,26 @@ def own(tmp_path: Path) -> Iterator[SinkKit]:
         yield made
 
 
+@contextmanager
+def producing(kit: SinkKit, chance: random.Random) -> Iterator[None]:
+    """Somebody publishes all the time inside the block."""
+    done = threading.Event()
+
+    def produce() -> None:
+        i = 0
+        while not done.wait(0.005):
+            kit.publish("orders", *(f"{i}-{j}".encode() for j in range(chance.randint(1, 5))))
+            i += 1
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        yield
+    finally:
+        done.set()
+        producer.join()
+
+
 def position(kit: SinkKit) -> int:
     return kit.client.info("orders").sinks.get("archive") or 0
 
@@ -278,17 +287,7 @@ def position(kit: SinkKit) -> int:
 )
 def test_a_pipeline_that_is_killed_takes_up_where_the_table_says(own: SinkKit, rounds: int) -> None:
     chance = random.Random(4)
-    done = threading.Event()
-
-    def produce() -> None:
-        i = 0
-        while not done.wait(0.005):
-            own.publish("orders", *(f"{i}-{j}".encode() for j in range(chance.randint(1, 5))))
-            i += 1
-
-    producer = threading.Thread(target=produce)
-    producer.start()
-    try:
+    with producing(own, chance):
         for _ in range(rounds):
             before = position(own)
             killed = pipeline_process(own)
@@ -297,14 +296,99 @@ def test_a_pipeline_that_is_killed_takes_up_where_the_table_says(own: SinkKit, r
             assert killed.poll() is None
             killed.kill()
             killed.communicate()
-    finally:
-        done.set()
-        producer.join()
     ended = pipeline_process(own, "--drain", "--output", "json")
     out, errors = ended.communicate(timeout=120)
     assert ended.returncode == 0, errors
     assert '"state": "running"' in out
     own.check("orders")
+
+
+def wait_until_it_runs(pipeline: subprocess.Popen[str]) -> None:
+    assert pipeline.stderr is not None
+    while "the pipeline runs" not in (line := pipeline.stderr.readline()):
+        assert line, "it ended early"
+
+
+@pytest.mark.parametrize(
+    "rounds", [1, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)], id="soak")]
+)
+def test_of_two_pipelines_on_one_topic_one_is_killed_and_the_other_goes_on(own: SinkKit, rounds: int) -> None:
+    chance = random.Random(8)
+    pair: list[subprocess.Popen[str]] = []
+    try:
+        with producing(own, chance):
+            pair += [pipeline_process(own) for _ in range(2)]
+            for pipeline in pair:
+                wait_until_it_runs(pipeline)
+            for number in range(rounds):
+                seen = position(own)
+                until(lambda: position(own) > seen)  # noqa: B023 - called at once
+                time.sleep(chance.uniform(0, 0.5))
+                killed = pair.pop(chance.randrange(2))
+                assert killed.poll() is None
+                killed.kill()
+                killed.communicate()
+                seen = own.client.info("orders").end
+                until(lambda: position(own) > seen)  # noqa: B023 - called at once
+                assert pair[0].poll() is None
+                if number + 1 < rounds:
+                    pair.append(pipeline_process(own))
+                    wait_until_it_runs(pair[1])
+        for pipeline in pair:
+            pipeline.send_signal(signal.SIGTERM)
+            _, errors = pipeline.communicate(timeout=90)
+            assert pipeline.returncode == 0, errors
+    finally:
+        for pipeline in pair:
+            pipeline.kill()
+            pipeline.communicate()
+    own.check("orders")
+
+
+#: The command, which is killed at a step as by the system: nothing is closed, ended or told.
+_KILLED_AT = """
+import os, signal, sys
+from frazil.__main__ import main
+from frazil.observe.faultpoints import handled
+
+def die(step):
+    if step == {step!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with handled(die):
+    main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "sink.dead_letters.after",
+        *(
+            pytest.param(step, marks=pytest.mark.slow)
+            for step in ("sink.dead_letters.before", "sink.commit.before", "sink.commit.after", "sink.report.before")
+        ),
+    ],
+)
+def test_killed_between_the_commits_of_two_tables_letters_and_rows_are_there_once(own: SinkKit, step: str) -> None:
+    def amounts(*values: float | None) -> pa.Array:
+        return pa.array(values, pa.float64())
+
+    own.publish("orders", b"first", amount=amounts(1.0))
+    own.engine("orders").catch_up()
+    own.change_type("orders", "amount")
+    own.publish("orders", b"bad", b"good", amount=amounts(2.5, None))
+    killed = pipeline_process(own, program=("-c", _KILLED_AT.format(step=step)))
+    killed.communicate(timeout=90)
+    assert killed.returncode == -signal.SIGKILL
+    if step == "sink.dead_letters.after":
+        assert [r["offset"] for r in own.dead("orders")] == [1]
+        assert [r["offset"] for r in own.rows("orders")] == [0]
+    own.publish("orders", b"bad again", b"good again", amount=amounts(7.5, None))
+    ended = pipeline_process(own, "--drain")
+    _, errors = ended.communicate(timeout=90)
+    assert ended.returncode == 0, errors
+    own.check("orders", dead=[1, 3])
 
 
 def test_sigterm_takes_what_is_left_and_ends_well(own: SinkKit) -> None:
@@ -318,6 +402,49 @@ def test_sigterm_takes_what_is_left_and_ends_well(own: SinkKit) -> None:
     out, errors = patient.communicate(timeout=90)
     assert patient.returncode == 0, errors
     assert "orders" in out
+    own.check("orders")
+
+
+#: The command, whose upkeep says when it is at a step, and then takes its time.
+_SLOW_UPKEEP = """
+import sys, time
+from frazil.__main__ import main
+from frazil.observe.faultpoints import handled
+
+def slow(step):
+    if step == {step!r}:
+        print("in the middle of upkeep", file=sys.stderr, flush=True)
+        time.sleep(2)
+
+with handled(slow):
+    main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(f"upkeep.compact.{step}", marks=pytest.mark.slow) for step in ("plan.after", "commit.before")],
+)
+def test_sigterm_in_the_middle_of_upkeep_ends_well_and_leaves_the_table_right(own: SinkKit, step: str) -> None:
+    engine = own.engine("orders")
+    for number in range(6):
+        own.publish("orders", b"%d" % number)
+        engine.turn(at_once=True)
+    program = ("-c", _SLOW_UPKEEP.format(step=step))
+    busy = pipeline_process(own, program=program, upkeep__policy__min_input_files="2", upkeep__every_s="1")
+    assert busy.stderr is not None
+    own.publish("orders", b"before")
+    while "in the middle of upkeep" not in (line := busy.stderr.readline()):
+        assert line, "it ended early"
+    own.publish("orders", b"meanwhile")
+    busy.send_signal(signal.SIGTERM)
+    _, errors = busy.communicate(timeout=60)
+    assert busy.returncode == 0, errors
+    own.check("orders")
+    assert set(own.committed_files("orders")) <= set(own.files("orders"))
+    later = pipeline_process(own, "--drain", upkeep__policy__min_input_files="2", upkeep__every_s="1")
+    _, errors = later.communicate(timeout=120)
+    assert later.returncode == 0, errors
     own.check("orders")
 
 
@@ -382,7 +509,7 @@ def _page(port: int) -> str:
         return str(answer.read().decode())
 
 
-@pytest.mark.parametrize("read_segments", ["auto", pytest.param("never", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("read_segments", ["never", pytest.param("auto", marks=pytest.mark.slow)])
 def test_on_a_cluster_of_two_workers_both_write_and_every_message_arrives_once(
     own: SinkKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_segments: str
 ) -> None:

@@ -76,7 +76,9 @@ with spark_session(load_settings(flags={"home": sys.argv[1], "cache": sys.argv[2
 """
 
 
-@pytest.mark.parametrize("archive", ["none", pytest.param("damaged", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "archive", [pytest.param("none", marks=pytest.mark.slow), pytest.param("damaged", marks=pytest.mark.slow)]
+)
 def test_a_session_starts_also_without_a_class_archive_that_fits(tmp_path, archive):
     cache = tmp_path / "a cache"
     cache.mkdir()

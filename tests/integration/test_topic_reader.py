@@ -11,12 +11,28 @@ import pyarrow as pa
 import pytest
 
 from frazil.log import Batch, Log
+from frazil.log.remote.broker import Broker
+from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.settings.model import LogSettings
 from frazil.topics.floor import table_floor
 from frazil.topics.layout import ARCHIVE
+from frazil.topics.reading import vanished
+from frazil.topics.reading.reader import TopicReader
 from frazil.topics.reading.table_plan import plan_table
+from frazil.topics.sinks.jobs import on_spark
+from frazil.topics.source.options import parse_options
+from frazil.topics.source.plan import splits
+from frazil.topics.source.source import SourceTopic, register
+from frazil.upkeep.care import Care
+from frazil.upkeep.expiry import expire as expiry
+from frazil.upkeep.expiry import reclaim
+from frazil.upkeep.rewrite import compact as compaction
+from frazil.upkeep.rewrite import partition
+from tests.rewrite_kit import COMPACT
+from tests.sink_kit import sink_kit_of
 from tests.topic_kit import TopicTable
+from tests.upkeep_files import step
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -137,3 +153,97 @@ def test_files_of_spark_and_of_pyarrow_read_alike(spark, table):
     after_compaction = pa.concat_tables(table.reader().read(0))
     assert before.schema == after_sink.schema == after_compaction.schema
     assert before.to_pylist() == after_sink.to_pylist() == after_compaction.to_pylist()
+
+
+# -- on S3 --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_s3(lane_settings: Settings) -> Settings:
+    """The REST catalog, with its files on SeaweedFS."""
+    model = lane_settings.model
+    return Settings(model.model_copy(update={"catalog": lane_settings.catalog("rest_on_s3")}))
+
+
+def replace_all(care: Care, table: TopicTable) -> None:
+    """A compaction; then the files from before it are gone from the storage, with no grace."""
+    assert compaction.run(care, table.load(), step("compact", **COMPACT)).result == "done"
+    metadata = table.load().metadata
+    old = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id != metadata.current_snapshot_id]
+    assert expiry.run(care, table.load(), step("expire", snapshots=old)).result == "done"
+    assert reclaim.run(care, table.load(), step("reclaim", grace_s=0.0)).files_removed > 0
+
+
+def commit_each(table: TopicTable, batches: int) -> None:
+    """A file of ten messages per batch; then the log forgets what it may."""
+    for _ in range(batches):
+        publish(table, 1)
+        table.sink()
+    sink(table)
+
+
+def test_on_s3_a_replay_and_spark_read_on_when_files_are_replaced_and_reclaimed(spark, log, on_s3, monkeypatch):
+    seen_gone = []
+    check = vanished.Vanished.check
+    monkeypatch.setattr(vanished.Vanished, "check", lambda *given: seen_gone.append(str(given[1])) or check(*given))
+    topic = f"on_s3_{uuid.uuid4().hex[:8]}"
+    log.create_topic(topic, storage="iceberg")
+    log.configure(topic, {"sinks": [ARCHIVE]})
+    table = TopicTable(log, topic, on_s3)
+    care = Care(on_s3, on_s3.catalog(), table.store, lambda: spark, threading.Event())
+    commit_each(table, 12)
+    replay = table.reader().read(0, follow=True, columns=["offset", "payload"])
+    seen = next(replay).column("offset").to_pylist()
+    replace_all(care, table)
+    commit_each(table, 3)
+    for part in replay:
+        seen += part.column("offset").to_pylist()
+        if len(seen) >= 150:
+            break
+    assert seen == list(range(150))
+    assert any(word in text for text in seen_gone for word in vanished._GONE), seen_gone
+
+    with Broker(log) as broker:
+        given = {"topic": topic, "broker": broker.address}
+        register(spark, on_s3)
+        frame = spark.read.format("frazil").options(**given).load()
+        assert sorted(row.offset for row in frame.select("offset").collect()) == list(range(150))
+        source = SourceTopic(on_s3, parse_options(given), broker.address)
+        with source.reader() as reader:
+            planned = splits(reader, 0, 150, partitions=3)
+        replace_all(care, table)
+        wanted = table.reader().schema(["offset", "payload"])
+        assert offsets(batch for split in planned for batch in source.batches(split, wanted)) == list(range(150))
+
+
+# -- partitions ----------------------------------------------------------------------------------------------------
+
+
+def test_partitions_may_change_and_old_files_follow_between_write_and_commit_of_a_batch(spark, lane_settings, tmp_path):
+    log = lane_settings.model.log.model_copy(update={"directory": tmp_path / "own", "min_free": 0})
+    settings = Settings(lane_settings.model.model_copy(update={"log": log}))
+    topic = f"divided_{uuid.uuid4().hex[:8]}"
+    with sink_kit_of(settings, "sql") as kit:
+        kit.create(topic)
+        for n in range(3):
+            kit.publish(topic, *(b"%d" % n for _ in range(10)))
+            kit.engine(topic).catch_up()
+        care = Care(settings, settings.catalog("sql"), kit.store, lambda: spark, threading.Event())
+        changes = []
+
+        def change(at: str) -> None:
+            if at == "sink.write.after" and not changes:
+                changes.append(partition.apply(care, kit.table(topic), "bucket(4, offset)", rewrite=True))
+
+        kit.publish(topic, *(b"meanwhile" for _ in range(10)))
+        with handled(change):
+            kit.engine(topic, run=on_spark(spark)).catch_up()
+        (applied,) = changes
+        assert applied.changed and applied.left == 0 and applied.outcomes
+        kit.check(topic)
+        kit.publish(topic, *(b"after" for _ in range(10)))
+        kit.engine(topic, run=on_spark(spark)).catch_up()
+        kit.check(topic)
+        assert kit.table(topic).spec().spec_id == applied.spec_id
+        reader = TopicReader(kit.client, topic, lambda: kit.table(topic))
+        assert offsets(reader.read(0)) == list(range(50))

@@ -47,6 +47,12 @@ def test_what_is_no_bucket_is_refused(text):
 def test_the_nearest_bucket():
     assert nearest("phtos", ["photos", "logs"]) == "photos"
     assert nearest("archive", ["photos", "logs"]) is None
+    assert nearest("photos", []) is None
+    folders = ["file:///data/pictures", "file:///mnt/pictures", "file:///data/work/tmp"]
+    assert nearest("file:///data/pictrues", folders) == "file:///data/pictures"
+    assert nearest("file:///mnt/picture", folders) == "file:///mnt/pictures"
+    assert nearest("pictures", folders[:1]) == folders[0], "somebody stands in another folder"
+    assert nearest("file:///data/work/elsewhere", folders) is None
 
 
 def test_times():

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from frazil.content.intake.files import FileIntake, check_files
@@ -140,17 +140,19 @@ def test_whatever_is_written_as_json_is_read_again(values, indent, as_array, siz
     assert all(is_json for _, is_json in found) and not too_large
 
 
+@example([b"\xc2", b"\n", b"\x80"])
 @given(
     st.lists(st.binary(max_size=12) | st.sampled_from([b'{"a":', b"{}", b"[", b"]", b",", b'"', b"\n"]), max_size=20)
 )
 def test_of_whatever_bytes_nothing_but_space_brackets_and_commas_is_lost(parts):
     data = b"".join(parts)
     found, _ = split(data, 5)
-    assert solid(b"".join(payload for payload, _ in found)) == solid(data)
+    # One by one: the halves of a letter on two lines are no letter.
+    assert "".join(solid(payload) for payload, _ in found) == solid(data.removeprefix(b"\xef\xbb\xbf"))
 
 
 def solid(data: bytes) -> str:
-    text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    text = data.decode("utf-8", "surrogateescape")
     return "".join(letter for letter in text if letter not in ",[]" and not letter.isspace())
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from frazil.errors import UsageError
 
+#: From this likeness on a name may have been meant.
+_ALIKE = 0.6
 _SCHEMES = ("s3://", "s3a://", "s3n://")
 
 
@@ -45,9 +47,21 @@ def folder_of(bucket: str) -> Path:
 
 
 def nearest(bucket: str, known: Collection[str]) -> str | None:
-    """The known bucket that is most like a name; of two folders, by their last parts."""
-    close = difflib.get_close_matches(bucket, known, n=1, cutoff=0.6)
-    return close[0] if close else None
+    """The known bucket that is most like a name; folders by their last parts, since most share the first ones."""
+
+    def likeness(other: str) -> tuple[float, float]:
+        return _likeness(_last(bucket), _last(other)), _likeness(bucket, other)
+
+    best = max(known, key=likeness, default=None)
+    return best if best is not None and likeness(best)[0] >= _ALIKE else None
+
+
+def _last(bucket: str) -> str:
+    return bucket.rsplit("/", 1)[-1] if is_folder(bucket) else bucket
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def require_text(text: str, what: str) -> None:

@@ -31,10 +31,12 @@ from frazil.errors import FrazilError, UnavailableError, first_line
 from frazil.log.access import TopicInfo
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
+from frazil.settings.policies import snapshots_kept
 from frazil.spark.arrow import map_in_arrow
 from frazil.tables import Position, PositionMovedError, TableStore, commit_append, position_of
 from frazil.topics.layout import dead_letters_name
 from frazil.topics.letters.dead_letters import DeadLetters, Origin
+from frazil.topics.sinks.backfill import Backfill
 from frazil.topics.sinks.jobs import TasksFailedError
 from frazil.topics.sinks.parquet import Target, discard
 from frazil.topics.sinks.position_deletes import Place, write_position_deletes
@@ -99,6 +101,9 @@ class ContentSink:
             self._declared = True
         self._fills = bool(unfilled(table))
         return table
+
+    def backfill(self, topic: str) -> Backfill:
+        return Backfill(self._store, self._settings, topic, self.name)
 
     # -- a batch -----------------------------------------------------------------------------------------------------
 
@@ -211,7 +216,7 @@ class ContentSink:
 
                 expected = replace(expected, log_id=reached.log_id, epoch=reached.epoch, batch_id=str(uuid.uuid4()))
                 journal = adopt(self._store, journal, expected)
-        keep = self._settings.model.content.keep_snapshots
+        keep = self._keep(journal)
         done = commit_append(self._store, journal, files, expected=expected, reached=reached, keep_snapshots=keep)
         self._journal = done.table
 
@@ -226,11 +231,14 @@ class ContentSink:
             [*files_of(written, "objects"), *deletes],
             expected=expected,
             reached=reached,
-            keep_snapshots=self._settings.model.content.keep_snapshots,
+            keep_snapshots=self._keep(table),
             on=self._read_on if deletes or files_of(written, "objects") else None,
         )
         reach("sink.commit.after")
         return done.table
+
+    def _keep(self, table: Table) -> int:
+        return snapshots_kept(self._settings, table.name(), self._settings.model.content.keep_snapshots)
 
     # -- between batches ---------------------------------------------------------------------------------------------
 

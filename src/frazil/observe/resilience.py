@@ -93,42 +93,58 @@ class CircuitBreaker:
         try:
             result = fn()
         except UnavailableError:
-            self._failed()
+            self.failed()
             raise
         except Exception:
-            self._answered()
+            self.answered()
             raise
         except BaseException:  # interrupted: nothing learned about the server
             self._give_up_probe()
             raise
-        self._answered()
+        self.answered()
         return result
+
+    def check(self) -> None:
+        """For work that asks the server elsewhere, and of which `failed` or `answered` is told: may it begin?
+
+        Raises:
+            CircuitOpenError: the server was away, and it is too early to ask it again.
+        """
+        with self._lock:
+            if self._opened_at is not None and self._wait() > 0:
+                raise self._open_error()
 
     def _enter(self) -> None:
         with self._lock:
             if self._opened_at is None:
                 return
-            wait = self._opened_at + self._reset - self._clock()
-            if self._probing or wait > 0:
-                raise CircuitOpenError(
-                    f"{self.name} was away {self._failures} times in a row and is not asked for now",
-                    hint=f"wait {max(wait, 1):.0f} s, and check that the server is up and reachable from here",
-                )
+            if self._probing or self._wait() > 0:
+                raise self._open_error()
             self._probing = True
             self._show()
 
-    def _failed(self) -> None:
+    def _wait(self) -> float:
+        """Seconds until an open one lets a call through."""
+        return (self._opened_at or 0.0) + self._reset - self._clock()
+
+    def _open_error(self) -> CircuitOpenError:
+        return CircuitOpenError(
+            f"{self.name} was away {self._failures} times in a row and is not asked for now",
+            hint=f"wait {max(self._wait(), 1):.0f} s, and check that the server is up and reachable from here",
+        )
+
+    def failed(self) -> None:
         with self._lock:
             self._failures += 1
             newly_open = self._opened_at is None and self._failures >= self._limit
-            if newly_open or self._probing:
+            if newly_open or self._probing or (self._opened_at is not None and self._wait() <= 0):
                 self._opened_at = self._clock()
                 metrics.BREAKER_OPENED.labels(self.name).inc()
                 log.warning("circuit breaker opened", name=self.name, failures=self._failures)
             self._probing = False
             self._show()
 
-    def _answered(self) -> None:
+    def answered(self) -> None:
         with self._lock:
             self._failures = 0
             self._opened_at = None

@@ -7,6 +7,7 @@ without, only slower.
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from pathlib import Path
 
@@ -27,8 +28,14 @@ def archive_file(cache: Path, java: Java) -> Path:
 
 
 def use_options(archive: Path) -> str:
-    """What tells a JVM to use the archive, and to be silent where it does not fit."""
-    return f'-XX:SharedArchiveFile="{archive}" -Xshare:auto -Xlog:disable' if archive.is_file() else ""
+    """What tells a JVM to use the archive, and to be silent where it does not fit. Its time says when it was used."""
+    try:
+        os.utime(archive)
+    except FileNotFoundError:
+        return ""
+    except OSError:  # somebody else's, or on a disk that cannot be written: it can be read all the same
+        pass
+    return f'-XX:SharedArchiveFile="{archive}" -Xshare:auto -Xlog:disable'
 
 
 def record_options(archive: Path) -> str:
@@ -38,7 +45,7 @@ def record_options(archive: Path) -> str:
 def make_archive(settings: Settings, java: Java) -> Path:
     """Runs a session that does a bit of everything, and keeps the classes it loaded. Takes half a minute, once.
 
-    Archives that no longer fit anything are removed, but for the newest few: other environments may use them.
+    Archives that were not used for longest are removed, but for a few: other environments may use those.
     """
     archive = archive_file(settings.model.cache, java)
     if archive.is_file():

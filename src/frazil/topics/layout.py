@@ -67,6 +67,9 @@ _METRICS = {
     "write.metadata.metrics.column.headers.key": "none",
     "write.metadata.metrics.column.headers.value": "none",
 }
+#: Compressed, about: what compaction writes is read in pieces of this size, ahead and side by side. Java's own default
+#: of 128 MiB is a whole file, several times as large in memory, and halves the speed of a replay.
+_ROW_GROUP_BYTES = 8 * 1024 * 1024
 #: As Java's Parquet calls it; its plain `lz4` is another format that only Hadoop reads.
 _CODECS = {"lz4": "lz4_raw"}
 
@@ -110,7 +113,7 @@ def ensure_topic_table(store: TableStore, settings: Settings, info: TopicInfo) -
     topics = settings.model.topics
     columns = table_schema(info.extra)
     name = table_name(settings, info.name)
-    properties = table_properties(settings)
+    properties = {**table_properties(settings), "write.parquet.row-group-size-bytes": str(_ROW_GROUP_BYTES)}
     table = ensure_table(store, name, columns, partition=topics.partition, sort=topics.sort, properties=properties)
     return _with_columns(store, table, columns)
 

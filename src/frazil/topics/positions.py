@@ -38,25 +38,28 @@ def check_log(topic: str, log_id: str, position: Position | None, sink: str) -> 
 
 
 def check_position(info: TopicInfo, position: Position | None, sink: str) -> None:
-    """Whether a sink can go on at its table's position.
+    """Whether a sink's table and the log belong together.
 
     Raises:
-        ForeignLogError, TableAheadError, LogGapError: table and log do not belong together, or not any more.
+        ForeignLogError, TableAheadError: they do not, or not any more.
     """
     if position is None:
         return
     check_log(info.name, info.log_id, position, sink)
     offset = position.offsets.get(PARTITION, 0)
-    adopt = f"frazil topic adopt {info.name}"
     if offset > info.written:
         raise TableAheadError(
             f"the table of topic '{info.name}' (sink {sink}) is at offset {offset}, but the log ends at {info.written}",
             cause="an older copy of the log was brought back",
-            hint=f"bring the newer log back, or {adopt} to go on with this one",
+            hint=f"bring the newer log back, or frazil topic adopt {info.name} to go on with this one",
         )
+
+
+def check_start(info: TopicInfo, offset: int, sink: str) -> None:
+    """Raises LogGapError if the log no longer has what a sink needs next."""
     if offset < info.start:
         raise LogGapError(
             f"the log of topic '{info.name}' begins at offset {info.start}, but sink {sink} needs it from {offset} on",
             cause="the sink was not enabled when retention ran, or segments were removed by hand",
-            hint=f"{adopt} to go on at {info.start} without them",
+            hint=f"frazil topic adopt {info.name} to go on at {info.start} without them",
         )

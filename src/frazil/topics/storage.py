@@ -14,7 +14,7 @@ from frazil.log.access import Ack, Level, LogAccess, Storage
 from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table, recorded_position
-from frazil.topics.reading.reader import Bounds, TopicReader
+from frazil.topics.reading.reader import Bounds, TopicReader, reader_of
 from frazil.topics.sinks.retention import Removed, retain_table
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class IcebergStorage(LogStorage):
 
         self._settings, self._store = settings, store
         self._name = table_name(settings, topic)
-        self.reader = TopicReader(access, topic, self.table, network=settings.model.network)
+        self.reader = reader_of(access, settings, topic, store)
 
     @property
     def store(self) -> TableStore:

@@ -10,12 +10,12 @@ from frazil.errors import ConflictError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
-from frazil.topics.layout import REPLAY, dead_letters_name, replays_of, sink_tables
+from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of, sink_tables
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.tables import Position
+    from frazil.tables import Position, TableStore
 
 Choice = Literal["rewind", "keep"]
 
@@ -37,32 +37,79 @@ class Adoption:
 
 
 class Adopting:
-    """Plans, then does it. The table must not change in between."""
+    """Plans, then does it. The table must not change in between.
+
+    A topic may have several sinks: the first one that cannot go on is meant.
+    """
 
     def __init__(
         self, access: LogAccess, settings: Settings, topic: str, store: LazyStore, choice: Choice | None = None
     ) -> None:
+        info = access.info(topic)
+        opened = store.store()
+        found: dict[str, list[Table]] = {}
+        for sink, name in sink_tables(settings, topic):
+            if (table := find_table(opened, name)) is not None:
+                found.setdefault(sink, []).append(table)
+        if not found:
+            raise NotFoundError(f"topic '{topic}' has no table to adopt", hint=f"frazil topic show {topic}")
+        chosen = [sink for sink in found if sink in info.sinks] or [list(found)[-1]]
+        letters = find_table(opened, dead_letters_name(settings))
+        others = [letters] if letters is not None else []
+        self._sinks = [
+            _Sink(access, info, settings, opened, sink, found[sink][-1], [*found[sink][:-1], *others], choice)
+            for sink in chosen
+        ]
+        self._chosen = self._sinks[-1]
+
+    def plan(self) -> Adoption:
+        """What is wrong, and what will be done.
+
+        Raises:
+            UsageError: the table was rolled back, and nobody has said what that shall mean.
+            ConflictError: log and table have different messages under the same offsets.
+        """
+        for sink in self._sinks:
+            self._chosen, plan = sink, sink.plan()
+            if plan.problem != "none":
+                break
+        return plan
+
+    def do(self, plan: Adoption) -> None:
+        """Does what was planned.
+
+        Raises:
+            ConflictError: the table has changed since it was planned, or the log has let go of what it needs.
+        """
+        self._chosen.do(plan)
+
+
+class _Sink:
+    """One sink of the topic: the table with its position, and those beside it."""
+
+    def __init__(
+        self,
+        access: LogAccess,
+        info: TopicInfo,
+        settings: Settings,
+        store: TableStore,
+        sink: str,
+        table: Table,
+        sides: list[Table],
+        choice: Choice | None,
+    ) -> None:
         from frazil.tables import RolledBackError, position_of
 
-        self._topic, self._choice = topic, choice
-        self._store = store.store()
-        self._info: TopicInfo = access.info(topic)
-        found = [(sink, find_table(self._store, name)) for sink, name in sink_tables(settings, topic)]
-        tables = [(sink, table) for sink, table in found if table is not None]
-        if not tables:
-            raise NotFoundError(f"topic '{topic}' has no table to adopt", hint=f"frazil topic show {topic}")
-        #: The last one carries the position, the others are side tables.
-        self._sink, self._table = tables[-1]
-        self._sides = [table for sink, table in tables[:-1] if sink == self._sink]
+        self._access, self._info, self._settings, self._store = access, info, settings, store
+        self._topic, self._choice = info.name, choice
+        self._sink, self._table, self._sides = sink, table, sides
         self._rolled_back: RolledBackError | None = None
         self._position: Position | None = None
         try:
-            self._position = position_of(self._table, self._sink, topic)
+            self._position = position_of(table, sink, info.name)
         except RolledBackError as error:
             self._rolled_back = error
             self._position = error.recorded
-        if (letters := find_table(self._store, dead_letters_name(settings))) is not None:
-            self._sides.append(letters)
 
     def _sides_rolled_back(self) -> list[tuple[Table, str, str]]:
         """Table, sink and topic of the positions that a rollback of a side table has taken back."""
@@ -78,26 +125,32 @@ class Adopting:
         return found
 
     def plan(self) -> Adoption:
-        """What is wrong, and what will be done.
-
-        Raises:
-            UsageError: the table was rolled back, and nobody has said what that shall mean.
-            ConflictError: log and table have different messages under the same offsets.
-        """
         held = self._position
         if held is None:
-            return self._adoption("none", "the table has taken in nothing yet", 0, 0)
+            return self._behind(0) or self._adoption("none", "the table has taken in nothing yet", 0, 0)
         offset = held.offsets.get(0, 0)
         if held.log_id != self._info.log_id:
             return self._new_log(held, offset)
         if self._rolled_back is not None:
             return self._roll_back(offset)
-        if offset < self._info.start:
-            lost = f"offsets {offset} to {self._info.start} are in neither; they are left out"
-            return self._adoption("gap", lost, offset, self._info.start)
+        if (gap := self._behind(offset)) is not None:
+            return gap
         if gone := self._sides_rolled_back():
             return self._without_some(offset, ".".join(gone[0][0].name()))
         return self._adoption("none", "table and log belong together", offset, offset)
+
+    def _behind(self, offset: int) -> Adoption | None:
+        """What is neither in the log nor, for other sinks, in the archive; None: nothing that the sink still needs."""
+        from frazil.topics.sinks.backfill import Backfill
+
+        if self._sink != ARCHIVE:
+            after = Backfill(self._store, self._settings, self._topic, self._sink).first_kept(self._info, offset)
+        else:
+            # Without a position the archive begins where the log does.
+            after = max(offset, self._info.start) if self._position is not None else offset
+        if after == offset:
+            return None
+        return self._adoption("gap", f"offsets {offset} to {after} are in neither; they are left out", offset, after)
 
     def _adoption(self, problem: Any, message: str, before: int, after: int) -> Adoption:
         return Adoption(self._topic, problem, message, before, after)
@@ -141,22 +194,25 @@ class Adopting:
             )
         if self._choice == "keep":
             return self._adoption("rolled_back", f"{told}; the rows stay out", offset, offset)
-        if reached < self._info.start:
+        self._require_kept(told, reached)
+        return self._adoption("rolled_back", f"{told}; the rows are written again", offset, reached)
+
+    def _require_kept(self, told: str, reached: int) -> None:
+        if self._behind(reached) is not None:
             raise ConflictError(
                 f"{told}, and the log begins at {self._info.start}: it cannot be written again",
                 hint="--keep to leave it out, or roll the table forward again",
             )
-        return self._adoption("rolled_back", f"{told}; the rows are written again", offset, reached)
 
     def do(self, plan: Adoption) -> None:
-        """Does what was planned.
-
-        Raises:
-            ConflictError: the table has changed since it was planned.
-        """
         from frazil.tables import Position, accept_rollback, adopt
 
         if plan.problem == "rolled_back":
+            # Before anything else: the log lets go of what it believes to be in the table.
+            self._access.report(self._topic, self._sink, plan.after)
+            self._info = self._access.info(self._topic)
+            if self._choice == "rewind":
+                self._require_kept(f"the table was rolled back to offset {plan.after}", plan.after)
             accept_rollback(self._store, self._table, self._sink, self._topic, keep=self._choice == "keep")
         elif plan.problem in ("new_log", "gap"):
             info = self._info

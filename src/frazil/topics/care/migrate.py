@@ -23,7 +23,7 @@ from frazil.settings import Settings
 from frazil.topics.connection import flight_address, log_folder
 from frazil.topics.floor import LazyStore, find_table, require_own_log
 from frazil.topics.layout import ARCHIVE, table_name
-from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.reader import TopicReader, reader_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -175,8 +175,7 @@ class Migrating:
         return plan.floor if plan is not None and plan.files else info.start
 
     def _reader(self) -> TopicReader:
-        store, name = self._store.store(), table_name(self._settings, self._topic)
-        return TopicReader(self._access, self._topic, lambda: store.load(name))
+        return reader_of(self._access, self._settings, self._topic, self._store)
 
     def to_log(self) -> Migration:
         """Brings everything back into the log, then leaves the table alone. The table stays.

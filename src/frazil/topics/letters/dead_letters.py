@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from frazil.log.columns import MESSAGE
 from frazil.settings import Settings
+from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, adopt, commit_append, position_of
 from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
 from frazil.topics.letters.plain_values import to_plain
@@ -127,7 +128,7 @@ class DeadLetters:
                 table = adopt(self._store, table, expected)
             highest = max(plan.end, expected.offsets.get(PARTITION, 0))
             reached = replace(reached, offsets={PARTITION: highest})
-        keep = self._settings.model.topics.keep_snapshots
+        keep = snapshots_kept(self._settings, table.name(), self._settings.model.topics.keep_snapshots)
         done = commit_append(self._store, table, files, expected=expected, reached=reached, keep_snapshots=keep)
         with self._lock:
             self._table = done.table

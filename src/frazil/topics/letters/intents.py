@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
+from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, commit_append, position_of
 from frazil.topics.layout import REPLAY, replays_of
 from frazil.topics.letters.choice import Choice
@@ -79,7 +80,7 @@ def note(
     writer = TableWriter(Target.of(table), f"{topic}-{status}")
     writer.add(fit(letters(given, keys.num_rows), writer.schema).rows)
     reach(f"dead_letters.{status}.before")
-    keep = settings.model.topics.keep_snapshots
+    keep = snapshots_kept(settings, table.name(), settings.model.topics.keep_snapshots)
     done = commit_append(store, table, writer.finish(), expected=expected, reached=reached, keep_snapshots=keep)
     reach(f"dead_letters.{status}.after")
     return done.table

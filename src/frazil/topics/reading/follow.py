@@ -93,7 +93,8 @@ class Reading:
                 if self._stop.is_set():
                     return
         except OSError as error:
-            self._vanished.check(error, plan.snapshot_id)
+            self._vanished.check(error, plan.snapshots)
+            self._reader.forget(plan)
             self._cursor = min(plan.following(self._cursor), upto)  # what this plan knows to be no gap stays known
             return
         self._cursor = max(self._cursor, upto)

@@ -30,7 +30,7 @@ def patiently(read: Callable[[], T], network: NetworkSettings) -> T:
         try:
             return read()
         except OSError as error:
-            if is_gone(error) or _is_refused(error):
+            if is_gone(error) or is_refused(error):
                 raise
             raise _AwayError(f"storage does not answer: {error}") from error
 
@@ -41,5 +41,6 @@ def patiently(read: Callable[[], T], network: NetworkSettings) -> T:
         raise away.__cause__ from None
 
 
-def _is_refused(error: OSError) -> bool:
+def is_refused(error: OSError) -> bool:
+    """Whether the storage has answered, and does not allow it."""
     return isinstance(error, PermissionError) or any(word in str(error) for word in _REFUSED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -17,10 +17,11 @@ from frazil.log.access import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.log.columns import MESSAGE, TIME, merged
 from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings, Settings
-from frazil.topics.floor import LazyStore
-from frazil.topics.layout import ARCHIVE, table_name
+from frazil.topics.floor import LazyStore, find_table
+from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import check_log
 from frazil.topics.reading.follow import Reading
+from frazil.topics.reading.left_out import snapshots_of, with_letters
 from frazil.topics.reading.table_plan import TablePlan, plan_table
 from frazil.topics.reading.table_scan import BUDGET, scan
 from frazil.topics.reading.vanished import Vanished
@@ -50,6 +51,7 @@ class TopicReader:
         access: the log.
         topic: the topic's name.
         load: loads the topic's table as it is now, or raises NotFoundError; None reads the log alone.
+        letters: loads the dead letters, where what the table could not take is found; None where there are none.
         first: where a read looks first for what both have.
         network: patience with the storage of the table.
     """
@@ -60,6 +62,7 @@ class TopicReader:
         topic: str,
         load: Loader | None = None,
         *,
+        letters: Callable[[], Table | None] | None = None,
         first: Literal["table", "log"] = "table",
         network: NetworkSettings | None = None,
     ) -> None:
@@ -67,9 +70,9 @@ class TopicReader:
         self.topic = topic
         self.first = first
         self.network = network or NetworkSettings()
-        self._load = load
-        self._known: TablePlan | None = None
-        self._known_at: str | None = None
+        self._load, self._letters = load, letters
+        #: The last plan and the metadata that it was made of, in one: threads share a reader.
+        self._known: tuple[str, TablePlan] | None = None
 
     def read(
         self,
@@ -84,8 +87,10 @@ class TopicReader:
     ) -> Iterator[pa.Table]:
         """The messages from an offset or a time on, as tables that are never empty, ordered by offset.
 
-        Offsets may have gaps: a log skips some after a crash. A column that comes up while reading is in the tables
-        from then on; with `columns` their schema never changes.
+        Offsets may have gaps: a log skips some after a crash. A message that the table could not take comes from the
+        dead letters, without its request id and producer. Where somebody has given a column another type in the table,
+        it is null in what comes from there. A column that comes up while reading is in the tables from then on; with
+        `columns` their schema never changes.
 
         Args:
             start: the first offset; by default the oldest that can be read.
@@ -140,7 +145,8 @@ class TopicReader:
             try:
                 in_table = _first_at(plan, time_us, self.network)
             except OSError as error:
-                vanished.check(error, plan.snapshot_id)
+                vanished.check(error, plan.snapshots)
+                self.forget(plan)
                 continue
             if in_table is None:
                 return max(plan.position, self.access.offset_at(self.topic, time_us))
@@ -163,25 +169,38 @@ class TopicReader:
                 table = self._load()
             except NotFoundError:
                 return None
-            if self._known is None or self._known_at != table.metadata_location:
+            known = self._known
+            if known is None or known[0] != table.metadata_location:
+                letters = self._letters() if self._letters is not None else None
                 try:
-                    self._known = plan_table(table, self.topic, self.network)
-                    self._known_at = table.metadata_location
+                    made = plan_table(table, self.topic, self.network)
+                    if letters is not None:
+                        made = with_letters(made, letters, info, self.network)
                 except OSError as error:
-                    vanished.check(error, table.metadata.current_snapshot_id)
+                    vanished.check(error, snapshots_of(table, letters))
                     continue
-            check_log(self.topic, info.log_id, self._known.reached, ARCHIVE)
-            return self._known
+                known = self._known = table.metadata_location, made
+            check_log(self.topic, info.log_id, known[1].reached, ARCHIVE)
+            return known[1]
         return None
+
+    def forget(self, plan: TablePlan) -> None:
+        """A file of this plan has gone: the next one is made anew, also if only the dead letters have changed."""
+        known = self._known
+        if known is not None and known[1] is plan:
+            self._known = "", plan  # its columns stay known
 
     def schema_of(self, info: TopicInfo, columns: Collection[str] | None) -> pa.Schema:
         """The schema of a read, as far as log and table were looked at."""
-        extra = info.extra if self._known is None else merged(info.extra, self._known.extra(), self.topic)
+        known, extra = self._known, info.extra
+        for column in known[1].extra() if known is not None else ():
+            with suppress(UsageError):  # somebody has given it another type in the table: the log's counts
+                extra = merged(extra, pa.schema([column]), self.topic)
         whole = message_schema(TopicView(info.name, info.broker_addr, extra))
         return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
     def gone(self, cursor: int, info: TopicInfo, plan: TablePlan | None) -> OffsetGoneError:
-        held = [info.start, *([plan.following(cursor)] if plan is not None and plan.files else [])]
+        held = [info.start, *([plan.floor] if plan is not None and plan.files else [])]
         first = min((offset for offset in held if offset > cursor), default=info.start)
         return OffsetGoneError(
             f"offset {cursor} of topic '{self.topic}' can no longer be read",
@@ -221,8 +240,27 @@ def open_reader(
         first: where a read looks first for what both have.
     """
     with LazyStore(settings, catalog) as store:
-        name, network = table_name(settings, topic), settings.model.network
-        yield TopicReader(access, topic, lambda: store.store().load(name), first=first, network=network)
+        yield reader_of(access, settings, topic, store, first=first)
+
+
+def reader_of(
+    access: LogAccess,
+    settings: Settings,
+    topic: str,
+    tables: LazyStore,
+    *,
+    first: Literal["table", "log"] = "table",
+) -> TopicReader:
+    """The same, of a catalog that somebody else opens and closes."""
+    name, letters = table_name(settings, topic), dead_letters_name(settings)
+    return TopicReader(
+        access,
+        topic,
+        lambda: tables.store().load(name),
+        letters=lambda: find_table(tables.store(), letters),
+        first=first,
+        network=settings.model.network,
+    )
 
 
 def microseconds(time: datetime) -> int:

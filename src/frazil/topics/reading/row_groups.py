@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from frazil.topics.reading.left_out import read_letters
 from frazil.topics.reading.table_plan import PlannedFile, TablePlan
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ def pieces(plan: TablePlan, file: PlannedFile, wanted: pa.Schema, start: int, en
     A column is found by its field id, whatever it was called when the file was written; one that the file does not
     have is null. What PyArrow alone cannot do right (deletes, other formats, files without ids) PyIceberg does.
     """
+    if file.letters is not None:
+        return [Piece(file.lower, file.upper, 4 * file.size, partial(read_letters, file, wanted, start, end))]
     if file.task.delete_files or file.task.file.file_format.name != "PARQUET":
         return [_by_pyiceberg(plan, file, wanted, start, end)]
     with plan.io.new_input(file.path).open(seekable=True) as handle:

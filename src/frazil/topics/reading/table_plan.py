@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.metadata import TableMetadata
 
+    from frazil.topics.reading.left_out import Letters
+
 #: Stands for "no bound": a file of which nothing is known may hold any offset.
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
@@ -34,6 +36,8 @@ class PlannedFile:
     upper: int
     earliest_us: int
     latest_us: int
+    letters: Letters | None = None
+    """Set where it is a file of dead letters."""
 
     @property
     def path(self) -> str:
@@ -60,7 +64,7 @@ class TablePlan:
 
     @property
     def position(self) -> int:
-        """All messages below are in the table, unless retention has removed them."""
+        """All messages below are in the table or dead letters of it, unless retention has removed them."""
         return self.reached.offsets.get(PARTITION, 0) if self.reached is not None else 0
 
     def between(self, start: int, end: int) -> TablePlan:
@@ -72,9 +76,12 @@ class TablePlan:
 
     def portable(self) -> TablePlan:
         """Without the history of the table, which no reader needs."""
-        without: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}}
-        slim = self.metadata.model_copy(update={**without, "current_snapshot_id": None})
-        return replace(self, metadata=slim)
+        return replace(self, metadata=slim(self.metadata))
+
+    @property
+    def snapshots(self) -> tuple[int | None, ...]:
+        """Of the table, and of the dead letters where it has some."""
+        return self.snapshot_id, *{f.letters.snapshot_id for f in self.files if f.letters is not None}
 
     def extra(self) -> pa.Schema:
         """The table's columns that not every message has."""
@@ -83,10 +90,20 @@ class TablePlan:
         whole = schema_to_pyarrow(self.metadata.schema(), include_field_ids=False)
         return pa.schema([pa.field(f.name, _plain(f.type)) for f in whole if f.name not in MESSAGE.names])
 
+    def readable(self, wanted: pa.Schema) -> pa.Schema:
+        """Without columns to which somebody has given another type in the table: what it has there is not the log's."""
+        held = {f.name: f.type for f in self.extra()}
+        return pa.schema([f for f in wanted if f.name not in held or _alike(held[f.name], f.type)])
+
     def following(self, offset: int) -> int:
         """The first offset from this one on that may be in the table; its position if there is none."""
         later = [max(f.lower, offset) for f in self.files if f.upper >= offset]
         return min(later, default=max(self.position, offset))
+
+
+def slim(metadata: TableMetadata) -> TableMetadata:
+    without: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}}
+    return metadata.model_copy(update={**without, "current_snapshot_id": None})
 
 
 def plan_table(table: Table, topic: str, network: NetworkSettings | None = None) -> TablePlan:
@@ -140,6 +157,11 @@ def bounds(task: FileScanTask, field: Any) -> tuple[int, int]:
         LOWEST if lower is None else int(from_bytes(field.field_type, lower)),
         HIGHEST if upper is None else int(from_bytes(field.field_type, upper)),
     )
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_floating)
+    return one.id == other.id or any(kind(one) and kind(other) for kind in kinds)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from frazil.settings import NetworkSettings
 from frazil.topics.reading.ahead import ahead
 from frazil.topics.reading.patience import patiently
-from frazil.topics.reading.row_groups import Piece, depth, pieces
+from frazil.topics.reading.row_groups import Piece, conform, depth, pieces
 from frazil.topics.reading.table_plan import PlannedFile, TablePlan
 
 #: Bytes that row groups under way may have together, before decoding.
@@ -71,12 +71,17 @@ def scan(
     groups = _overlapping(plan.between(start, end).files)
     patience = network or NetworkSettings()
     order = in_order if once else all_in_order
+    readable = plan.readable(wanted)
 
     def opened(group: list[PlannedFile]) -> list[Piece]:
-        return [p for file in group for p in patiently(partial(pieces, plan, file, wanted, start, end), patience)]
+        found: list[Piece] = []
+        for file in group:
+            asked = readable if file.letters is None else wanted
+            found += patiently(partial(pieces, plan, file, asked, start, end), patience)
+        return found
 
     def load(step: _Step) -> pa.Table:
-        table = patiently(step.piece.read, patience)
+        table = conform(patiently(step.piece.read, patience), wanted)
         return order(table if where is None else _matching(table, where), step.start, step.end)
 
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="frazil-scan")

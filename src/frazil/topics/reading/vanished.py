@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Hashable
 
 from frazil.errors import IntegrityError, UnavailableError
 
@@ -14,9 +15,9 @@ class Vanished:
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._seen: set[int | None] = set()
+        self._seen: set[Hashable] = set()
 
-    def check(self, error: OSError, snapshot_id: int | None) -> None:
+    def check(self, error: OSError, snapshot: Hashable) -> None:
         """Returns if the file was of a snapshot that may be outdated: load the table anew.
 
         Raises:
@@ -27,12 +28,12 @@ class Vanished:
             raise UnavailableError(
                 f"the files of topic '{self._topic}' cannot be read", hint="frazil doctor"
             ) from error
-        if snapshot_id in self._seen:
+        if snapshot in self._seen:
             raise IntegrityError(
                 f"a file of topic '{self._topic}' is missing although its table needs it",
                 hint="restore the table from a backup, or roll it back",
             ) from error
-        self._seen.add(snapshot_id)
+        self._seen.add(snapshot)
 
 
 def is_gone(error: OSError) -> bool:

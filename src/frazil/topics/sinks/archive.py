@@ -13,10 +13,12 @@ from frazil.log.messages import decode_chunk
 from frazil.log.nearby import read_nearby
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
+from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, commit_append
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_topic_table, table_name
 from frazil.topics.letters.dead_letters import DeadLetters, Origin, dead_rows
 from frazil.topics.sinks import metrics
+from frazil.topics.sinks.archived import ArchivedSpan, read_archived
 from frazil.topics.sinks.fit import fit
 from frazil.topics.sinks.parquet import TableWriter, Target, discard
 from frazil.topics.sinks.retention import expire
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from frazil.log.remote.client import Client
+    from frazil.topics.sinks.backfill import Backfill
 
 
 class ArchiveSink:
@@ -45,6 +48,10 @@ class ArchiveSink:
     def table(self, info: TopicInfo) -> Table:
         self._dead_letters.forget(info.name)
         return ensure_topic_table(self._store, self._settings, info)
+
+    def backfill(self, topic: str) -> Backfill | None:
+        del topic
+        return None  # its own table is where the others look
 
     def write(self, table: Table, plan: Plan, run: Runner) -> list[Written]:
         return run(self._work(table, plan), plan.spans)
@@ -72,6 +79,7 @@ class ArchiveSink:
                 discard(table.io, [file.file_path for file in files_of(written, "main")])
                 raise
             reach("sink.dead_letters.after")
+        keep = snapshots_kept(self._settings, table.name(), self._settings.model.topics.keep_snapshots)
         reach("sink.commit.before")
         commit = commit_append(
             self._store,
@@ -79,7 +87,7 @@ class ArchiveSink:
             files_of(written, "main"),
             expected=plan.expected,
             reached=plan.reached(self.name),
-            keep_snapshots=self._settings.model.topics.keep_snapshots,
+            keep_snapshots=keep,
         )
         reach("sink.commit.after")
         return commit.table
@@ -135,7 +143,13 @@ class ArchiveWork:
 
 
 def read_span(address: str, view: TopicView, span: Span, *, nearby: bool) -> Iterator[pa.Table]:
-    """The messages of a span as they lie in the log: out of its files if they are here, else from the broker."""
+    """The messages of a span as they lie in the log: out of its files if they are here, else from the broker.
+
+    What the log no longer has comes from the archive.
+    """
+    if isinstance(span, ArchivedSpan):
+        yield from read_archived(span, view)
+        return
     client, start = _client(address), span.start
     for chunk, following in _nearby(client, view.topic, span) if nearby else ():
         try:

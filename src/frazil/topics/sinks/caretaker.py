@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 
 class Caretaker(Protocol):
     """Takes turns with the sinks of a pipeline, in their threads; so it never races the sink of the same table."""
 
-    def turn(self, tables: Sequence[str], lag_s: float) -> bool:
+    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
         """Cares for a sink's tables, if it is time: for a short while, one turn per table at once. It does not raise.
 
         Args:
             tables: of the sink, last the one that carries the position.
-            lag_s: how long the sink's oldest message has been waiting.
+            lag: how many seconds the sink's oldest message has been waiting by now; for any thread.
 
         Returns:
             Whether one of the tables is another now, so that the sink should look at it again.

@@ -13,13 +13,15 @@ import structlog
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log.access import LogAccess, Span, TopicInfo
 from frazil.observe.faultpoints import reach
+from frazil.observe.resilience import CircuitBreaker
 from frazil.settings.model import PipelineSettings
 from frazil.tables import PositionMovedError, position_of
 from frazil.tables.durable import sync_metadata
-from frazil.topics.positions import check_position
+from frazil.topics.positions import check_position, check_start
 from frazil.topics.sinks import metrics
+from frazil.topics.sinks.archived import FilesGoneError
 from frazil.topics.sinks.jobs import TasksFailedError
-from frazil.topics.sinks.parquet import discard
+from frazil.topics.sinks.parquet import NotWrittenError, discard
 from frazil.topics.sinks.sink import PARTITION, Plan, Runner, Sink, Written
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Engine:
         run: where the work is done; `on_spark(session)`.
         settings: when a batch is ready, and how many tasks it may have.
         parallelism: tasks of a big batch, where the settings do not say.
+        storage: the breaker of the server that the tasks write to: while it is open, no batch is begun.
         clock: seconds since 1970, as the broker's clock.
     """
 
@@ -73,6 +76,7 @@ class Engine:
         settings: PipelineSettings,
         *,
         parallelism: int = 2,
+        storage: CircuitBreaker | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.topic = topic
@@ -83,7 +87,9 @@ class Engine:
         self._run = run
         self._settings = settings
         self._tasks = settings.tasks or parallelism
+        self._storage = storage
         self._clock = clock
+        self._backfill = sink.backfill(topic)
         self._table: Table | None = None
         self._position: Position | None = None
         self._columns: pa.Schema | None = None
@@ -94,6 +100,7 @@ class Engine:
         self._waiting_since: float | None = None
         self._nothing_until = 0
         self._prepared = False
+        self._backfilling = False
 
     def turn(self, *, at_once: bool = False) -> Turn:
         """Takes one batch, if one is ready; `at_once`, whatever is there.
@@ -109,6 +116,12 @@ class Engine:
             metrics.CONFLICTS.labels(self.topic, self.sink.name).inc()
             log.info("another pipeline was faster", topic=self.topic, sink=self.sink.name, error=error.message)
             self.forget()
+            return NOTHING
+        except FilesGoneError as error:
+            log.info("the archive was compacted meanwhile", topic=self.topic, sink=self.sink.name, cause=error.cause)
+            self.forget()
+            assert self._backfill is not None, "only its spans have such files"
+            self._backfill.missed(error)
             return NOTHING
         except BaseException:
             self.forget()
@@ -159,19 +172,30 @@ class Engine:
             # The log asks the tables for its floor before its first sync: from then on its end is not below them.
             self._access.sync(self.topic)
             self._prepared = True
-        info = self._access.info(self.topic)
-        if self._table is None:
+        before = info = self._access.info(self.topic)
+        if self._table is None or self._is_behind(info):
             self._look(info)
+            info = self._access.info(self.topic)  # the table may be further by now than the log was then
         assert self._table is not None
         check_position(info, self._position, self.sink.name)
         start = self._start(info)
         self.offset = start
+        if self._is_behind(info):
+            check_start(before, start, self.sink.name)
+            self.look_again()  # it went on only just now
+            return NOTHING
         self._tend()
-        end = self._visible_end(info, start, at_once)
-        spans = self._ready(start, end, at_once)
+        if start < info.start:
+            spans = self._earlier(info, start)
+        else:
+            spans = self._ready(start, self._visible_end(info, start, at_once), at_once)
         if not spans:
             return NOTHING
         return self._batch(spans)
+
+    def _is_behind(self, info: TopicInfo) -> bool:
+        """Whether the log has let go of what comes next. If another pipeline has taken it, the table says so."""
+        return self._backfill is None and self._start(info) < info.start
 
     def _look(self, info: TopicInfo) -> None:
         """Where the table is. The log is told, because a crash may have come between commit and report."""
@@ -183,7 +207,7 @@ class Engine:
         if self._position is not None and self._position.log_id == info.log_id:
             sync_metadata(self._table)
             self._report(min(self._position.offsets.get(PARTITION, 0), info.written))
-        elif self._position is None and info.start > 0:
+        elif self._position is None and info.start > 0 and self._backfill is None:
             log.warning(
                 "the log begins later than the topic: messages before are not in the table and cannot be taken",
                 topic=self.topic,
@@ -192,7 +216,26 @@ class Engine:
             )
 
     def _start(self, info: TopicInfo) -> int:
-        return self._position.offsets.get(PARTITION, 0) if self._position is not None else info.start
+        if self._position is not None:
+            return self._position.offsets.get(PARTITION, 0)
+        return info.start if self._backfill is None else 0
+
+    def _earlier(self, info: TopicInfo, start: int) -> list[Span]:
+        """The spans of the next batch out of the archive: what the log no longer has waits for nothing."""
+        assert self._backfill is not None
+        spans = self._backfill.spans(info, start, self._settings.target_bytes, self._tasks)
+        if not self._backfilling:
+            self._backfilling = True
+            log.info(
+                "what the log no longer has is taken from the archive",
+                topic=self.topic,
+                sink=self.sink.name,
+                offsets=f"{start} to {info.start}",
+            )
+        now = self._clock()
+        waited = now - spans[0].time_us / 1e6 if spans[0].time_us else 0.0
+        self._tell_lag(info.end - start, sum(s.size for s in spans), waited)
+        return spans
 
     def _visible_end(self, info: TopicInfo, start: int, at_once: bool) -> int:
         """Only what is on the disk counts. Where the log is in no hurry with that, it is asked once per lag."""
@@ -259,11 +302,17 @@ class Engine:
     def _write(self, plan: Plan) -> list[Written]:
         assert self._table is not None
         reach("sink.write.before")
+        if self._storage is not None:
+            self._storage.check()
         try:
             written = self.sink.write(self._table, plan, self._run)
         except TasksFailedError as failed:
+            if self._storage is not None and isinstance(failed.error, NotWrittenError):
+                self._storage.failed()
             self._discard(failed.written)
             raise failed.error from failed
+        if self._storage is not None:
+            self._storage.answered()
         try:
             self._require_same_log(plan)
         except BaseException:

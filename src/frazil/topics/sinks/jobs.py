@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 import zipimport
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, UnavailableError, first_line
@@ -31,6 +34,8 @@ _JVM_OPTIONS = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+_STAY_S = 0.3
+_MOST_WARM = 64
 _JVMS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
@@ -101,6 +106,24 @@ def on_spark(spark: SparkSession) -> Runner:
         return all_written(results, spans)
 
     return run
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Starts as many Python workers as tasks can run at once: else the first batch that needs another waits for it."""
+    with suppress(Exception):  # the batches themselves tell what is wrong
+        context = spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", "warm-up")  # batches need not wait for the last of them
+        tasks = min(context.defaultParallelism, _MOST_WARM)
+        context.parallelize(range(tasks), tasks).mapPartitions(_load).collect()
+
+
+def _load(_: Iterable[int]) -> Iterator[int]:
+    """What a task needs of Python, loaded. It stays a moment, so that no worker gets two of these."""
+    import_module("frazil.topics.sinks.archive")
+    import_module("frazil.log.remote.client")
+    forget_archives()
+    time.sleep(_STAY_S)
+    yield 0
 
 
 def _told(error: Exception) -> str:

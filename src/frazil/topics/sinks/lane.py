@@ -73,10 +73,27 @@ class Lane:
         self._last_seen: int | None = None
         self._due = 0.0
         self._looked = time.monotonic()
+        self._waits_since: float | None = None
+
+    def see(self, info: TopicInfo) -> None:
+        """What the log has by now. Also while the lane has its turn: so whoever cares for its tables knows of a lag."""
+        self._end = max(info.end, info.written)
+        if self._waits_since is None and not self.engine.has_reached(self._end):
+            self._waits_since = time.monotonic()
+
+    def lag_s(self) -> float:
+        """How long the oldest message has been waiting: at the engine's last look, or since one was seen after it.
+
+        None waits where the last batch has taken all that was seen.
+        """
+        since = self._waits_since
+        if since is None:
+            return 0.0 if self.engine.has_reached(self._end) else self.engine.lag_s
+        return max(self.engine.lag_s, time.monotonic() - since)
 
     def wants(self, info: TopicInfo, now: float) -> bool:
         """Whether a turn may be of use: there is something new, or it is time to look, and no failure too short ago."""
-        self._end = max(info.end, info.written)
+        self.see(info)
         self._reached = max(self._reached, self.engine.offset or info.start)
         if now < self._due:
             return False
@@ -100,7 +117,8 @@ class Lane:
             self._recovered()
             self._last_seen = self.engine.offset
             self.total += turn
-            if self._caretaker is not None and not at_once and self._caretaker.turn(self._tables, self.engine.lag_s):
+            self._waits_since = None
+            if self._caretaker is not None and not at_once and self._caretaker.turn(self._tables, self.lag_s):
                 self.engine.look_again()
             return turn
 

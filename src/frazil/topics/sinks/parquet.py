@@ -5,9 +5,11 @@ It runs in Spark's Python workers. Nothing here touches the catalog: a file coun
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from frazil.errors import UnavailableError, first_line
 from frazil.tables.durable import sync_files
+from frazil.topics.reading.patience import is_refused
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -248,11 +252,12 @@ class _OpenFile:
         self._rows, held, self.held = [], self.held, 0
         if self._parsed.sort:
             rows = _sorted(rows, self._parsed.sort)
-        if self._writer is None:
-            self._stream = self._parsed.io.new_output(self.path).create(overwrite=True)
-            self._writer = pq.ParquetWriter(self._stream, self._parsed.arrow, **self._parsed.options)
         groups = max(1, round(held / ROW_GROUP_BYTES))
-        self._writer.write_table(rows, row_group_size=max(1, -(-rows.num_rows // groups)))
+        with _told(self.path):
+            if self._writer is None:
+                self._stream = self._parsed.io.new_output(self.path).create(overwrite=True)
+                self._writer = pq.ParquetWriter(self._stream, self._parsed.arrow, **self._parsed.options)
+            self._writer.write_table(rows, row_group_size=max(1, -(-rows.num_rows // groups)))
 
     def close(self) -> DataFile:
         from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
@@ -261,9 +266,10 @@ class _OpenFile:
 
         self.flush()
         assert self._writer is not None
-        self._writer.close()
-        size = self._stream.tell()
-        self._stream.close()
+        with _told(self.path):
+            self._writer.close()
+            size = self._stream.tell()
+            self._stream.close()
         statistics = data_file_statistics_from_parquet_metadata(
             self._writer.writer.metadata, self._parsed.statistics, self._parsed.ids_by_path
         )
@@ -281,9 +287,32 @@ class _OpenFile:
         )
 
     def abandon(self) -> None:
+        """Does not fail: the error that led here counts, and other files are to be abandoned too."""
+        if self._writer is not None:
+            self._writer.is_open = False  # else it writes a footer when it is collected, into a stream that is closed
         if self._stream is not None:
-            self._stream.close()
+            with suppress(Exception):
+                self._stream.close()
             discard(self._parsed.io, [self.path])
+
+
+class NotWrittenError(UnavailableError):
+    """The storage did not take a file. The pipeline counts it as a failure of that server."""
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Says which file could not be written, and why, in words that reach the status of the topic."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        kind = UnavailableError if is_refused(error) else NotWrittenError
+        raise kind(
+            f"no space left for {path}" if is_full else f"{path} could not be written",
+            cause=first_line(error),
+            hint="free some space; the batch is begun again" if is_full else "the batch is begun again; frazil doctor",
+        ) from error
 
 
 def _partition_key(parsed: _Parsed, key: tuple[Any, ...]) -> PartitionKey:

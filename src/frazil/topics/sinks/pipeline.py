@@ -22,7 +22,7 @@ from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archive import ArchiveSink
 from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.engine import Engine, needs_a_person
-from frazil.topics.sinks.jobs import on_spark
+from frazil.topics.sinks.jobs import on_spark, warm_up
 from frazil.topics.sinks.lane import Lane, TopicStatus
 from frazil.topics.sinks.left import broken, interrupted, not_drained, not_taken, stopped_early
 from frazil.topics.sinks.sink import Runner, Sink
@@ -136,6 +136,8 @@ class Pipeline:
         Raises:
             SetupError: Spark has ended.
         """
+        if self._spark is not None:
+            threading.Thread(target=warm_up, args=(self._spark,), name="frazil-pipeline-warm-up", daemon=True).start()
         lag = self._settings.model.pipeline.max_lag_ms / 1000
         pause = min(max(lag / 10, _TICK_S[0]), _TICK_S[1])
         while not stop.wait(pause):
@@ -217,7 +219,9 @@ class Pipeline:
         found = self._with_sinks(topics)
         for info, sink in found:
             lane = self._lane(info, sink)
-            if lane not in self._working and lane.wants(info, now):
+            if lane in self._working:
+                lane.see(info)
+            elif lane.wants(info, now):
                 self._working[lane] = self._pool.submit(lane.turn)
         there = {(info.name, sink) for info, sink in found}
         for key in [k for k, lane in self._lanes.items() if k not in there and lane not in self._working]:
@@ -250,7 +254,15 @@ class Pipeline:
         if key not in self._lanes:
             sink = self._sinks.setdefault(name, self._made(name))
             pipeline = self._settings.model.pipeline
-            engine = Engine(info.name, sink, self._access, self._run, pipeline, parallelism=self._parallelism)
+            engine = Engine(
+                info.name,
+                sink,
+                self._access,
+                self._run,
+                pipeline,
+                parallelism=self._parallelism,
+                storage=self._store.breaker("storage"),
+            )
             self._lanes[key] = Lane(engine, self._caretaker)
         return self._lanes[key]
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
+    from frazil.topics.sinks.backfill import Backfill
+
 PARTITION = 0  # of the embedded log, which has one
 
 
@@ -70,6 +72,10 @@ class Sink(Protocol):
 
     def table(self, info: TopicInfo) -> Table:
         """The table that carries the position, as it is now, with a column for all that the topic has."""
+        ...
+
+    def backfill(self, topic: str) -> Backfill | None:
+        """Where messages come from that the log no longer has; None: the sink begins where the log does."""
         ...
 
     def write(self, table: Table, plan: Plan, run: Runner) -> list[Written]:

@@ -9,9 +9,9 @@ from typing import Literal
 
 from frazil.errors import UsageError
 
-_NAMES = (
+NAMES = (
     "topic", "broker", "source", "startingOffset", "endingOffset", "startingTime", "endingTime", "partitions",
-    "maxBytesPerTrigger",
+    "maxBytesPerTrigger", "pushdown",
 )  # fmt: skip
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -29,6 +29,7 @@ class SourceOptions:
         end: an offset or a time to stop before; None: the end of the topic when the job is planned.
         partitions: how many tasks read, about.
         max_bytes: bytes that one micro-batch of a stream takes, about.
+        pushdown: filters of the query narrow what is read; only for a frame that is used once.
     """
 
     topic: str
@@ -39,6 +40,7 @@ class SourceOptions:
     end: int | datetime | None
     partitions: int | None
     max_bytes: int | None
+    pushdown: bool = False
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -48,14 +50,17 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         UsageError: one is unknown, missing, or has a value that makes no sense.
     """
     given = {name.lower(): value for name, value in options.items()}
-    known = {name.lower(): name for name in _NAMES}
+    known = {name.lower(): name for name in NAMES}
     if unknown := sorted(set(given) - set(known)):
-        raise UsageError(f"the source 'frazil' has no option '{unknown[0]}'", hint=f"one of: {', '.join(_NAMES)}")
+        raise UsageError(f"the source 'frazil' has no option '{unknown[0]}'", hint=f"one of: {', '.join(NAMES)}")
     if not given.get("topic"):
         raise UsageError("the source 'frazil' needs a topic", hint='.option("topic", "orders")')
     source = given.get("source", "union").lower()
     if source not in ("union", "log"):
         raise UsageError(f"source '{source}' is none", hint="union or log")
+    pushdown = given.get("pushdown", "false").lower()
+    if pushdown not in ("true", "false"):
+        raise UsageError(f"pushdown '{pushdown}' is neither on nor off", hint="true or false")
     first, last = given.get("startingoffset"), given.get("endingoffset")
     start = _edge("startingOffset", None if _is(first, "earliest", "latest") else first, given, "startingTime")
     end = _edge("endingOffset", None if _is(last, "latest") else last, given, "endingTime")
@@ -68,6 +73,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         end=end,
         partitions=_number("partitions", given.get("partitions"), least=1),
         max_bytes=_size("maxBytesPerTrigger", given.get("maxbytespertrigger")),
+        pushdown=pushdown == "true",
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from frazil.log.access import OffsetGoneError, Span
+from frazil.topics.reading.cuts import cuts
 from frazil.topics.reading.reader import TopicReader
-from frazil.topics.reading.table_plan import PlannedFile, TablePlan
+from frazil.topics.reading.table_plan import TablePlan
 from frazil.topics.source.filters import Range
 
 #: Bytes of files or log that one task reads, unless the job asks for a number of tasks.
@@ -66,31 +67,12 @@ def table_splits(plan: TablePlan, start: int, end: int, partitions: int | None, 
     kept = near.only([f for f in near.files if f.earliest_us <= time_us.high and f.latest_us >= time_us.low])
     total = sum(f.size for f in kept.files)
     target = max(1, -(-total // partitions)) if partitions else SPLIT_BYTES
-    cuts = [start, *_cuts(kept.files, start, end, target), end]
+    edges = [start, *cuts(kept.files, start, end, target), end]
     portable = kept.portable()
-    for low, high in pairwise(cuts):
+    for low, high in pairwise(edges):
         part = portable.between(low, high)
         if part.files:
             yield Split(low, high, part)
-
-
-def _cuts(files: Sequence[PlannedFile], start: int, end: int, target: int) -> Iterator[int]:
-    """Offsets strictly inside (start, end) at which a new split begins."""
-    held, last = 0, start
-    for lower, size in sorted(_atoms(files, start, end, target)):
-        if held and held + size > target and lower > last:
-            yield lower
-            held, last = 0, lower
-        held += size
-
-
-def _atoms(files: Sequence[PlannedFile], start: int, end: int, target: int) -> Iterator[tuple[int, int]]:
-    """(first offset, bytes) of pieces no larger than the target, as if rows lay evenly in their file."""
-    for file in files:
-        low, high = max(start, file.lower), min(end, file.upper + 1)
-        parts = max(1, min(-(-file.size // target), high - low))
-        for i in range(parts):
-            yield low + (high - low) * i // parts, -(-file.size // parts)
 
 
 def bounded_end(reader: TopicReader, start: int, max_bytes: int) -> int:
@@ -102,9 +84,5 @@ def bounded_end(reader: TopicReader, start: int, max_bytes: int) -> int:
     plan = reader.plan(info)
     if plan is None or not plan.floor <= start < plan.position:
         raise reader.gone(start, info, plan)
-    held = 0
-    for lower, size in sorted(_atoms(plan.between(start, plan.position).files, start, plan.position, max_bytes)):
-        if held and held + size > max_bytes and lower > start:
-            return lower
-        held += size
-    return plan.position
+    near = plan.between(start, plan.position)
+    return next(cuts(near.files, start, plan.position, max_bytes), plan.position)

@@ -6,9 +6,13 @@
     spark.readStream.format("frazil").option("topic", "orders").option("startingOffset", "latest").load()
 
 Options: topic, broker, source (union or log), startingOffset (earliest, latest or a number), endingOffset (latest or a
-number), startingTime, endingTime (ISO 8601), partitions, maxBytesPerTrigger (streams). Filters on offset, publish_time
-and partition decide which files and ranges are read at all. Columns that a job does not need are left out by a
-schema: `.schema("offset LONG, payload BINARY")`; Spark does not tell a Python source which ones a query uses.
+number), startingTime, endingTime (ISO 8601), partitions, maxBytesPerTrigger (streams), pushdown. Columns that a job
+does not need are left out by a schema: `.schema("offset LONG, payload BINARY")`; Spark does not tell a Python source
+which ones a query uses.
+
+With pushdown, filters on offset, publish_time and partition decide which files and ranges are read at all. That is off
+by default: Spark 4.1 keeps the plan that a filter has narrowed with the frame, and takes it for the next query of the
+frame that has no filter, and for both sides of a union. Rows would be missing there.
 
 A split is a range of offsets. It begins with the files that the driver has planned; when these have gone, or the log's
 segments have, it reads the same range from where it is now. So a micro-batch that Spark runs again has the same rows.
@@ -72,7 +76,8 @@ class FrazilSource(DataSource):  # type: ignore[misc]  # PySpark has no types
 
     def reader(self, schema: StructType) -> DataSourceReader:
         topic = self._topic()
-        return FrazilReader(topic, topic.wanted(schema))
+        kind = FilteringReader if topic.options.pushdown else FrazilReader
+        return kind(topic, topic.wanted(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         topic = self._topic()
@@ -195,11 +200,6 @@ class FrazilReader(DataSourceReader):  # type: ignore[misc]
         self._topic, self._wanted = topic, wanted
         self._window = Window()
 
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        """Takes what narrows the range, and gives all back: Spark applies them to the rows that are left."""
-        self._window = window_of(filters)
-        return filters
-
     def partitions(self) -> Sequence[Part]:
         if self._window.is_empty:
             return []
@@ -210,6 +210,15 @@ class FrazilReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: Part | None) -> Iterator[pa.RecordBatch]:
         return iter(()) if partition is None else self._topic.batches(partition.split, self._wanted)
+
+
+class FilteringReader(FrazilReader):
+    """For a frame that is used once: Spark would take the filters of one query for those of all."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
+        """Takes what narrows the range, and gives all back: Spark applies them to the rows that are left."""
+        self._window = window_of(filters)
+        return filters
 
 
 class FrazilStreamReader(DataSourceStreamReader):  # type: ignore[misc]

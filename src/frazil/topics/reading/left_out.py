@@ -1,0 +1,111 @@
+"""Dead letters of the archive as files of the topic's table: a read finds in them the messages that the table lacks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from frazil.log.access import TopicInfo
+from frazil.log.columns import MESSAGE
+from frazil.settings import NetworkSettings
+from frazil.topics.floor import recorded_position
+from frazil.topics.layout import ARCHIVE, DEAD_LETTER
+from frazil.topics.letters.choice import Choice
+from frazil.topics.letters.plain_values import from_plain
+from frazil.topics.reading.metadata_files import planned_tasks
+from frazil.topics.reading.patience import patiently
+from frazil.topics.reading.table_plan import PlannedFile, TablePlan, planned, slim
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+_KEPT = [name for name in MESSAGE.names if name in DEAD_LETTER.names]
+
+
+@dataclass(frozen=True)
+class Letters:
+    """One snapshot of the dead-letter table, and whose letters of it count. It has no open handles."""
+
+    metadata: TableMetadata
+    io: FileIO
+    snapshot_id: int | None
+    topic: str
+    log_id: str
+    broker_addr: str
+
+    def of(self, file: PlannedFile, start: int, end: int, names: list[str]) -> pa.Table:
+        """Letters with offsets in [start, end)."""
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        chosen = self.metadata.schema().select(*names)
+        return ArrowScan(self.metadata, self.io, chosen, self.expression(start, end)).to_table([file.task])
+
+    def expression(self, start: int, end: int) -> BooleanExpression:
+        from pyiceberg.expressions import And, EqualTo
+
+        own = EqualTo(term="log_id", value=self.log_id)  # a topic made anew counts its offsets anew
+        return And(Choice(self.topic, ARCHIVE, first=start, before=end).letters(), own)
+
+
+def with_letters(plan: TablePlan, table: Table, info: TopicInfo, network: NetworkSettings) -> TablePlan:
+    """The plan of a topic's table, with the files that have what the table could not take.
+
+    Load the dead letters after the topic's table: they are committed first, so that they know all that it left out.
+
+    Raises:
+        OSError: a file has gone, or storage does not answer.
+    """
+    if recorded_position(table, info.name, ARCHIVE) is None:
+        return plan  # the archive has taken all of this topic
+    letters = Letters(
+        slim(table.metadata), table.io, table.metadata.current_snapshot_id, info.name, info.log_id, info.broker_addr
+    )
+    tasks = planned_tasks(table.scan(row_filter=letters.expression(0, plan.position)), network)
+    offsets: set[int] = set()
+    files = []
+    for file in planned(table, tasks):
+        # Its statistics are about all topics: what it has of this one is looked up.
+        found = patiently(partial(letters.of, file, 0, plan.position, ["offset"]), network)["offset"].to_pylist()
+        if found:
+            files.append(replace(file, lower=min(found), upper=max(found), letters=letters))
+            offsets.update(found)
+    floor = plan.floor
+    while floor - 1 in offsets:  # the first messages may all be dead letters
+        floor -= 1
+    return replace(plan, files=tuple(sorted([*plan.files, *files], key=lambda f: (f.lower, f.upper))), floor=floor)
+
+
+def snapshots_of(*tables: Table | None) -> tuple[int | None, ...]:
+    return tuple(table.metadata.current_snapshot_id for table in tables if table is not None)
+
+
+def read_letters(file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> pa.Table:
+    """The messages that became dead letters, as the log gave them, except for their request ids and producers."""
+    letters = file.letters
+    assert letters is not None
+    rows = letters.of(file, start, end, [*_KEPT, "columns"])
+    given = {name: rows[name].cast(MESSAGE.field(name).type) for name in _KEPT}
+    for name, value in (("topic_name", letters.topic), ("broker_addr", letters.broker_addr)):
+        given[name] = pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
+    own = [json.loads(text) if text else {} for text in rows["columns"].to_pylist()]
+    return pa.table(list(_columns(given, own, wanted, rows.num_rows)), schema=wanted)
+
+
+def _columns(
+    given: dict[str, pa.Array], own: list[dict[str, object]], wanted: pa.Schema, rows: int
+) -> Iterator[pa.Array]:
+    for field in wanted:
+        if field.name in given:
+            yield given[field.name]
+        elif field.name in MESSAGE.names:
+            yield pa.nulls(rows, field.type)
+        else:
+            yield pa.array([from_plain(row.get(field.name), field.type) for row in own], field.type)

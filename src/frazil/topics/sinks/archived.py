@@ -1,0 +1,61 @@
+"""A span of a topic that lies in its archive table, read on the executors as if it came from the log.
+
+What the archive could not take comes from its dead letters, in their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from frazil.errors import UnavailableError
+from frazil.log.access import Span, TopicView
+from frazil.log.messages import message_schema
+from frazil.settings import NetworkSettings
+from frazil.topics.reading.table_plan import TablePlan
+from frazil.topics.reading.table_scan import scan
+from frazil.topics.reading.vanished import is_gone
+
+#: Rows that are handed on at once: a row group of the table may have many more than a chunk of the log.
+_ROWS = 20_000
+
+
+class FilesGoneError(UnavailableError):
+    """Compaction and expiry have replaced files since the batch was planned: it is planned anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivedSpan(Span):
+    """Offsets, and the files of one snapshot that hold them. It is pickled."""
+
+    archive: TablePlan
+    network: NetworkSettings
+
+
+def read_archived(span: ArchivedSpan, view: TopicView) -> Iterator[pa.Table]:
+    """The messages of a span by offset, with the columns that the log gives them.
+
+    Raises:
+        FilesGoneError: a file is no longer there.
+        UnavailableError: storage does not answer.
+    """
+    with _told_of(view.topic):
+        for scanned in scan(span.archive, message_schema(view), span.start, span.end, network=span.network):
+            for at in range(0, scanned.table.num_rows, _ROWS):
+                yield scanned.table.slice(at, _ROWS)
+
+
+@contextmanager
+def _told_of(topic: str) -> Iterator[None]:
+    """Errors of storage inside the block, as errors of the topic's archive."""
+    try:
+        yield
+    except OSError as error:
+        if is_gone(error):
+            raise FilesGoneError(f"a file of the archive of topic '{topic}' has gone", cause=str(error)) from error
+        raise UnavailableError(
+            f"the archive of topic '{topic}' cannot be read", cause=str(error), hint="frazil doctor"
+        ) from error
