@@ -8,15 +8,17 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from frazil.__main__ import main
-from frazil.errors import IntegrityError, NotFoundError, UnavailableError, UsageError
+from frazil.errors import ConflictError, CredentialsError, IntegrityError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
+from frazil.tables import CommitUnknownError
 from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import lists, reclaim
+from frazil.upkeep.expiry import expire, lists, reclaim
 from frazil.upkeep.expiry.expire import plan
 from frazil.upkeep.expiry.neighbours import SharedLocationError
 from frazil.upkeep.expiry.pins import pins
@@ -132,6 +134,62 @@ def test_files_are_deleted_when_their_grace_is_over_and_not_before(care):
     data = [f for f in files_in(table) if f.startswith("data/")]
     assert len(data) == 1
     assert reclaimed(care, table).result == "nothing"
+
+
+class Commit:
+    """Iceberg's expiry by PyIceberg; the answer to its commit is lost, or says something else."""
+
+    def __init__(self, table, ids, error, *, lands: bool) -> None:
+        self._table, self._ids, self._error, self._lands = table, ids, error, lands
+
+    def commit(self) -> None:
+        if self._lands:
+            self._table.maintenance.expire_snapshots().by_ids(list(self._ids)).commit()
+        raise self._error
+
+
+def expiring(monkeypatch, table, error, *, lands: bool) -> None:
+    prepared = lambda care, at, ids: (Commit(table, ids, error, lands=lands), set(ids))  # noqa: E731
+    monkeypatch.setattr(expire, "_prepared", prepared)
+
+
+@pytest.mark.parametrize("then", [UnavailableError("the catalog is down"), CredentialsError("the token is over")])
+def test_the_list_of_a_commit_that_may_have_landed_stays_and_is_reclaimed_later(care, monkeypatch, then):
+    table = replaced(make(care))
+    gone = old_ids(table)
+    expiring(monkeypatch, table, CommitUnknownError("no answer"), lands=True)
+    load, loads = Care.load, []
+
+    def failing(self, name):
+        loads.append(name)
+        if len(loads) > 1:
+            raise then
+        return load(self, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Care, "load", failing)
+        with pytest.raises(CommitUnknownError):
+            expire.run(care, table, step("expire", snapshots=gone))
+    assert old_ids(table) == [], "it has landed"
+    (waits,) = listed(care, table)
+    assert (waits.committed, set(waits.snapshots)) == (False, set(gone))
+    reclaimed(care, table)
+    assert reclaimed(care, table).files_removed == len(waits.files)
+    assert len([f for f in files_in(table) if f.startswith("data/")]) == 1
+    sound(care, table, [1, 2, 3])
+
+
+@pytest.mark.parametrize(("error", "stays"), [(UnavailableError("timed out"), True), (ConflictError("lost"), False)])
+def test_a_commit_that_was_refused_leaves_no_list_and_one_without_an_answer_does(care, monkeypatch, error, stays):
+    table = replaced(make(care))
+    expiring(monkeypatch, table, error, lands=False)
+    if stays:
+        with pytest.raises(UnavailableError):
+            expire.run(care, table, step("expire", snapshots=old_ids(table)))
+    else:
+        assert expire.run(care, table, step("expire", snapshots=old_ids(table))).result == "conflict"
+    assert len(listed(care, table)) == stays
+    sound(care, table, [1, 2, 3])
 
 
 def test_what_the_table_needs_again_is_left_and_the_rest_goes(care):
@@ -435,6 +493,34 @@ def test_the_command_that_expires_says_first_what_it_would_do(care, capsys, tmp_
     assert told["bytes"] > 0
     code, out, _ = frazil(capsys, tmp_path / "home", "expire", "ns.t", "--dry-run")
     assert (code, out.splitlines()[0]) == (0, "0 snapshots would be expired; 0 files (0 B) are theirs alone")
+    assert files_in(table) == before
+
+
+def test_an_expiry_by_hand_that_a_pin_holds_back_says_so(care, capsys, tmp_path):
+    table = make(care)
+    first, second, _ = (s.snapshot_id for s in table.metadata.snapshots)
+    table.manage_snapshots().create_tag(second, "frazil-pin-backup-1", 3_600_000).commit()
+    code, out, err = frazil(capsys, tmp_path / "home", "expire", "ns.t", "--keep", "1", "--dry-run", "-o", "json")
+    told = json.loads(out)
+    assert (code, told["snapshots"]) == (0, [first]), "what came before goes on"
+    assert [(pin["tag"], pin["holds"]) for pin in told["pins"]] == [("frazil-pin-backup-1", [second])]
+    assert "the pin frazil-pin-backup-1 (backup) holds snapshot" in err
+
+
+def test_an_expiry_by_hand_of_nothing_but_what_pins_hold_is_an_error_and_changes_nothing(care, capsys, tmp_path):
+    table = make(care)
+    first = table.metadata.snapshots[0]
+    table.manage_snapshots().create_tag(first.snapshot_id, "frazil-pin-backup-1", 3_600_000).commit()
+    before = files_in(table)
+    for options in (["--older-than", "0s"], ["--keep", "1"], ["--keep", "1", "--dry-run"]):
+        code, out, err = frazil(capsys, tmp_path / "home", "expire", "ns.t", *options)
+        assert (code, out) == (11, "")
+        until = datetime.fromtimestamp(first.timestamp_ms / 1000 + 3600, UTC)
+        assert f"until {until:%Y-%m-%d %H:%M:%S} UTC" in err and "DROP TAG `frazil-pin-backup-1`" in err
+    code, _, err = frazil(capsys, tmp_path / "home", "expire", "ns.t", "--snapshot", str(first.snapshot_id))
+    assert code == 2 and "frazil table pins ns.t" in err
+    code, out, err = frazil(capsys, tmp_path / "home", "expire", "ns.t", "--set", "upkeep.policy.max_snapshots=1")
+    assert code == 0 and "frazil-pin-backup-1" in err, "by the policy the rest of the work goes on"
     assert files_in(table) == before
 
 

@@ -223,11 +223,24 @@ def test_position_deletes_are_counted_by_the_file_or_partition_that_they_are_abo
     )
     found = lake.census(table)
     by_day = {group.partition[0] - 20454: group for group in found.groups}
-    assert (by_day[0].deleted_rows, by_day[0].dirty_files, by_day[0].position_files) == (4, 1, 1)
-    assert (by_day[1].deleted_rows, by_day[1].dirty_files, by_day[1].position_files) == (3, 0, 3)
+    assert (by_day[0].deleted_rows, by_day[0].dirty_files, by_day[0].position_files) == (4, 1, 0)
+    assert (by_day[1].deleted_rows, by_day[1].dirty_files, by_day[1].position_files) == (3, 0, 1)
     assert by_day[0].dirty_bytes == sum(by_day[0].bytes)
     assert (found.deletes.position_files, found.deletes.rows, found.deletes.dangling) == (5, 17, 2)
     assert found.delete_ratio == 17 / 20
+
+
+@pytest.mark.parametrize(("granularity", "merged"), [("file", 2), ("partition", 3)])
+def test_delete_files_that_a_merge_would_leave_as_they_are_are_not_to_be_merged(
+    lake: Lake, granularity: str, merged: int
+):
+    table = lake.table(**{"write.delete.granularity": granularity})
+    lake.append(table, 0)
+    lake.append(table, 0)
+    one, two = (file["file_path"] for file in table.inspect.files().to_pylist())
+    lake.delete(table, *(delete_file(n, 0, 1, **about(path)) for n, path in enumerate((one, two, two))))
+    (group,) = lake.census(table).groups
+    assert group.position_files == merged
 
 
 def test_equality_deletes_apply_to_what_was_written_before_them_and_can_have_such_rows(lake: Lake):
@@ -281,7 +294,8 @@ def test_a_health_says_what_is_next(lake: Lake):
     with table.manage_snapshots() as refs:
         refs.create_tag(table.metadata.snapshots[3].snapshot_id, "frazil-pin-backup-1")
     health = examine(lake.care, "shop.orders")
-    assert [step.kind for step in health.steps] == ["compact", "metadata", "orphans"]
+    assert [step.kind for step in health.steps] == ["compact", "metadata"]
+    assert ["on request only" in note for note in health.notes] == [True], "others made this table"
     assert health.steps[0].gain["files"] == 11
     assert [(ref.name, ref.kind, ref.pin) for ref in health.refs] == [
         ("frazil-pin-backup-1", "tag", True),
@@ -296,7 +310,7 @@ def test_a_health_says_what_is_next(lake: Lake):
 FIELDS = {
     "table", "format_version", "taken_at", "snapshot_id", "rows", "deleted_rows", "delete_ratio", "files", "tiers",
     "deletes", "partitions", "largest", "specs", "manifests", "snapshots", "refs", "metadata", "statistics", "expired",
-    "growth", "last_upkeep", "steps", "policy",
+    "growth", "last_upkeep", "steps", "policy", "notes",
 }  # fmt: skip
 INNER = {
     "files": {"count", "bytes", "small", "least", "median", "most", "target"},

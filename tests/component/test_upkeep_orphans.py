@@ -6,20 +6,26 @@ import gzip
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from frazil.__main__ import main
+from frazil.catalogs import open_catalog
 from frazil.errors import FrazilError, UnsupportedError
 from frazil.observe.faultpoints import handled
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import orphans
-from frazil.upkeep.expiry.neighbours import SharedLocationError
+from frazil.settings import load_settings
+from frazil.tables import TableStore
+from frazil.upkeep.care import Care, StoppedError
+from frazil.upkeep.expiry import neighbours, orphans
+from frazil.upkeep.expiry.neighbours import SharedLocationError, require_alone
 from tests.upkeep_files import (
     DAY,
     age,
     care_of,
+    care_of_settings,
     crash_everywhere,
     expired_by_hand,
     files_in,
@@ -89,10 +95,12 @@ def test_metadata_of_commits_that_lost_goes_and_of_those_that_count_stays(care):
     litter(table, "metadata/00009-lost.metadata.json", content=json.dumps(lost).encode())
     litter(table, "metadata/v9.gz.metadata.json", content=gzip.compress(json.dumps(lost).encode()))
     litter(table, "metadata/00010-torn.metadata.json", content=b'{"format-version": 2, "tab')
+    litter(table, "metadata/00011-else.metadata.json", content=b'{"of": "somebody else"}')
     age(table)
     assert found(care, table) == {"metadata/00009-lost.metadata.json", "metadata/v9.gz.metadata.json"}
     orphans.run(care, table, step("orphans", age_s=DAY))
-    assert "metadata/00010-torn.metadata.json" in files_in(table), "nobody knows whose that was"
+    unknown = {"metadata/00010-torn.metadata.json", "metadata/00011-else.metadata.json"}
+    assert unknown <= files_in(table), "nobody knows whose that was"
     sound(care, table, [1, 2, 3])
 
 
@@ -197,12 +205,146 @@ def test_so_is_a_table_that_cannot_be_read(care, tmp_path):
     refused(care, table, "other.table", "cannot be read")
 
 
+class TwoCatalogs:
+    """An embedded catalog, and another one in the same settings."""
+
+    def __init__(self, home: Path, **other: str) -> None:
+        file = home.parent / "two.yaml"
+        section = {"kind": "sql", "uri": f"sqlite:///{home.parent}/other.db", "warehouse": f"{home.parent}/other"}
+        file.write_text(yaml.safe_dump({"home": str(home), "catalogs": {"other": {**section, **other}}}))
+        settings = load_settings(config=file, environ={})
+        self.care = care_of_settings(settings)
+        self.settings = settings
+
+    def other(self) -> Care:
+        chosen = self.settings.catalog("other")
+        network = self.settings.model.network
+        return replace(self.care, catalog=chosen, store=TableStore(open_catalog(chosen, network), chosen, network))
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[TwoCatalogs]:
+    made = TwoCatalogs(tmp_path / "home")
+    with made.care.store:
+        yield made
+
+
+def test_so_is_a_table_of_another_catalog_that_refers_to_a_file_there(two):
+    table = make(two.care)
+    with two.other().store as store:
+        other = make(replace(two.care, store=store), "far.away")
+        living = next(f for f in files_in(table) if f.endswith(".parquet"))
+        litter(table, "data/imported.parquet", content=(folder(table) / living).read_bytes())
+        other.add_files([f"file:{folder(table)}/data/imported.parquet"], check_duplicate_files=False)
+    refused(two.care, table, "other.far.away", "/data")
+
+
+@pytest.mark.parametrize("place", ["{}/inner", "{}", "{}/.."])
+def test_so_is_a_table_of_another_catalog_inside_above_or_in_the_same_place(two, place):
+    table = make(two.care)
+    with two.other().store as store:
+        make(replace(two.care, store=store), "far.away", location=place.format(table.location()))
+    refused(two.care, table, "other.far.away")
+
+
+def test_so_is_the_same_table_in_another_catalog_once_the_two_have_parted(two):
+    """Until then both catalogs are doors to one table, as a metastore and a REST server before it are."""
+    table = make(two.care)
+    litter(table, LOST[0])
+    age(table)
+    with two.other().store as store:
+        store.catalog.create_namespace("far")
+        again = store.catalog.register_table("far.again", table.metadata_location)
+        assert orphans.run(two.care, table, step("orphans", age_s=DAY)).files_removed == 1
+        grow(again)
+    refused(two.care, table, "other.far.again", "same table")
+    with pytest.raises(SharedLocationError, match=r"other\.far\.again"):
+        require_alone(two.care, table)
+
+
+def test_so_is_a_catalog_that_cannot_be_reached_unless_its_storage_is_another(tmp_path, care):
+    nobody = {"kind": "rest", "uri": "http://127.0.0.1:9", "warehouse": "lake"}
+    table = make(care)
+    unknown = TwoCatalogs(tmp_path / "home", **nobody)
+    with unknown.care.store:
+        refused(unknown.care, table, "the catalog 'other' cannot be read", "127.0.0.1:9")
+        require_alone(unknown.care, table)  # expiry goes on, as it does beside a table that nobody can read
+    apart = TwoCatalogs(tmp_path / "home", **nobody | {"warehouse": "s3://lake/tables"})
+    with apart.care.store:
+        assert orphans.run(apart.care, table, step("orphans", age_s=DAY)).files_removed == len(LOST)
+
+
+def test_a_look_at_another_catalog_neither_makes_it_nor_finds_fault_with_tables_that_lie_apart(two, tmp_path):
+    table = make(two.care)
+    litter(table, *LOST)
+    age(table)
+    assert found(two.care, table) == set(LOST)
+    assert not (tmp_path / "other.db").exists() and not (tmp_path / "other").exists()
+    with two.other().store as store:
+        make(replace(two.care, store=store), "ns.t")
+    assert orphans.run(two.care, table, step("orphans", age_s=DAY)).files_removed == len(LOST)
+
+
+def test_where_another_catalog_shares_our_place_is_believed_for_an_hour(two, monkeypatch):
+    table = make(two.care)
+    require_alone(two.care, table)
+    with two.other().store as store:
+        make(replace(two.care, store=store), "far.away", location=table.location())
+    require_alone(two.care, table)
+    monkeypatch.setattr(neighbours, "_BELIEVED_S", 0.0)
+    with pytest.raises(SharedLocationError, match=r"other\.far\.away"):
+        require_alone(two.care, table)
+
+
+@pytest.mark.parametrize("at", ["upkeep.orphans.list.before", "upkeep.orphans.list.after"])
+def test_a_search_that_is_told_to_end_does_so_at_once_and_changes_nothing(care, at):
+    table = make(care)
+    make(care, "ns.other")
+    litter(table, *LOST)
+    age(table)
+    before = files_in(table)
+
+    def stop(name: str) -> None:
+        if name == at:
+            care.stop.set()
+
+    with handled(stop), pytest.raises(StoppedError):
+        orphans.run(care, table, step("orphans", age_s=DAY))
+    assert files_in(table) - before <= {f for f in files_in(table) if "frazil" in f}
+    assert set(LOST) <= files_in(table)
+
+
+def test_a_removal_that_is_told_to_end_says_what_it_has_done_and_that_it_is_not_all(care, monkeypatch):
+    table = make(care)
+    litter(table, *LOST)
+    age(table)
+    monkeypatch.setattr(orphans, "_BATCH", 1)
+
+    def stop(name: str) -> None:
+        if name == "upkeep.removal.batch.after":
+            care.stop.set()
+
+    with handled(stop):
+        outcome = orphans.run(care, table, step("orphans", age_s=DAY))
+    assert (outcome.result, outcome.files_removed) == ("stopped", 1)
+    assert "3 more files" in (outcome.reason or "")
+    assert len(set(LOST) & files_in(table)) == 3
+
+
 def test_so_is_metadata_of_a_table_that_the_catalog_does_not_know(care):
     table = make(care)
     stranger = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
     stranger["table-uuid"] = "11111111-2222-3333-4444-555555555555"
     litter(table, "deep/inside/metadata/00000-x.metadata.json", content=json.dumps(stranger).encode())
     refused(care, table, "11111111-2222-3333-4444-555555555555", "deep/inside")
+
+
+def test_so_is_such_metadata_without_a_uuid_as_the_first_version_of_the_format_allows(care):
+    table = make(care)
+    stranger = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
+    del stranger["table-uuid"]
+    litter(table, "deep/inside/metadata/00000-x.metadata.json", content=json.dumps(stranger).encode())
+    refused(care, table, "no uuid", "deep/inside")
 
 
 def test_a_neighbour_with_a_name_that_begins_alike_is_no_reason(care):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -114,8 +114,8 @@ class Meddler:
         self._kit = kit
         self.turns: list[tuple[list[str], float]] = []
 
-    def turn(self, tables: Sequence[str], lag_s: float) -> bool:
-        self.turns.append((list(tables), lag_s))
+    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
+        self.turns.append((list(tables), lag()))
         with self._kit.table("orders").transaction() as change:
             change.set_properties(touched=str(len(self.turns)))
         return True
@@ -139,13 +139,36 @@ def test_a_lane_gives_upkeep_its_turn_after_each_batch_and_looks_at_the_table_ag
     kit.check("orders")
 
 
+def test_a_lane_knows_of_messages_that_come_while_its_tables_are_cared_for(kit: SinkKit) -> None:
+    lags: list[float] = []
+    engine = kit.engine("orders")
+
+    class Asking(Meddler):
+        def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
+            lane.see(kit.client.info("orders"))
+            lags.append(lag())
+            kit.publish("orders", b"late")
+            lane.see(kit.client.info("orders"))
+            time.sleep(0.3)
+            lags.append(lag())
+            return False
+
+    lane = Lane(engine, Asking(kit))
+    kit.publish("orders", b"first")
+    lane.turn()
+    before, after = lags
+    assert before == 0.0 and after >= 0.3
+    assert lane.turn(at_once=True).rows == 1
+    kit.check("orders")
+
+
 class Slow:
     """A caretaker whose turn takes until it is told to end."""
 
     def __init__(self) -> None:
         self.inside, self.ended = threading.Event(), threading.Event()
 
-    def turn(self, tables: Sequence[str], lag_s: float) -> bool:
+    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
         self.inside.set()
         assert self.ended.wait(50)
         return False

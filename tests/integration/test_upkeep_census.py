@@ -57,7 +57,7 @@ def test_position_deletes_are_known_by_their_file(bench: Bench):
     found, policy = look(bench, name)
     assert (found.deletes.position_files, found.deletes.vectors, found.deletes.rows) == (2, 0, 5)
     (group,) = found.groups
-    assert (group.dirty_files, group.deleted_rows, group.position_files) == (1, 5, 2)
+    assert (group.dirty_files, group.deleted_rows, group.position_files) == (1, 5, 0)
     step = next(s for s in plan(found, policy) if s.kind == "compact")
     assert (step.cost, step.options["below"]) == (group.dirty_bytes, 1)
     assert compact.run(bench.care, bench.load(name), step).files_before >= 1
@@ -109,7 +109,10 @@ def test_equality_deletes_are_applied_by_what_is_planned(bench: Bench):
         ("months(at), part", ", at DATE, part INT", ["date_add('2026-01-28', CAST(id AS INT)) AS at", "1 AS part"]),
     ],
 )
-def test_a_step_is_kept_to_the_partitions_that_it_names(bench: Bench, partition: str, columns: str, select: list[str]):
+@pytest.mark.parametrize("strategy", ["binpack", "sort", "zorder"])
+def test_a_step_is_kept_to_the_partitions_that_it_names(
+    bench: Bench, partition: str, columns: str, select: list[str], strategy: str
+):
     name = bench.table(partition=partition, columns=columns)
     for _ in range(3):
         frame = bench.spark.range(0, 10, 1, 1).selectExpr("id", "'a' AS name", *select)
@@ -120,7 +123,8 @@ def test_a_step_is_kept_to_the_partitions_that_it_names(bench: Bench, partition:
     metadata = found.metadata
     condition = condition_of(metadata.schema(), metadata.specs()[metadata.default_spec_id], chosen.partition)
     assert condition is not None
-    options = {"target": 2**24, "below": 2**23, "min_files": 2, "partition": condition}
+    options = {"target": 2**24, "below": 2**23, "min_files": 2, "partition": condition, "strategy": strategy}
+    options |= {"sort_by": {"sort": ["name"], "zorder": ["id", "name"]}.get(strategy, [])}
     outcome = compact.run(bench.care, bench.load(name), Step("compact", "a test", options=options))
     assert (outcome.files_before, outcome.files_after) == (sum(chosen.files), 1)
     after, _ = look(bench, name)

@@ -306,6 +306,23 @@ def test_a_reader_that_planned_before_reads_on_while_snapshots_go(bench):
 # Pins.
 
 
+def test_the_pin_of_somebody_who_died_is_not_in_the_way_once_its_lease_is_over(bench):
+    name = bench.table()
+    bench.insert(name, 0, 10)
+    pin(bench.care, bench.load(name), "test", 0.5)
+    bench.insert(name, 20)
+    time.sleep(0.6)
+    ids = old(bench, name)
+    assert len(ids) == 2
+    assert set(expire.plan(bench.care, bench.load(name), ids).snapshots) == set(ids)
+    assert expired(bench, name).snapshots_removed == 2
+    assert pins(bench.load(name)) == []
+    assert len(snapshots(bench, name)) == 1
+    reclaimed(bench, name)
+    sound(bench, name)
+    assert bench.ids(name) == list(range(30))
+
+
 def test_what_a_backup_holds_stays_and_goes_when_it_lets_go(bench):
     name = bench.table()
     bench.insert(name, 0, 10)

@@ -2,110 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
-import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
-from frazil.settings import load_settings
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists, orphans, reclaim
 from frazil.upkeep.expiry.clock import storage_now
 from frazil.upkeep.expiry.neighbours import SharedLocationError
 from frazil.upkeep.expiry.places import Places, spelled
 from frazil.upkeep.expiry.verify import verify
-from tests.services.kit import Services
-from tests.upkeep_files import care_of_settings, expired_by_hand, make, old_ids, replaced, sound, step
-
-
-@dataclass
-class Gateway:
-    """Before a server: answers deletes with SlowDown as long as it is told to, and hands all else on."""
-
-    url: str = ""
-    refuse: int = 0
-    refused: int = 0
-    deletes: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def refuses(self, method: str, path: str) -> bool:
-        if method != "DELETE" and not (method == "POST" and "delete" in path.partition("?")[2]):
-            return False
-        with self.lock:
-            self.deletes += 1
-            if self.refused >= self.refuse:
-                return False
-            self.refused += 1
-            return True
-
-
-@contextmanager
-def gateway_to(server: str) -> Iterator[Gateway]:
-    gateway = Gateway()
-    target = urlsplit(server)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def hand_on(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if gateway.refuses(self.command, self.path):
-                self.answer(503, b"<Error><Code>SlowDown</Code><Message>Please reduce your rate</Message></Error>", {})
-                return
-            connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
-            # With its own Host: that is what the request was signed with.
-            connection.request(self.command, self.path, body, dict(self.headers.items()))
-            reply = connection.getresponse()
-            data = reply.read()
-            self.answer(reply.status, data, dict(reply.getheaders()))
-            connection.close()
-
-        def answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
-            self.send_response_only(status)
-            for name, value in headers.items():
-                if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                    self.send_header(name, value)
-            length = headers.get("Content-Length", str(len(data))) if self.command == "HEAD" else str(len(data))
-            self.send_header("Content-Length", length)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = hand_on  # noqa: N815 - the library's names
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            pass
-
-    http_server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    gateway.url = f"http://127.0.0.1:{http_server.server_port}"
-    thread = threading.Thread(target=http_server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield gateway
-    finally:
-        http_server.shutdown()
-        http_server.server_close()
-        thread.join()
-
-
-@contextmanager
-def care_on(services: Services, home: Path, endpoint: str | None = None, **network: float) -> Iterator[Care]:
-    """The embedded catalog, with its tables in a bucket."""
-    bucket = services.seaweedfs.make_bucket("upkeep")
-    access = services.seaweedfs.access.settings() | ({"endpoint": endpoint} if endpoint else {})
-    flags: dict[str, object] = {"home": str(home), "catalog.warehouse": f"{bucket}/{home.parent.name}"}
-    flags |= {f"s3.{key}": value for key, value in access.items()}
-    flags |= {f"network.{key}": value for key, value in network.items()}
-    care = care_of_settings(load_settings(flags=flags, environ={}))
-    with care.store:
-        yield care
+from tests.faulty_storage import gateway_to
+from tests.upkeep_files import expired_by_hand, make, old_ids, replaced, sound, step
+from tests.upkeep_s3 import care_on
 
 
 @pytest.fixture
@@ -182,10 +92,10 @@ def test_a_server_that_asks_for_patience_gets_it(services, tmp_path, care):
         gateway_to(services.seaweedfs.url) as gateway,
         care_on(services, tmp_path / "home", gateway.url) as throttled,
     ):
-        gateway.refuse = 2
+        gateway.first = {"DELETE": 2}
         outcome = reclaim.run(throttled, table, step("reclaim", grace_s=0.0))
     assert (outcome.result, outcome.files_removed, outcome.reason) == ("done", len(expired.files), None)
-    assert gateway.refused == 2
+    assert gateway.refused["DELETE"] == 2
     sound(care, table, [1, 2, 3])
 
 
@@ -194,13 +104,15 @@ def test_a_server_without_end_of_patience_leaves_the_list_for_later(services, tm
     expired = expired_by_hand(care, table, *old_ids(table))
     with (
         gateway_to(services.seaweedfs.url) as gateway,
-        care_on(services, tmp_path / "home", gateway.url, retry_attempts=2, breaker_failures=1000) as throttled,
+        care_on(
+            services, tmp_path / "home", gateway.url, network__retry_attempts=2, network__breaker_failures=1000
+        ) as throttled,
     ):
-        gateway.refuse = 10_000
+        gateway.first = {"DELETE": 10_000}
         outcome = reclaim.run(throttled, table, step("reclaim", grace_s=0.0))
     assert (outcome.result, outcome.files_removed) == ("failed", 0)
     assert "left for later" in (outcome.reason or "")
-    assert 0 < gateway.deletes < 20, "it is not asked again and again"
+    assert 0 < gateway.seen["DELETE"] < 20, "it is not asked again and again"
     sound(care, table, [1, 2, 3])
     (left,) = lists.waiting(Places(care, table), table)
     assert left.files == expired.files

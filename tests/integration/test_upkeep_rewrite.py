@@ -69,6 +69,32 @@ def test_one_turn_is_bounded_and_the_next_goes_on(bench):
     assert bench.ids(name) == list(range(8000))
 
 
+def test_files_that_somebody_wants_left_are_left(bench):
+    name = bench.table()
+    bench.insert(name, 0, 10, 20)
+    one, *others = sorted(bench.files(name))
+    assert run(bench, name, without=[one]).files_before == 2
+    assert one in bench.files(name)
+    assert run(bench, name, without=others + bench.files(name)).result == "nothing"
+    assert run(bench, name, without=[one]).result == "nothing", "there is one other, and nothing to merge it with"
+    assert bench.ids(name) == list(range(30))
+
+
+def test_a_turn_takes_the_smallest_files_where_not_all_fit(bench):
+    name = bench.table(columns=", noise STRING")
+    bench.insert(name, *range(0, 4000, 2000), rows=2000, select="uuid() AS noise")
+    bench.insert(name, *range(4000, 4040, 10), select="uuid() AS noise")
+    size = bench.sql(f"SELECT max(file_size_in_bytes) FROM {name}.files")[0][0]
+    # The two large ones together are more than the target, and would be two again.
+    target = int(2 * size / 1.3)
+    first = run(bench, name, target=target, below=target - 1, budget=target)
+    assert first.result == "done" and first.files_before >= 4 and first.files_after == 1
+    assert len(bench.files(name)) < 4
+    outcomes = [run(bench, name, target=target, below=target - 1, budget=target).result for _ in range(3)]
+    assert outcomes[-1] == "nothing"
+    assert bench.ids(name) == list(range(4040))
+
+
 def test_files_that_are_large_enough_are_left(bench):
     name = bench.table()
     bench.insert(name, 0, rows=20_000)

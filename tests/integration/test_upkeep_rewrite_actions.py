@@ -11,7 +11,7 @@ from frazil.errors import UnsupportedError, UsageError
 from frazil.upkeep.model import Step
 from frazil.upkeep.rewrite import compact, deletes, manifests, metadata, partition, retention, statistics
 from frazil.upkeep.rewrite.partition_plan import plan
-from tests.rewrite_kit import COMPACT, Bench, delete_equal, striking
+from tests.rewrite_kit import COMPACT, MIB, Bench, delete_equal, striking
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -53,9 +53,8 @@ def test_deletes_merged_while_others_compact_are_a_conflict_and_leave_nothing(be
     def merge_first() -> None:
         assert do(deletes, bench, name, min_files=2).result == "done"
 
-    # The outer one has planned nothing yet at this step, so it is the plan of the inner one that it finds.
     with striking("upkeep.deletes.commit.before", merge_first):
-        assert do(deletes, bench, name, min_files=2).result in ("nothing", "conflict")
+        assert do(deletes, bench, name, min_files=2).result == "conflict"
     assert bench.ids(name) == list(range(3, 200))
     assert bench.on_disk(name) == bench.known(name)
 
@@ -83,6 +82,88 @@ def test_old_position_deletes_become_vectors_in_v3(bench):
     assert bench.sql(f"SELECT file_format FROM {name}.delete_files") == [("PUFFIN",)]
     assert bench.ids(name) == [0, *range(2, 100)]
     assert do(deletes, bench, name, min_files=1).result == "nothing"
+
+
+def crowded(bench: Bench, parts: int) -> str:
+    """A table of v2 whose partitions have three files each of deletes for two data files, the last one four."""
+    name = bench.table(partition="part", columns=", part INT", **MERGE_ON_READ)
+    rows = 5 * parts
+    bench.insert(name, 0, rows, rows=rows, select=f"CAST(id % {parts} AS INT) AS part")
+    for i in range(3):
+        bench.sql(f"DELETE FROM {name} WHERE id % {rows} >= {i * parts} AND id % {rows} < {(i + 1) * parts}")
+    bench.sql(f"DELETE FROM {name} WHERE id % {rows} = {4 * parts - 1}")
+    return name
+
+
+def per_partition(bench: Bench, name: str) -> list[int]:
+    return [n for (n,) in bench.sql(f"SELECT count(*) FROM {name}.delete_files GROUP BY partition ORDER BY 1")]
+
+
+def test_one_turn_of_deletes_is_bounded_and_the_next_goes_on(bench):
+    name = crowded(bench, 5)
+    left = bench.ids(name)
+    found = []
+    for _ in range(10):
+        outcome = do(deletes, bench, name, min_files=3, budget=1)
+        if outcome.result == "nothing":
+            break
+        found.append((outcome.result, outcome.files_before, outcome.files_after))
+        assert bench.ids(name) == left
+    assert found == [("done", 4, 1), *[("done", 3, 1)] * 4], "a partition each, the one with most files first"
+    assert per_partition(bench, name) == [1] * 5
+    assert bench.on_disk(name) == bench.known(name)
+
+
+def test_delete_files_that_stay_as_many_do_not_keep_others_from_their_turn(bench):
+    """As Spark writes them by default, each data file has its own; one in another partition has three."""
+    name = bench.table(partition="part", columns=", part INT", write__delete__mode="merge-on-read")
+    bench.insert(name, *range(0, 40, 10), select="1 AS part")
+    bench.sql(f"DELETE FROM {name} WHERE id % 10 = 0")
+    bench.insert(name, 100, select="2 AS part")
+    bench.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.granularity'='partition')")
+    for i in range(3):
+        bench.sql(f"DELETE FROM {name} WHERE id = {100 + i}")
+    bench.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('write.delete.granularity')")
+    left = bench.ids(name)
+    before = per_partition(bench, name)
+    outcome = do(deletes, bench, name, min_files=2, budget=1)
+    assert (before, outcome.files_before, outcome.files_after) == ([3, 4], 3, 1)
+    assert do(deletes, bench, name, min_files=2, budget=1).result == "nothing"
+    assert (per_partition(bench, name), bench.ids(name)) == ([1, 4], left)
+
+
+def test_within_its_budget_a_turn_of_deletes_takes_several_partitions(bench):
+    name = crowded(bench, 5)
+    left = bench.ids(name)
+    turns = [do(deletes, bench, name, min_files=3, budget=13 * MIB) for _ in range(3)]
+    assert [(o.result, o.files_before) for o in turns] == [("done", 10), ("done", 6), ("nothing", 0)]
+    assert bench.ids(name) == left
+
+
+def test_old_position_deletes_become_vectors_one_partition_after_the_other(bench):
+    name = crowded(bench, 3)
+    bench.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version'='3')")
+    bench.sql(f"DELETE FROM {name} WHERE id IN (12, 13)")  # vectors beside files, in two of the partitions
+    left = bench.ids(name)
+    for turn in range(3):
+        assert do(deletes, bench, name, budget=1).result == "done", turn
+        assert bench.ids(name) == left
+        old = bench.sql(f"SELECT DISTINCT partition FROM {name}.delete_files WHERE file_format <> 'PUFFIN'")
+        assert len(old) == 2 - turn
+    assert do(deletes, bench, name, budget=1).result == "nothing"
+    assert per_partition(bench, name) == [2, 2, 2], "one vector for each data file"
+
+
+def test_a_turn_of_deletes_that_fails_leaves_no_file(bench):
+    name = crowded(bench, 3)
+
+    def fail() -> None:
+        raise UnsupportedError("struck")
+
+    with striking("upkeep.deletes.rewrite.after", fail):
+        assert do(deletes, bench, name, min_files=3).result == "unsupported"
+    assert per_partition(bench, name) == [3, 3, 4]
+    assert bench.on_disk(name) == bench.known(name)
 
 
 def test_a_table_of_v1_has_no_deletes(bench):
@@ -386,6 +467,61 @@ def test_the_commands_do_what_they_say(by_hand, capsys):
     code, out, _ = frazil(capsys, "table", "partition", "apply", short, "month(day)", "--rewrite")
     assert (code, json.loads(out)["left"]) == (0, 0)
     assert by_hand.ids(name) == list(range(40))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("strategy", [("sort", "id"), ("zorder", "id", "name"), ("binpack",)], ids=lambda s: s[0])
+def test_what_a_command_has_written_is_not_written_again(by_hand, capsys, monkeypatch, strategy, version):
+    monkeypatch.setattr("frazil.cli.table_rewrite._MOST_TURNS", 5)
+    name = by_hand.table(version=version, columns=", noise STRING")
+    by_hand.insert(name, *range(0, 10_000, 1000), rows=1000, select="uuid() AS noise")
+    total = by_hand.sql(f"SELECT sum(file_size_in_bytes) FROM {name}.files")[0][0]
+    args = ["--strategy", strategy[0], *(arg for column in strategy[1:] for arg in ("--sort-by", column))]
+    args += ["--min-files", "2", "--target", str(int(total / 1.3))]
+    short = name.split(".", 1)[1]
+    code, out, _ = frazil(capsys, "table", "compact", short, *args, "--dry-run")
+    assert (code, json.loads(out)["files"], json.loads(out)["becoming"]) == (0, 10, 2)
+    code, out, _ = frazil(capsys, "table", "compact", short, *args)
+    told = json.loads(out)
+    assert (code, told["result"], told["commits"], told["files_before"], told["files_after"]) == (0, "done", 1, 10, 2)
+    code, out, _ = frazil(capsys, "table", "compact", short, *args, "--dry-run")
+    assert (code, json.loads(out)["files"]) == (0, 0)
+    code, out, _ = frazil(capsys, "table", "compact", short, *args)
+    assert (code, json.loads(out)["result"]) == (0, "nothing")
+    assert by_hand.ids(name) == list(range(10_000))
+
+
+def test_a_dry_run_counts_what_is_taken_for_its_deletes(by_hand, capsys):
+    name = by_hand.table(**MERGE_ON_READ)
+    short = name.split(".", 1)[1]
+    by_hand.insert(name, 0, 100, rows=100)
+    by_hand.sql(f"DELETE FROM {name} WHERE id < 40")
+    delete_equal(by_hand, name, "person 150")
+    for options in (("--min-files", "9"), ("--min-files", "2")):
+        code, out, _ = frazil(capsys, "table", "compact", short, *options, "--dry-run")
+        told = json.loads(out)
+        assert (code, told["files"], told["becoming"]) == (0, 2, 1), "the one with its deletes, and what lies beside it"
+    code, out, _ = frazil(capsys, "table", "compact", short, "--min-files", "9")
+    assert (code, json.loads(out)["files_before"], json.loads(out)["files_after"]) == (0, 3, 1), "and a delete file"
+    code, out, _ = frazil(capsys, "table", "compact", short, "--min-files", "9", "--dry-run")
+    assert (code, json.loads(out)["files"]) == (0, 0)
+    assert by_hand.ids(name) == [i for i in range(40, 200) if i != 150]
+
+
+def test_a_dry_run_tells_what_a_condition_holds_of(by_hand, capsys):
+    name = by_hand.table(partition="day", columns=", day DATE")
+    short = name.split(".", 1)[1]
+    for day in ("2026-01-01", "2026-01-02"):
+        by_hand.insert(name, *range(0, 30, 10), select=f"DATE '{day}' AS day")
+    args = ["table", "compact", short, "--min-files", "2", "--where"]
+    code, out, _ = frazil(capsys, *args, "day = '2026-01-01'", "--dry-run")
+    assert (code, json.loads(out)["files"], json.loads(out)["becoming"]) == (0, 3, 1)
+    for condition in ("day = DATE '2026-01-01'", "month(day) = 1", "nix = 1"):
+        code, _, err = frazil(capsys, *args, condition, "--dry-run")
+        told = json.loads(err.splitlines()[-1])
+        assert code == 2 and "--dry-run" in told["hint"], condition
+    code, out, _ = frazil(capsys, *args, "day = '2026-01-01'")
+    assert (code, json.loads(out)["files_before"]) == (0, 3)
 
 
 @pytest.mark.parametrize(

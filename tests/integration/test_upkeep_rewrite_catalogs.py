@@ -19,7 +19,9 @@ def bench(request, lane_settings, spark) -> Bench:
     return Bench(lane_settings, request.param, spark)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize(
+    "version", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_rewrites_keep_every_row(bench, version):
     abilities = abilities_of(bench.care.catalog, dict(bench.care.store.catalog.properties))
     if version == 3 and not abilities.v3:

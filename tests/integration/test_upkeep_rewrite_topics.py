@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from frazil.topics.layout import ARCHIVE
 from frazil.topics.source.source import register
 from frazil.upkeep.care import Care
 from frazil.upkeep.model import Step
-from frazil.upkeep.rewrite import compact, manifests
+from frazil.upkeep.rewrite import compact, manifests, rewriting
 from tests.rewrite_kit import COMPACT, striking
 from tests.topic_kit import TopicTable
 
@@ -96,10 +97,45 @@ def test_files_are_joined_in_order_and_all_readers_read_the_same(spark, care, ta
     assert (outcome.result, outcome.files_before, outcome.files_after) == ("done", 6, 1)
     assert offsets_by_file(table) == [list(range(300))]
     assert everything(table).to_pylist() == before.to_pylist()
+    size = int(table.load().metadata.properties["write.parquet.row-group-size-bytes"])
+    assert size <= 16 * 1024 * 1024, "a replay reads row groups ahead, several at once"
     files = [t.file for t in table.load().scan().plan_files()]
     assert [f.sort_order_id for f in files] == [table.load().sort_order().order_id]
     frame = spark.read.format("frazil").options(topic=table.topic, broker=broker.address).load()
     assert frame.agg(sql.count("*"), sql.sum("offset")).collect() == [(300, sum(range(300)))]
+
+
+def test_beside_sinks_each_new_file_is_one_task_and_no_more_run_at_once_than_they_may(care, table, monkeypatch):
+    publish(table, 12)
+    size = sum(task.file.file_size_in_bytes for task in table.load().scan().plan_files())
+    running, most, tasks, write = [], [], [], rewriting._write
+
+    def watched(session, *args):
+        running.append(1)
+        most.append(len(running))
+        tasks.append(session.read.format("iceberg").load(args[0]).rdd.getNumPartitions())
+        write(session, *args)
+        running.pop()
+
+    monkeypatch.setattr(rewriting, "_write", watched)
+    before = everything(table)
+    outcome = merge(replace(care, tasks=1), table, target=size // 3, below=size // 4)
+    assert (outcome.result, outcome.files_before, outcome.files_after) == ("done", 12, 3)
+    assert most == tasks == [1, 1, 1]
+    found = offsets_by_file(table)
+    assert [offset for file in found for offset in file] == list(range(600))
+    assert [len(file) for file in found] == [200, 200, 200]
+    assert everything(table).to_pylist() == before.to_pylist()
+
+
+def test_beside_sinks_new_files_are_never_so_small_that_the_next_turn_takes_them_again(care, table):
+    publish(table, 4)
+    size = sum(task.file.file_size_in_bytes for task in table.load().scan().plan_files())
+    target = int(size / 1.2)  # two files would be of 60 %
+    one = replace(care, tasks=1)
+    assert merge(one, table, target=target, below=target * 3 // 4).files_after == 1
+    assert merge(one, table, target=target, below=target * 3 // 4).result == "nothing"
+    assert offsets_by_file(table) == [list(range(200))]
 
 
 def test_the_sink_goes_on_and_what_is_larger_stays(care, table):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from frazil.settings import Settings
 from frazil.tables import TableStore
+from frazil.upkeep import metrics
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.jobs import Jobs
@@ -87,50 +90,101 @@ def test_two_runs_at_once_are_harmless(bench: Bench) -> None:
         assert sound(bench, name)
 
 
-def test_upkeep_beside_a_writer_that_merges_all_the_time_brings_no_row_back(bench: Bench) -> None:
+class Merger:
+    """A job that merges into a table, and knows which rows must be there: those of the merges that landed."""
+
+    def __init__(self, bench: Bench, name: str, rows: int) -> None:
+        self._bench, self._name, self._chance = bench, name, random.Random(7)
+        self.rows, self.merges, self.lost = dict.fromkeys(range(rows), 0), 0, 0
+
+    def merge(self, held: str = "id") -> None:
+        """One merge, run anew while it loses against upkeep; `held` is the id in SQL, by which a test can slow it."""
+        self.merges += 1
+        ids = self._chance.sample(sorted(self.rows), 12)
+        rows = ", ".join(f"({i}, {str(i in ids[:4]).lower()})" for i in ids)
+        while True:
+            try:
+                self._bench.sql(
+                    f"MERGE INTO {self._name} t USING "
+                    f"(SELECT /*+ COALESCE(1) */ {held} AS id, goes FROM VALUES {rows} AS s(id, goes)) s "
+                    f"ON t.id = s.id WHEN MATCHED AND s.goes THEN DELETE "
+                    f"WHEN MATCHED THEN UPDATE SET t.value = {self.merges}"
+                )
+                break
+            except Exception as error:
+                if "ValidationException" not in str(error) and "CommitFailedException" not in str(error):
+                    raise
+                self.lost += 1
+        self.rows |= dict.fromkeys(ids[4:], self.merges)
+        for i in ids[:4]:
+            del self.rows[i]
+
+    def check(self) -> None:
+        assert dict(self._bench.sql(f"SELECT id, value FROM {self._name}")) == self.rows
+        assert sound(self._bench, self._name)
+
+
+def slow_udf(bench: Bench, begun: Path, open_: Path) -> str:
+    """A function in SQL that gives back its number, but says that it has begun, and waits until it may."""
+    first, last = str(begun), str(open_)
+
+    def hold(number: int) -> int:
+        Path(first).touch()
+        while not Path(last).exists():
+            time.sleep(0.05)
+        return number
+
+    name = f"hold_{uuid.uuid4().hex[:8]}"
+    bench.spark.udf.register(name, hold, "bigint")
+    return name
+
+
+@pytest.mark.slow
+def test_upkeep_beside_a_writer_that_merges_all_the_time_brings_no_row_back(bench: Bench, tmp_path: Path) -> None:
     name = bench.table(columns=", value BIGINT", **MERGE_ON_READ)
     bench.insert(name, *range(0, 300, 10), select="0L AS value")
-    oracle = dict.fromkeys(range(300), 0)
-    stop, wrong = threading.Event(), []
+    merger, care = Merger(bench, name, 300), other(bench)
 
-    def write() -> None:
-        chance = random.Random(7)
-        for number in range(1, 1000):
-            if stop.is_set():
-                return
-            ids = chance.sample(sorted(oracle), 12)
-            rows = ", ".join(f"({i}, {str(i in ids[:4]).lower()})" for i in ids)
-            try:
-                bench.sql(
-                    f"MERGE INTO {name} t USING (SELECT * FROM VALUES {rows} AS s(id, goes)) s ON t.id = s.id "
-                    f"WHEN MATCHED AND s.goes THEN DELETE WHEN MATCHED THEN UPDATE SET t.value = {number}"
-                )
-            except Exception as error:  # noqa: BLE001 - Spark's have no base; a conflict is one of them
-                if "conflict" not in str(error).lower() and "ValidationException" not in str(error):
-                    wrong.append(error)
-                    return
-                continue
-            for i in ids:
-                oracle[i] = number
-            for i in ids[:4]:
-                del oracle[i]
+    # A merge lands between what upkeep has written and its commit: upkeep loses, and the rows stay deleted.
+    with striking("upkeep.compact.commit.before", merger.merge):
+        report = care_for(care, short(name), Limits(tries=1))
+    assert "compact" in kinds(report, "conflict") and not report.errors
+    merger.check()
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    care, reports = other(bench), []
-    try:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and len(oracle) > 40:
-            reports.append(care_for(care, short(name), Limits(tries=1)))
-    finally:
-        stop.set()
-        writer.join()
-    assert not wrong
+    # Upkeep lands while a merge is under way: the merge loses, and lands when it is run anew.
+    begun, open_ = tmp_path / "begun", tmp_path / "open"
+    slow = slow_udf(bench, begun, open_)
+    with ThreadPoolExecutor() as pool:
+        merging = pool.submit(merger.merge, f"{slow}(id)")
+        try:
+            until(lambda: begun.exists() or merging.done())
+            report = care_for(care, short(name), Limits(tries=1))
+        finally:
+            open_.touch()
+        merging.result()
+    assert "compact" in kinds(report) and not report.errors
+    assert merger.lost == 1
+    merger.check()
+
+    # Both as they come.
+    stop, reports = threading.Event(), []
+    with ThreadPoolExecutor() as pool:
+
+        def write() -> None:
+            while not stop.is_set() and len(merger.rows) > 40:
+                merger.merge()
+
+        writing = pool.submit(write)
+        try:
+            deadline = time.monotonic() + 15
+            while time.monotonic() < deadline and not writing.done():
+                reports.append(care_for(care, short(name), Limits(tries=1)))
+        finally:
+            stop.set()
+        writing.result()
     assert not [error for report in reports for error in report.errors]
-    assert any(report.changed for report in reports)
-    found = dict(bench.sql(f"SELECT id, value FROM {name}"))
-    assert found == oracle
-    assert sound(bench, name)
+    assert merger.merges > 3
+    merger.check()
 
 
 def until(done: Callable[[], bool], seconds: float = 60) -> None:
@@ -149,6 +203,11 @@ def caretaker(bench: Bench) -> Iterator[tuple[TableCaretaker, History]]:
     jobs.leave()
 
 
+def nap(spark: SparkSession) -> None:
+    """A job that takes a minute."""
+    spark.sparkContext.parallelize(range(2), 2).foreach(lambda _: time.sleep(60))
+
+
 def test_a_turn_that_is_told_to_end_cancels_its_job_and_changes_nothing(
     bench: Bench, caretaker: tuple[TableCaretaker, History]
 ) -> None:
@@ -160,7 +219,7 @@ def test_a_turn_that_is_told_to_end_cancels_its_job_and_changes_nothing(
     taker, _ = caretaker
     tracker = bench.spark.sparkContext.statusTracker()
     with ThreadPoolExecutor() as pool, striking("upkeep.compact.rewrite.before", lambda: None):
-        turn = pool.submit(taker.turn, [short(name)], 0.0)
+        turn = pool.submit(taker.turn, [short(name)], lambda: 0.0)
         until(lambda: bool(tracker.getActiveJobsIds()) or turn.done())
         began = time.monotonic()
         taker.end()
@@ -169,6 +228,32 @@ def test_a_turn_that_is_told_to_end_cancels_its_job_and_changes_nothing(
     assert bench.load(name).metadata.current_snapshot_id == before
     assert bench.sql(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(1_200_000, 1_200_000)]
     assert bench.on_disk(name) == bench.known(name), "what it wrote is gone"
+
+
+def test_a_turn_that_takes_too_long_is_cut_off_and_leaves_the_table_as_it_was(bench: Bench) -> None:
+    name = bench.table()
+    bench.insert(name, 0, 10)
+    care_for(bench.care, short(name), Limits(kinds=["metadata"]))
+    upkeep = bench.care.settings.model.upkeep
+    policy = upkeep.policy.model_copy(update={"statistics": True})
+    model = bench.care.settings.model.model_copy(
+        update={"upkeep": upkeep.model_copy(update={"turn_s": 3.0, "policy": policy})}
+    )
+    jobs = Jobs(lambda: bench.spark)
+    care = replace(other(bench), settings=replace(bench.care.settings, model=model), spark=jobs)
+    taker = TableCaretaker(care, jobs, History(care.store, ""))
+    before = bench.load(name).metadata_location
+    counted = metrics.STEPS.labels(short(name), "stats", "stopped")
+    began = time.monotonic()
+    with striking("upkeep.stats.commit.before", lambda: nap(bench.spark)) as seen:
+        assert taker.turn([short(name)], lambda: 0.0) is False
+    assert "upkeep.stats.commit.before" in seen
+    assert time.monotonic() - began < 45
+    assert counted._value.get() == 1
+    assert bench.load(name).metadata_location == before
+    assert bench.ids(name) == list(range(20)), "jobs of others go on"
+    assert taker.turn([short(name)], lambda: 0.0) is False
+    assert counted._value.get() == 1, "it rests"
 
 
 def test_jobs_of_others_in_the_same_thread_are_not_cancelled(bench: Bench) -> None:

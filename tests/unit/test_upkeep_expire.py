@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 
 from frazil.upkeep.expiry.expire import choose
+from frazil.upkeep.expiry.holds import holds
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -114,6 +116,37 @@ def test_a_tag_or_pin_whose_time_is_over_holds_nothing():
     assert chosen(table(90, 80, 70, 1, refs={"release": held})) == [1, 3]
     by_table = {"history.expire.max-ref-age-ms": str(79 * HOUR)}
     assert chosen(table(90, 80, 70, 1, refs={"release": tag(2)}, properties=by_table)) == [1, 2, 3]
+
+
+def held(metadata: TableMetadata, *, age: float | None = 24, most: int | None = None) -> dict[str, tuple[int, ...]]:
+    max_age_s = None if age is None else age * 3600
+    found = holds(metadata, "ns.t", max_age_s=max_age_s, max_snapshots=most, min_snapshots=1, now_ms=NOW)
+    return {hold.pin.purpose: hold.snapshots for hold in found}
+
+
+def test_what_a_pin_keeps_from_going_is_known_for_each_of_them():
+    lease = 100 * HOUR
+    pins = {"frazil-pin-backup-1": tag(2, max_ref_age_ms=lease), "frazil-pin-replay-1": tag(3, max_ref_age_ms=lease)}
+    metadata = table(90, 80, 70, 1, refs={**pins, "release": tag(1)})
+    assert held(metadata) == {"backup": (2, 3), "replay": (3,)}
+    assert held(metadata, age=None, most=1) == {"backup": (2, 3), "replay": (3,)}
+    assert held(metadata, age=None, most=2) == {"backup": (2,)}, "the other's is among the two that stay"
+    assert held(metadata, age=85) == {}, "none of theirs is old enough"
+
+
+def test_a_pin_whose_lease_is_over_or_that_is_on_the_current_snapshot_is_in_nobodys_way():
+    assert held(table(90, 80, 1, refs={"frazil-pin-backup-1": tag(2, max_ref_age_ms=79 * HOUR)})) == {}
+    assert held(table(90, 80, 1, refs={"frazil-pin-backup-1": tag(3, max_ref_age_ms=9 * HOUR)})) == {}
+    assert held(table(90, 80, 1)) == {}
+
+
+def test_a_pin_in_the_way_is_told_with_the_end_of_its_lease():
+    metadata = table(90, 80, 1, refs={"frazil-pin-nightly-backup-1": tag(2, max_ref_age_ms=81 * HOUR)})
+    (hold,) = holds(metadata, "ns.t", max_age_s=3600, max_snapshots=None, now_ms=NOW)
+    until = datetime.fromtimestamp((NOW + HOUR) / 1000, UTC)
+    assert "1 snapshot stays" in str(hold) and "(nightly-backup) holds snapshot 2" in str(hold)
+    assert f"until {until:%Y-%m-%d %H:%M:%S} UTC" in str(hold)
+    assert hold.to_dict()["holds"] == [2]
 
 
 def test_a_branch_keeps_its_own_number_and_age():

@@ -7,10 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import yaml
+from pyiceberg.types import TimestamptzType
 
 from frazil.catalogs import open_catalog
 from frazil.errors import ConfigError
 from frazil.settings import Settings, load_settings
+from frazil.settings.policies import idle_patterns, snapshots_kept
 from frazil.upkeep.policy import BUILT_IN, Policy, check_policies, policy_for
 
 MIB = 1024 * 1024
@@ -47,10 +49,36 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_without_a_word_the_built_in_policy_holds(place: Place):
-    policy = place.policy()
+    policy = place.policy(frazil_position_archive_orders="{}")
     assert {name: getattr(policy, name) for name in BUILT_IN} == dict(BUILT_IN)
     assert {policy.source(name) for name in BUILT_IN} == {"default"}
     assert policy.gc
+
+
+@pytest.mark.parametrize("name", ["topics.orders", "topics.dead_letters", "content.journal", "frazil.upkeep_history"])
+def test_orphans_of_frazils_own_tables_are_removed_without_a_word(place: Place, name: str):
+    own = name == "frazil.upkeep_history"
+    table = place.table(name, **({} if own else {"frazil_position_archive_orders": "{}"}))
+    if own:
+        with table.update_schema() as change:
+            change.add_column("started_at", TimestamptzType())
+    assert policy_for(place.settings(), table).orphans
+
+
+@pytest.mark.parametrize("name", ["topics.exported", "content.exported"])
+def test_a_table_that_somebody_made_beside_frazils_own_is_not_one_of_them(place: Place, name: str):
+    policy = place.policy(name=name)
+    assert not policy.orphans and policy.orphans_on_request
+
+
+def test_orphans_of_tables_that_others_made_are_removed_only_where_somebody_has_said_so(place: Place):
+    policy = place.policy()
+    assert not policy.orphans and policy.orphans_on_request
+    assert policy.source("orphans") == "not one of Frazil's own tables"
+    for said in ({"policy": {"orphans": True}}, {"tables": {"shop.*": {"orphans": True}}}):
+        assert policy_for(place.settings(said), place.table(f"shop.{next(iter(said))}")).orphans
+    never = policy_for(place.settings({"policy": {"orphans": False}}), place.table("shop.never"))
+    assert not never.orphans and not never.orphans_on_request
 
 
 def test_a_longer_pattern_is_stronger_than_a_shorter_one_and_both_than_the_policy_for_all(place: Place):
@@ -167,11 +195,39 @@ def test_a_table_whose_files_may_not_be_removed_says_so(place: Place):
     assert policy.source("gc") == "table property gc.enabled"
 
 
-def test_tables_of_topics_keep_as_many_snapshots_as_their_sinks_do(place: Place):
-    policy = place.policy(name="topics.clicks")
-    assert (policy.max_snapshots, policy.source("max_snapshots")) == (50, "topics.keep_snapshots, default")
-    said = place.policy({"tables": {"topics.*": {"max_snapshots": 9}}}, "topics.more")
+@pytest.mark.parametrize("section", ["topics", "content"])
+def test_tables_of_sinks_keep_as_many_snapshots_as_their_sinks_do(place: Place, section: str):
+    policy = place.policy(name=f"{section}.clicks")
+    assert (policy.max_snapshots, policy.source("max_snapshots")) == (50, f"{section}.keep_snapshots, default")
+    said = place.policy({"tables": {f"{section}.*": {"max_snapshots": 9}}}, f"{section}.more")
     assert said.max_snapshots == 9
+
+
+@pytest.mark.parametrize(
+    ("upkeep", "kept"),
+    [
+        ({}, 50),
+        ({"policy": {"max_snapshots": 9}}, 50),  # upkeep removes the rest
+        ({"policy": {"max_snapshots": 200}}, 200),
+        ({"policy": {"max_snapshots": 200}, "tables": {"topics.*": {"max_snapshots": 70}}}, 70),
+        ({"tables": {"topics.*": {"max_snapshots": 70}, "topics.clicks": {"max_snapshots": 300}}}, 300),
+        ({"tables": {"topics.*": {"min_snapshots": 80}}}, 80),
+        ({"tables": {"shop.*": {"max_snapshots": 300}}}, 50),
+    ],
+)
+def test_a_sink_leaves_what_a_policy_lets_stay(place: Place, upkeep: dict, kept: int):
+    settings = place.settings(upkeep)
+    assert snapshots_kept(settings, ("topics", "clicks"), 50) == kept
+    policy = policy_for(settings, place.table("topics.clicks"))
+    assert policy.max_snapshots is not None and policy.max_snapshots <= kept
+
+
+def test_patterns_that_name_no_table_are_told_with_their_place(place: Place):
+    tables = {"shop.*": {"manifests": 5}, "shp.*": {"manifests": 5}, "shop.order": {"manifests": 6}}
+    found = idle_patterns(place.settings({"tables": tables}), ["shop.orders", "topics.clicks"])
+    assert sorted(pattern for pattern, _ in found) == ["shop.order", "shp.*"]
+    assert all(str(origin).startswith("frazil.yaml:") for _, origin in found)
+    assert idle_patterns(place.settings(), []) == []
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from frazil.errors import (
 from frazil.tables import CommitUnknownError
 from frazil.upkeep.java import failure
 from frazil.upkeep.model import Outcome
-from frazil.upkeep.rewrite.compact import Options, first_ones, locations
-from frazil.upkeep.rewrite.deletes import both
+from frazil.upkeep.rewrite.compact import Options
+from frazil.upkeep.rewrite.deletes import both, mergeable
+from frazil.upkeep.rewrite.grouping import first_ones, first_worth_it, locations, parts_of
 from frazil.upkeep.rewrite.ordering import Order, Range, arranged
 from frazil.upkeep.rewrite.partition_plan import LEAST, MOST, Facts, Span, propose
 from frazil.upkeep.rewrite.rewriting import expected_files
@@ -71,11 +72,30 @@ def test_new_files_are_near_their_target(size, target):
     assert count == 1 or size / count >= 0.5 * target
 
 
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=60), st.integers(1, 10))
+def test_parts_keep_the_order_and_none_is_much_larger_than_the_others(sizes, parts):
+    found = parts_of(sizes, parts)
+    assert [place for part in found for place in part] == list(range(len(sizes)))
+    assert len(found) <= parts
+    assert max(sum(sizes[i] for i in part) for part in found) <= sum(sizes) / parts + max(sizes)
+
+
 def test_a_turn_takes_what_its_budget_allows_and_two_files_at_least():
     sizes = [10, 20, 30, 40]
     assert first_ones([3, 2, 1, 0], sizes, 75) == [3, 2]
     assert first_ones([3, 2, 1, 0], sizes, 1) == [3, 2]
     assert first_ones([0, 1, 2, 3], sizes, 1000) == [0, 1, 2, 3]
+
+
+def test_a_turn_passes_over_neighbours_that_would_become_as_many_as_they_are():
+    sizes = [65, 65, 1, 1, 1, 65, 65]
+
+    def is_worth_it(places, size):
+        return len(places) > expected_files(size, 100)
+
+    assert first_worth_it(range(7), sizes, 130, is_worth_it) == [1, 2, 3, 4]
+    assert first_worth_it([0, 1], sizes, 130, is_worth_it) == []
+    assert first_worth_it([0, 1], sizes, 130, lambda places, _: 1 in places) == [0, 1]
 
 
 class Tasks:
@@ -114,6 +134,11 @@ def test_options_have_defaults_and_the_budget_is_a_whole_file_at_least():
     assert Options.of({"target": 8 * MIB, "below": 9 * MIB}).below == 8 * MIB - 1
     with pytest.raises(UsageError):
         Options.of({"strategy": "magic"})
+
+
+def test_the_only_delete_file_of_a_data_file_cannot_be_merged():
+    assert mergeable(["a", "b", "a", None, "c"]) == [0, 2, 3]
+    assert mergeable(["a", "b"]) == []
 
 
 def test_two_commits_of_one_step_are_told_as_one():

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
-from frazil.errors import ConfigError, ConflictError, FrazilError, NotAllowedError, NotFoundError, PartialError
+from frazil.errors import (
+    ConfigError,
+    ConflictError,
+    FrazilError,
+    NotAllowedError,
+    NotFoundError,
+    PartialError,
+    UnavailableError,
+)
 from frazil.settings import load_settings
 from frazil.upkeep import metrics
 from frazil.upkeep.care import Care
@@ -47,7 +57,9 @@ class Stage:
         self.actions: dict[Kind, Callable[[Step], Outcome]] = {}
         self.ran: list[Kind] = []
         self.looks: list[tuple[str, int | None]] = []
+        self.acting: Care | None = None
         monkeypatch.setattr(run_module, "look", self._look)
+        monkeypatch.setattr(run_module, "remarks", lambda *_, **__: [])
         monkeypatch.setattr(run_module, "action", self._action)
         monkeypatch.setattr(run_module, "back_off", lambda attempt: None)
 
@@ -63,6 +75,7 @@ class Stage:
     def _action(self, kind: Kind) -> Any:
         def act(care: Care, table: Table, step: Step) -> Outcome:
             self.ran.append(kind)
+            self.acting = care
             return self.actions[kind](step)
 
         return act
@@ -134,6 +147,37 @@ def test_a_plan_that_stays_the_same_ends(stage: Stage) -> None:
     assert stage.ran == ["compact"] and not report.unfinished
 
 
+def test_a_plan_that_differs_by_its_budget_alone_is_the_same(stage: Stage) -> None:
+    def again(step: Step) -> Outcome:
+        stage.plan[:] = [replace(step, options={"budget": step.options["budget"] - 1})]  # type: ignore[operator]
+        return COMMITTED
+
+    stage.plan.append(Step("deletes", "because", options={"budget": 100}))
+    stage.actions["deletes"] = again
+    report = care_for(stage.care, "a.b")
+    assert stage.ran == ["deletes"] and not report.unfinished
+
+
+def test_a_step_that_brings_nothing_does_not_keep_others_of_its_kind_from_their_turn(stage: Stage) -> None:
+    def act(step: Step) -> Outcome:
+        if step.cost == 1:
+            return Outcome("compact", "nothing")
+        stage.plan.remove(step)
+        return COMMITTED
+
+    stage.plan += [Step("compact", "because", cost=cost) for cost in (1, 2, 3)]
+    stage.actions["compact"] = act
+    report = care_for(stage.care, "a.b")
+    assert [o.result for o in report.outcomes] == ["nothing", "done", "done"]
+    assert not report.unfinished
+
+
+def test_a_kind_that_fails_is_not_tried_again_in_the_same_run(stage: Stage) -> None:
+    stage.plan += [Step("compact", "because", cost=cost) for cost in (1, 2, 3)]
+    stage.actions["compact"] = fails(NotAllowedError("may not write"))
+    assert [o.result for o in care_for(stage.care, "a.b").outcomes] == ["failed"]
+
+
 def test_one_step_that_fails_does_not_stop_the_others_and_is_counted_and_told(stage: Stage) -> None:
     stage.wants("compact", fails(NotAllowedError("may not write", cause="read only", hint="ask somebody")))
     stage.wants("manifests", fails(ZeroDivisionError("a bug")))
@@ -187,7 +231,8 @@ def test_a_step_that_was_cancelled_is_no_failure(stage: Stage) -> None:
 
     stage.wants("compact", cancelled)
     report = care_for(stage.care, "a.b")
-    assert report.outcomes == [] and report.errors == [] and report.unfinished
+    assert [o.result for o in report.outcomes] == ["stopped"] and report.errors == [] and report.unfinished
+    assert not report.changed
 
 
 def test_a_dry_run_runs_nothing(stage: Stage) -> None:
@@ -263,7 +308,7 @@ class Turns:
         self.stage.wants("compact", act, **more)
 
     def turn(self, lag_s: float = 0.0) -> bool:
-        return self.caretaker.turn(["a.side", "a.main"], lag_s)
+        return self.caretaker.turn(["a.side", "a.main"], lambda: lag_s)
 
 
 @pytest.fixture
@@ -294,6 +339,53 @@ def test_upkeep_takes_no_more_than_its_share_of_a_busy_sinks_time(turns: Turns) 
     assert 0.08 < share <= 0.11
 
 
+def test_where_a_batch_is_due_a_turn_ends_with_the_step_that_runs_and_goes_on_after_the_batch(turns: Turns) -> None:
+    turns.stage.wants("expire", Outcome("expire", snapshots_removed=1))
+    turns.stage.wants("manifests", Outcome("manifests", snapshot_id=8))
+    turns.step()
+    assert turns.turn(lag_s=1.5)
+    assert turns.stage.ran == ["expire"], "messages should wait no longer than 1 s"
+    assert turns.turn(lag_s=0.5), "at once, after the batch"
+    assert turns.stage.ran == ["expire", "manifests", "compact"]
+
+
+def test_where_a_batch_is_due_a_step_that_brings_nothing_does_not_keep_the_others_from_their_turn(turns: Turns) -> None:
+    turns.stage.wants("retention", fails(NotAllowedError("may not write")))
+    turns.stage.wants("compact", Outcome("compact", "nothing"))
+    turns.stage.wants("expire", Outcome("expire", snapshots_removed=1))
+    assert turns.turn(lag_s=1.5)
+    assert turns.stage.ran == ["retention", "compact", "expire"]
+
+
+def test_on_two_cores_one_table_has_its_turn_at_a_time_and_one_task_writes(stage: Stage) -> None:
+    cores = [2]
+    caretaker = TableCaretaker(stage.care, stage.jobs, Notes(), cores=lambda: cores[0])  # type: ignore[arg-type]
+    assert caretaker._room() == (1, 1)
+    found = []
+    for cores[0] in (1, 3, 4, 9):
+        found.append(caretaker._room())
+    assert found == [(1, 1), (2, 1), (2, 1), (2, 4)]
+    stage.wants("compact", COMMITTED)
+    assert caretaker.turn(["a.b"], lambda: 0.0)
+    assert stage.acting is not None and stage.acting.tasks == 4, "as many as there are now"
+
+
+def test_where_a_batch_is_due_the_other_tables_of_a_sink_have_their_turn_after_it(stage: Stage) -> None:
+    turns, plans = Turns(stage), {"a.main": [Step("compact", "because")], "a.side": [Step("expire", "because")]}
+    stage.actions = {kind: lambda step: COMMITTED for kind in ("compact", "expire")}
+    looked: list[str] = []
+
+    def look(care: Care, table: Table, **_: Any) -> list[Step]:
+        looked.append(".".join(table.name()))
+        return plans[looked[-1]]
+
+    run_module.look = look  # type: ignore[assignment]  # the stage puts it back
+    assert turns.turn(lag_s=1.5)
+    assert set(looked) == {"a.main"}
+    assert turns.turn(lag_s=1.5)
+    assert stage.ran == ["compact", "expire"], "the one that had no turn comes first now, however long the plan is"
+
+
 def test_what_is_urgent_is_done_though_the_share_is_used_up_or_the_sink_is_behind(turns: Turns) -> None:
     turns.takes = 100.0
     turns.step()
@@ -311,19 +403,31 @@ def test_what_is_urgent_is_done_though_the_share_is_used_up_or_the_sink_is_behin
     assert turns.turn(lag_s=60)
 
 
-def test_conflicts_and_failures_double_the_pause_up_to_an_hour_and_success_ends_it(turns: Turns) -> None:
-    turns.step(Outcome("compact", "conflict"))
+@pytest.mark.parametrize(
+    "hindered",
+    [Outcome("compact", "conflict"), Outcome("compact", "unsupported"), FrazilError("a neighbour cannot be read")],
+    ids=["conflict", "unsupported", "failure"],
+)
+def test_a_kind_that_does_not_get_through_waits_up_to_an_hour_and_the_others_go_on(
+    turns: Turns, hindered: Outcome | FrazilError
+) -> None:
+    act = fails(hindered) if isinstance(hindered, FrazilError) else hindered
+    turns.stage.wants("compact", act)
     turns.takes = 0.0
-    tried = []
+    tried: list[float] = []
+    others: list[float] = []
     for _ in range(20_000):
         turns.clock.now += 1
         before = len(turns.stage.ran)
+        if not any(step.kind == "expire" for step in turns.stage.plan):
+            turns.stage.wants("expire", Outcome("expire", snapshots_removed=1))
         turns.turn()
-        if len(turns.stage.ran) > before:
-            tried.append(turns.clock.now)
+        tried += [turns.clock.now] * ("compact" in turns.stage.ran[before:])
+        others += [turns.clock.now] * ("expire" in turns.stage.ran[before:])
     pauses = [round(b - a) for a, b in itertools.pairwise(tried)]
     assert pauses[:8] == [20, 40, 80, 160, 320, 640, 1280, 2560]
     assert pauses[8] == 3600
+    assert {round(b - a) for a, b in itertools.pairwise(others)} == {20}, "once per every_s, whatever fails beside it"
     turns.stage.plan.clear()
     turns.step()
     turns.clock.now += 3600
@@ -331,6 +435,25 @@ def test_conflicts_and_failures_double_the_pause_up_to_an_hour_and_success_ends_
     turns.step()
     turns.clock.now += 21
     assert turns.turn(), "the pause is over"
+
+
+def test_a_table_that_cannot_be_planned_waits_as_a_whole_and_longer_each_time(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def unreachable(care: Care, table: Table, **_: Any) -> list[Step]:
+        asked.append(turns.clock.now)
+        raise UnavailableError("the catalog does not answer")
+
+    monkeypatch.setattr(run_module, "look", unreachable)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(12_000):
+            turns.clock.now += 1
+            assert not turns.turn()
+    pauses = [round(b - a) for a, b in itertools.pairwise(asked)]
+    assert pauses == [20, 40, 80, 160, 320, 640, 1280, 2560, 3600]
+    assert {entry["error"] for entry in logs if entry["log_level"] == "warning"} == {"the catalog does not answer"}
 
 
 def test_a_policy_that_contradicts_itself_neither_stops_the_sink_nor_is_asked_all_the_time(
@@ -358,10 +481,10 @@ def test_two_sinks_do_not_care_for_one_table_at_once(turns: Turns) -> None:
         return COMMITTED
 
     turns.stage.wants("compact", slow)
-    first = threading.Thread(target=lambda: turns.caretaker.turn(["a.shared"], 0.0))
+    first = threading.Thread(target=lambda: turns.caretaker.turn(["a.shared"], lambda: 0.0))
     first.start()
     assert inside.wait(20)
-    assert not turns.caretaker.turn(["a.shared"], 0.0)
+    assert not turns.caretaker.turn(["a.shared"], lambda: 0.0)
     go_on.set()
     first.join()
     assert turns.stage.ran == ["compact"]
@@ -377,7 +500,7 @@ def test_however_many_sinks_there_are_two_turns_run_at_once_at_most(turns: Turns
 
     turns.stage.plan.append(Step("compact", "because"))
     turns.stage.actions["compact"] = slow
-    threads = [threading.Thread(target=turns.caretaker.turn, args=([f"a.t{i}"], 0.0)) for i in range(6)]
+    threads = [threading.Thread(target=turns.caretaker.turn, args=([f"a.t{i}"], lambda: 0.0)) for i in range(6)]
     for thread in threads:
         thread.start()
     assert inside.acquire(timeout=20) and inside.acquire(timeout=20)
@@ -398,9 +521,133 @@ def test_the_budget_of_a_turn_follows_the_measured_rate(turns: Turns, monkeypatc
         turns.step(replace(COMMITTED, bytes_rewritten=int(2 * 40e6)))
         turns.clock.now += 300
         assert turns.turn()
-    budget = turns.stage.looks[-1][1]
-    assert budget is not None
+    budget = turns.stage.looks[-2][1]
+    assert budget is not None, "of the first look of the last turn"
     assert budget == pytest.approx(40e6 * turn_s, rel=0.05)
+
+
+def test_what_is_left_of_a_turn_is_all_that_its_next_step_may_take(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module.time, "monotonic", turns.clock)
+    turns.takes = 15.0
+    turns.step()
+    assert turns.turn()
+    (_, first), (_, second) = turns.stage.looks
+    assert first is not None and second == first // 2, "half of the 30 seconds is over"
+
+
+class Stuck:
+    """A step that ends when it is told to, and not before; the clock goes on by `takes` as it begins."""
+
+    def __init__(self, turns: Turns, kind: Kind = "stats", **more: Any) -> None:
+        self.turns, self.takes, self.cut = turns, 61.0, 0
+        turns.stage.plan.append(Step(kind, "because", **more))
+        turns.stage.actions[kind] = self
+
+    def __call__(self, step: Step) -> Outcome:
+        self.turns.clock.now += self.takes
+        assert self.turns.stage.acting is not None
+        assert self.turns.stage.acting.stop.wait(20), "nobody has ended it"
+        self.cut += 1
+        raise FrazilError("Job cancelled")
+
+
+def test_a_turn_that_takes_twice_its_time_is_cut_off_counted_and_told_once(turns: Turns) -> None:
+    stuck = Stuck(turns)
+    counted = metrics.STEPS.labels("a.main", "stats", "stopped")
+    before = counted._value.get()
+    with structlog.testing.capture_logs() as logs:
+        assert not turns.turn()
+        turns.clock.now += 2000
+        assert not turns.turn()
+    assert stuck.cut == 2
+    assert counted._value.get() == before + 2
+    assert [o.result for o in turns.notes.rows] == ["stopped", "stopped"]
+    told = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert len(told) == 1 and told[0]["kind"] == "stats" and "60 s" in told[0]["why"]
+    assert "--kind stats" in told[0]["hint"]
+    assert not turns.stage.care.stop.is_set(), "the pipeline goes on"
+
+
+def test_a_turn_is_cut_off_earlier_where_messages_wait_and_not_at_all_within_its_time(turns: Turns) -> None:
+    stuck = Stuck(turns)
+    stuck.takes = 46.0
+    assert not turns.caretaker.turn(["a.main"], iter([0.0, *[46.0] * 1000]).__next__)
+    assert stuck.cut == 1
+    turns.clock.now += 2000
+    ended = []
+
+    def patient(step: Step) -> Outcome:
+        turns.clock.now += 46.0
+        assert turns.stage.acting is not None
+        ended.append(turns.stage.acting.stop.wait(1.0))
+        return Outcome("stats", "nothing")
+
+    turns.stage.actions["stats"] = patient
+    turns.turn()
+    assert ended == [False], "nobody waits for this sink"
+
+
+def test_a_kind_that_was_cut_off_waits_longer_each_time_and_the_others_go_on(turns: Turns) -> None:
+    stuck = Stuck(turns, urgent=True)
+    tried: list[float] = []
+    for _ in range(40):
+        before = stuck.cut
+        turns.step(urgent=True)
+        turns.stage.plan.reverse()
+        turns.clock.now += 100
+        assert turns.turn(), "what is urgent is done at each turn"
+        if stuck.cut > before:
+            tried.append(turns.clock.now)
+    pauses = [b - a for a, b in itertools.pairwise(tried)]
+    assert pauses == sorted(pauses) and pauses[-1] > 5 * pauses[0], pauses
+    turns.stage.actions["stats"] = lambda step: Outcome("stats", "nothing")
+    turns.clock.now += 3600
+    turns.turn()
+    assert turns.caretaker._charges["a.main"].resting == {}
+
+
+def test_a_compaction_that_was_cut_off_takes_in_less_the_next_time(turns: Turns) -> None:
+    Stuck(turns, "compact")
+    turns.turn()
+    turns.clock.now += 2000
+    turns.turn()
+    (_, first), (_, second) = turns.stage.looks
+    assert first is not None and second == pytest.approx(first / 2, rel=0.01)
+
+
+def test_the_end_of_a_pipeline_ends_a_turn_and_nothing_rests_for_it(turns: Turns) -> None:
+    stuck = Stuck(turns)
+    stuck.takes = 0.0
+    thread = threading.Thread(target=turns.turn)
+    thread.start()
+    while not turns.stage.ran:
+        time.sleep(0.01)
+    turns.caretaker.end()
+    thread.join(20)
+    assert not thread.is_alive() and stuck.cut == 1
+    assert turns.caretaker._charges["a.main"].resting == {}
+
+
+def test_one_call_does_not_go_on_with_another_table_when_its_time_is_over(turns: Turns) -> None:
+    turns.stage.missing.clear()
+    turns.takes = 31.0
+    turns.step()
+    assert turns.turn()
+    assert {name for name, _ in turns.stage.looks} == {"a.main"}
+    turns.clock.now += 1000
+    turns.turn()
+    assert {name for name, _ in turns.stage.looks} == {"a.main", "a.side"}
+
+
+def test_by_hand_nothing_is_cut_off(stage: Stage) -> None:
+    def slow(step: Step) -> Outcome:
+        assert stage.acting is not None and not stage.acting.stop.wait(0.6)
+        return Outcome("stats", "nothing")
+
+    stage.wants("stats", slow)
+    assert [o.result for o in care_for(stage.care, "a.b", Limits(seconds=0.1)).outcomes] == ["nothing"]
 
 
 def test_upkeeps_own_history_is_cared_for_too_but_rarely(stage: Stage) -> None:

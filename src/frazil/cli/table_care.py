@@ -40,6 +40,8 @@ def health(
     for line in _lines(found):
         print(line)
     print_steps(run, found.steps)
+    for note in found.notes:
+        print(f"\nnote: {note}")
     if policy:
         print("\npolicy")
         rows = [[name, _value(name, told["value"]), told["source"]] for name, told in found.policy.items()]

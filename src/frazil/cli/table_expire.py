@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from frazil.upkeep.care import Care
+    from frazil.upkeep.expiry.holds import Hold
     from frazil.upkeep.expiry.orphans import Search
     from frazil.upkeep.expiry.verify import Verdict
     from frazil.upkeep.model import Outcome
@@ -49,13 +50,15 @@ def expire(
 ) -> None:
     """Take old snapshots out of a table's history, and delete files whose snapshots are gone for long enough.
 
-    What a branch, tag or pin holds stays. Files are deleted when their grace is over: by a later run of this, or of
-    upkeep. Exit codes: 3 where some files could not be deleted, 11 where other writers were faster, 12 where another
-    table has its files there.
+    What a branch, tag or pin holds stays, and it says what pins hold and until when. Files are deleted when their grace
+    is over: by a later run of this, or of upkeep. Exit codes: 3 where some files could not be deleted, 11 where other
+    writers were faster, or pins hold all that --older-than and --keep choose, 12 where another table has its files
+    there.
     """
     from frazil.cli.amounts import seconds
     from frazil.upkeep.expiry.expire import choose
     from frazil.upkeep.expiry.expire import plan as plan_expiry
+    from frazil.upkeep.expiry.holds import holds
     from frazil.upkeep.expiry.reclaim import waiting
     from frazil.upkeep.policy import policy_for
     from frazil.upkeep.runs.opening import open_care
@@ -69,7 +72,10 @@ def expire(
         policy = policy_for(care.settings, found)
         grace_s = policy.file_grace_s if grace_s is None else grace_s
         limits = _limits(policy, age, keep)
-        chosen = list(snapshot or ()) or choose(found.metadata, now_ms=int(time.time() * 1000), **limits)
+        chosen = list(snapshot or ()) or choose(found.metadata, **limits)
+        held = [] if snapshot else holds(found.metadata, ".".join(found.name()), **limits)
+        if held and not chosen and (age is not None or keep is not None):
+            raise _all_held(table, held)
         planned = plan_expiry(care, found, chosen)
         told: dict[str, Any] = {
             "table": ".".join(found.name()),
@@ -78,6 +84,7 @@ def expire(
             "bytes": planned.size,
             "kinds": dict(Counter(file.kind for file in planned.files.values())),
             "grace_s": grace_s,
+            "pins": [hold.to_dict() for hold in held],
         }
         outcomes = [] if dry_run else _expire(care, found, planned.snapshots, grace_s)
         told["done"] = not dry_run and all(outcome.result in ("done", "nothing") for outcome in outcomes)
@@ -85,6 +92,8 @@ def expire(
         told["reclaimed_bytes"] = sum(outcome.bytes_reclaimed for outcome in outcomes)
         told["waiting"] = asdict(waiting(care, found, grace_s))
     _print_expiry(run, told)
+    for hold in held:
+        run.printer.note(str(hold))
     _raise_failures(outcomes)
 
 
@@ -92,7 +101,18 @@ def _limits(policy: Policy, age: float | None, keep: int | None) -> dict[str, An
     """One limit that is named on the command line stands alone; without one, those of the policy do."""
     if age is None and keep is None:
         age, keep = policy.max_snapshot_age_s, policy.max_snapshots
-    return {"max_age_s": age, "max_snapshots": keep, "min_snapshots": policy.min_snapshots}
+    now_ms = int(time.time() * 1000)
+    return {"max_age_s": age, "max_snapshots": keep, "min_snapshots": policy.min_snapshots, "now_ms": now_ms}
+
+
+def _all_held(table: str, held: Sequence[Hold]) -> ConflictError:
+    last = max(held, key=lambda hold: hold.pin.until).pin
+    return ConflictError(
+        f"nothing of {table} can be expired: pins hold all that is old enough",
+        cause="; ".join(map(str, held)),
+        hint=f"wait until {last.until:%Y-%m-%d %H:%M} UTC; if its holder is gone: "
+        f"ALTER TABLE {table} DROP TAG `{last.tag}`",
+    )
 
 
 def _expire(care: Care, table: Table, snapshots: Iterable[int], grace_s: float) -> list[Outcome]:

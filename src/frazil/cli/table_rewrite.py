@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -219,15 +219,21 @@ def _open(run: Run, catalog: str | None) -> Any:
 
 
 def _turns(care: Care, table: Table, step: Step) -> list[Outcome]:
-    """The step again and again, until nothing is left to do."""
+    """The step again and again, until nothing is left to do. What it has written itself it does not write again."""
+    from frazil.upkeep.rewrite.turn import added_files
     from frazil.upkeep.runs.run import action
 
     outcomes: list[Outcome] = []
+    made: set[str] = set()
     for _ in range(_MOST_TURNS):
-        outcome = action(step.kind)(care, table, step)
+        outcome = action(step.kind)(care, table, replace(step, options={**step.options, "without": made}))
         outcomes.append(outcome)
         if outcome.result != "done" or step.kind == "stats":
             break
+        if step.kind == "compact" and outcome.snapshot_id is not None:
+            table = care.store.load(table.name())
+            snapshot = table.snapshot_by_id(outcome.snapshot_id)
+            made.update(added_files(care, table, snapshot) if snapshot is not None else ())
     return outcomes if len(outcomes) == 1 or outcomes[-1].result != "nothing" else outcomes[:-1]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,9 +40,11 @@ def plan(
 ) -> None:
     """Show what the tables' policies ask for: why, what it would bring, and what it would cost. Starts no JVM.
 
-    Exit codes: 2 where a policy contradicts itself, 3 where only some tables could be looked at, 10 where there is no
-    such table.
+    It also says what pins keep from being expired, and which patterns of upkeep.tables name no table. Orphans of tables
+    that are not Frazil's own are looked for only where the policy or --kind names them. Exit codes: 2 where a policy
+    contradicts itself, 3 where only some tables could be looked at, 10 where there is no such table.
     """
+    from frazil.upkeep.plans.notes import of_nobody
     from frazil.upkeep.runs.history import History
     from frazil.upkeep.runs.many import care_for_all, failure_of, tables_named
     from frazil.upkeep.runs.opening import open_care
@@ -52,6 +54,8 @@ def plan(
     with open_care(run.settings(*_SECTIONS), catalog) as care:
         history = History(care.store, care.settings.model.upkeep.history)
         reports = list(care_for_all(care, tables_named(care, tables), limits, dry_run=True, history=history))
+        idle = of_nobody(care)
+    _print_notes(run, reports, idle)
     if run.printer.json_output:
         run.printer.json([_as_json(report, dry_run=True) for report in reports])
     else:
@@ -75,8 +79,9 @@ def run_(
 ) -> None:
     """Do what the tables' policies ask for, now. It may run beside pipelines and other writers: one of two waits.
 
-    Ctrl-C and SIGTERM end it before the next step. Exit codes: 3 where some steps failed, 10 where there is no such
-    table, 11 where other writers were faster at every try.
+    Orphans of tables that are not Frazil's own are removed only where the policy or --kind names them. Ctrl-C and
+    SIGTERM end it before the next step. Exit codes: 3 where some steps failed, 10 where there is no such table, 11
+    where other writers were faster at every try.
     """
     from frazil.upkeep.runs.history import History
     from frazil.upkeep.runs.many import care_for_all, failure_of, tables_named
@@ -94,6 +99,7 @@ def run_(
         finally:
             history.flush(now=True)
         stopped = care.stop.is_set()
+    _print_notes(run, reports)
     _print(run, reports, dry_run)
     failure = InterruptedByUser("stopped; the next run goes on") if stopped else failure_of(reports)
     if failure is not None:
@@ -104,14 +110,17 @@ def run_(
 def status(run: Run, tables: SomeTables = None, catalog: CatalogOption = None) -> None:
     """Show per table what was done last, what is next, and what upkeep costs. No pipeline has to run.
 
-    Without a table: those of topics, and all that the history knows.
+    Without a table: those of topics, and all that the history knows. It also says which patterns of upkeep.tables name
+    no table.
     """
+    from frazil.upkeep.plans.notes import of_nobody
     from frazil.upkeep.runs.history import History
     from frazil.upkeep.runs.opening import open_care
     from frazil.upkeep.runs.status import statuses
 
     with open_care(run.settings(*_SECTIONS), catalog) as care:
         found = statuses(care, History(care.store, care.settings.model.upkeep.history), tables or ())
+        _print_notes(run, (), of_nobody(care))
     if run.printer.json_output:
         run.printer.json([asdict(one) for one in found])
         return
@@ -203,6 +212,15 @@ def _summary(report: Report, dry_run: bool) -> str:
     return f"{', '.join(done) or 'nothing to do'}; {report.seconds:.1f} s"
 
 
+def _print_notes(run: Run, reports: Sequence[Report], idle: Sequence[str] = ()) -> None:
+    """What the plans leave out, which JSON has in each report; and policies that apply to nothing."""
+    for note in idle:
+        run.printer.note(note)
+    for report in reports:
+        for note in report.notes:
+            run.printer.note(f"{report.table}: {note}")
+
+
 def _print(run: Run, reports: list[Report], dry_run: bool) -> None:
     if run.printer.json_output:
         run.printer.json([_as_json(report, dry_run) for report in reports])
@@ -221,4 +239,4 @@ def _as_json(report: Report, dry_run: bool) -> dict[str, Any]:
     if not dry_run:
         found["outcomes"] = [asdict(outcome) for outcome in report.outcomes]
         found |= {"seconds": round(report.seconds, 3), "unfinished": report.unfinished}
-    return found | {"errors": [error.to_dict() for error in report.errors]}
+    return found | {"notes": report.notes, "errors": [error.to_dict() for error in report.errors]}

@@ -221,7 +221,8 @@ class TopicsSettings(Section):
         "zstd", description="compression of the Parquet files"
     )
     keep_snapshots: Annotated[int, Field(ge=1)] = Field(
-        50, description="own snapshots that a table keeps; each commit removes the older ones"
+        50,
+        description="own snapshots that a table keeps, or more if its upkeep policy says so; commits remove older ones",
     )
     retention_age_s: Annotated[float, Field(gt=0)] | None = Field(
         None, description="seconds after which messages leave the table; empty: never"
@@ -300,7 +301,9 @@ class PolicySettings(Section):
     metadata_versions: Annotated[int, Field(ge=1)] | None = Field(
         None, description="former metadata files that are kept"
     )
-    orphans: bool | None = Field(None, description="look for files that no snapshot knows, and remove them")
+    orphans: bool | None = Field(
+        None, description="look for files that no snapshot knows, and remove them; by default of Frazil's own tables"
+    )
     orphan_age_s: Annotated[float, Field(ge=3600)] | None = Field(
         None, description="seconds, by the storage's clock, before which an unknown file is never touched"
     )
@@ -327,7 +330,9 @@ class UpkeepSettings(Section):
     share: Annotated[float, Field(gt=0, le=1)] = Field(
         0.1, description="share of a sink's time that upkeep takes at most, unless it is urgent"
     )
-    turn_s: Annotated[float, Field(gt=0)] = Field(30.0, description="seconds that one turn of upkeep should not exceed")
+    turn_s: Annotated[float, Field(gt=0)] = Field(
+        30.0, description="seconds that one turn of upkeep should not exceed; at twice as many it is cut off"
+    )
     every_s: Annotated[float, Field(gt=0)] = Field(20.0, description="seconds between two looks at a table, at least")
     history: str = Field("frazil.upkeep_history", description="table with every step that was done; none: no table")
     policy: PolicySettings = Field(default_factory=PolicySettings, description="for all tables")
@@ -429,7 +434,9 @@ class ContentSettings(Section):
     partition: list[str] = Field(
         default_factory=list, description="partitioning of a new `objects`, as in SQL, such as bucket(16, key)"
     )
-    keep_snapshots: Annotated[int, Field(ge=1)] = Field(50, description="own snapshots that the tables keep")
+    keep_snapshots: Annotated[int, Field(ge=1)] = Field(
+        50, description="own snapshots that the tables keep, or more if their upkeep policy says so"
+    )
     extract: ExtractSettings = Field(default_factory=ExtractSettings, description="how objects are looked into")
     schema: SchemaSettings = Field(default_factory=SchemaSettings, description="custom columns")  # type: ignore[assignment]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frazil.errors import FrazilError
 from frazil.settings import CatalogSettings, Settings
 from frazil.tables import TableStore
 
@@ -16,6 +17,22 @@ if TYPE_CHECKING:
 
 #: Gives the session; the first call may start a JVM.
 Sessions = Callable[[], "SparkSession"]
+
+
+class StoppedError(FrazilError):
+    """The work was told to end before it was done. It has changed nothing."""
+
+    retryable = True
+
+
+def go_on(stop: threading.Event | None) -> None:
+    """To be called between two parts of what may take long, before anything is changed.
+
+    Raises:
+        StoppedError: it is time to end.
+    """
+    if stop is not None and stop.is_set():
+        raise StoppedError("it was told to end before it was done", hint="the next run goes on")
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,8 @@ class Care:
         store: its tables, read by PyIceberg; no JVM.
         spark: commits and rewrites go through it.
         stop: set when the work should end soon: before the next commit, not in the middle of one.
+        tasks: of Spark that may write files at once; None: as many as can run. Who needs a core meanwhile would wait
+            until one of them has ended, which takes seconds.
     """
 
     settings: Settings
@@ -35,6 +54,7 @@ class Care:
     store: TableStore
     spark: Sessions
     stop: threading.Event
+    tasks: int | None = None
 
     def load(self, name: str) -> Table:
         """A table by `namespace.table`, as it is now.

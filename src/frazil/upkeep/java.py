@@ -20,6 +20,7 @@ from frazil.tables import CommitUnknownError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyspark.sql import SparkSession
 
     from frazil.upkeep.care import Care
 
@@ -79,6 +80,21 @@ def forget(care: Care, table: Table) -> None:
     spark = care.spark()
     if not spark._jsparkSession.sharedState().cacheManager().isEmpty():
         spark.catalog.refreshTable(care.sql_name(table))
+
+
+def actions(jvm: Any, session: SparkSession) -> Any:
+    """Iceberg's actions in a session."""
+    return jvm.org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession)
+
+
+def runner_of(action: Any) -> Any:
+    """The part of an action that writes one group of files anew.
+
+    An action takes all that it plans into one commit, however much that is. Its parts are public but for this one.
+    """
+    field = action.getClass().getDeclaredField("runner")
+    field.setAccessible(True)
+    return field.get(action)
 
 
 def java_map(jvm: Any, values: Mapping[str, object]) -> Any:

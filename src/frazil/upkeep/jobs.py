@@ -33,10 +33,18 @@ class Jobs:
         self._tag = f"frazil-upkeep-{uuid.uuid4().hex}"
 
     def __call__(self) -> SparkSession:
-        with self._lock:
-            session = self._session = self._session or self._start()
+        session = self._opened()
         session.sparkContext.addJobTag(self._tag)
         session.sparkContext.setLocalProperty(_POOL, "upkeep")
+        return session
+
+    def part(self) -> Jobs:
+        """Jobs in the same session that can be cancelled for themselves."""
+        return Jobs(self._opened)
+
+    def _opened(self) -> SparkSession:
+        with self._lock:
+            session = self._session = self._session or self._start()
         return session
 
     def leave(self) -> None:

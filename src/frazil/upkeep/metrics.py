@@ -11,7 +11,11 @@ from frazil.upkeep.model import Outcome
 if TYPE_CHECKING:
     from frazil.upkeep.plans.census import Census
 
-STEPS = counter("frazil_upkeep_steps_total", "Steps of upkeep, by result", "table", "kind", "result")
+STEPS = counter(
+    "frazil_upkeep_steps_total",
+    "Steps of upkeep, by result: done, nothing, conflict, unsupported, stopped (told to end, or cut off), failed",
+    *("table", "kind", "result"),
+)
 SECONDS = counter("frazil_upkeep_seconds_total", "Seconds spent on upkeep, looks at the table included", "table")
 CONFLICTS = counter("frazil_upkeep_conflicts_total", "Commits of upkeep that another writer overtook", "table")
 BYTES_REWRITTEN = counter("frazil_upkeep_bytes_rewritten_total", "Bytes that upkeep has written anew", "table")

@@ -12,7 +12,7 @@ KINDS: tuple[Kind, ...] = (
     "retention", "compact", "deletes", "manifests", "expire", "reclaim", "metadata", "stats", "orphans",
 )  # fmt: skip
 
-Result = Literal["done", "nothing", "conflict", "unsupported", "failed"]
+Result = Literal["done", "nothing", "conflict", "unsupported", "stopped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Outcome:
     Attributes:
         kind: of the step.
         result: done; nothing (there was nothing left to do); conflict (another writer was faster, and nothing has
-            changed); unsupported (the catalog or table cannot); failed.
+            changed); unsupported (the catalog or table cannot); stopped (it was told to end before it was done: what is
+            counted here was done by then); failed.
         files_before: data and delete files that the step took in.
         files_after: those that it left in their place.
         bytes_rewritten: written anew.

@@ -7,8 +7,7 @@ shorter), and the table's own properties where they are about its history: they 
 from __future__ import annotations
 
 import difflib
-import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,13 +17,17 @@ from pyiceberg.types import DateType, TimestampNanoType, TimestampType, Timestam
 from frazil.errors import ConfigError
 from frazil.settings import Settings
 from frazil.settings.keys import dotted
-from frazil.settings.model import PolicySettings
+from frazil.settings.policies import policies_for
+from frazil.tables.position import PREFIX
+from frazil.tables.window import AGE_PROPERTY, KEEP_PROPERTY
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _DAY = 86400.0
 DEFAULT = "default"
+#: Why orphans of a table are not looked for unless somebody asks for it.
+NOT_OURS = "not one of Frazil's own tables"
 #: How long upkeep's own history is kept, unless a setting says otherwise.
 _HISTORY_AGE_S = 90 * _DAY
 
@@ -55,8 +58,6 @@ BUILT_IN: Mapping[str, Any] = MappingProxyType(
 )
 
 TARGET_PROPERTY = "write.target-file-size-bytes"
-AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
-KEEP_PROPERTY = "history.expire.min-snapshots-to-keep"
 VERSIONS_PROPERTY = "write.metadata.previous-versions-max"
 GC_PROPERTY = "gc.enabled"
 
@@ -97,6 +98,11 @@ class Policy:
     def source(self, name: str) -> str:
         return self.sources.get(name, DEFAULT)
 
+    @property
+    def orphans_on_request(self) -> bool:
+        """Whether nobody has said that orphans of this table may be removed, nor that they may not."""
+        return not self.orphans and self.source("orphans") == NOT_OURS
+
 
 @dataclass
 class _Draft:
@@ -125,13 +131,14 @@ def policy_for(settings: Settings, table: Table) -> Policy:
     """
     name = ".".join(table.name())
     draft = _from_settings(settings, name)
-    if table.name()[:-1] == tuple(settings.model.topics.namespace.split(".")) and draft.is_default("max_snapshots"):
-        origin = settings.origin(("topics", "keep_snapshots"))
-        draft.take("max_snapshots", settings.model.topics.keep_snapshots, f"topics.keep_snapshots, {origin}")
+    if draft.is_default("max_snapshots"):
+        _take_sink(draft, settings, ".".join(table.name()[:-1]))
     if name == settings.model.upkeep.history and draft.is_default("retention_column"):
         draft.take("retention_column", "started_at", "upkeep.history")
         if draft.is_default("retention_age_s"):
             draft.take("retention_age_s", _HISTORY_AGE_S, "upkeep.history")
+    if draft.is_default("orphans") and not is_ours(settings, table):
+        draft.take("orphans", False, NOT_OURS)
     _settle(draft, name)
     _take_properties(draft, table.metadata.properties, name)
     _take_main_branch(draft, table, name)
@@ -140,6 +147,12 @@ def policy_for(settings: Settings, table: Table) -> Policy:
     if not gc:
         draft.sources["gc"] = f"table property {GC_PROPERTY}"
     return Policy(**draft.values, gc=gc, sources=MappingProxyType(draft.sources))
+
+
+def is_ours(settings: Settings, table: Table) -> bool:
+    """Whether it is a table of Frazil's: a sink's, which carries its position wherever it lies, or upkeep's history."""
+    carries = any(key.startswith(PREFIX) for key in table.metadata.properties)
+    return carries or ".".join(table.name()) == settings.model.upkeep.history
 
 
 def check_policies(settings: Settings) -> None:
@@ -154,8 +167,7 @@ def check_policies(settings: Settings) -> None:
 
 def _from_settings(settings: Settings, name: str) -> _Draft:
     draft = _Draft(dict(BUILT_IN), {})
-    upkeep = settings.model.upkeep
-    for path, chosen in [(("upkeep", "policy"), upkeep.policy), *_matching(upkeep.tables, name)]:
+    for path, chosen in policies_for(settings, name):
         for key in type(chosen).model_fields:
             value = getattr(chosen, key)
             if value is not None:
@@ -164,11 +176,15 @@ def _from_settings(settings: Settings, name: str) -> _Draft:
     return draft
 
 
-def _matching(tables: Mapping[str, PolicySettings], name: str) -> Iterator[tuple[tuple[str, ...], PolicySettings]]:
-    """The patterns that name a table, the strongest last: the longest, and the table's own name before all."""
-    found = [pattern for pattern in tables if pattern == name or fnmatch.fnmatchcase(name, pattern)]
-    for pattern in sorted(found, key=lambda p: (p == name, len(p), p)):
-        yield ("upkeep", "tables", pattern), tables[pattern]
+def _take_sink(draft: _Draft, settings: Settings, namespace: str) -> None:
+    """As many snapshots as the sinks of this namespace leave."""
+    model = settings.model
+    own = (("topics", model.topics), ("content", model.content))
+    for name, section in own:
+        if section.namespace == namespace:
+            origin = settings.origin((name, "keep_snapshots"))
+            draft.take("max_snapshots", section.keep_snapshots, f"{name}.keep_snapshots, {origin}")
+            return
 
 
 def _settle(draft: _Draft, name: str) -> None:

@@ -17,14 +17,16 @@ which it takes for committed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import ConflictError, FrazilError, NotFoundError, UsageError
+from frazil.errors import ConflictError, FrazilError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import reach
 from frazil.tables.failures import CommitUnknownError
+from frazil.tables.window import AGE_PROPERTY, KEEP_PROPERTY, number_in
 from frazil.upkeep.model import Outcome, Step
 
 if TYPE_CHECKING:
@@ -101,13 +103,13 @@ class _Limits:
         now_ms: int,
     ) -> None:
         properties = metadata.properties
-        own_age = _number(properties, "history.expire.max-snapshot-age-ms")
+        own_age = number_in(properties, AGE_PROPERTY)
         age = _FOREVER if max_age_s is None else max_age_s * 1000
         self._now = now_ms
         self._age = age if own_age is None else max(age, own_age)
         self._count = max_snapshots if own_age is None else None
-        self._least = max(min_snapshots, 1, int(_number(properties, "history.expire.min-snapshots-to-keep") or 1))
-        ref_age = _number(properties, "history.expire.max-ref-age-ms")
+        self._least = max(min_snapshots, 1, int(number_in(properties, KEEP_PROPERTY) or 1))
+        ref_age = number_in(properties, "history.expire.max-ref-age-ms")
         self._ref_age = _FOREVER if ref_age is None else ref_age
 
     def living(self, name: str, ref: SnapshotRef, by_id: dict[int, Snapshot]) -> bool:
@@ -142,13 +144,6 @@ def _history(by_id: dict[int, Snapshot], snapshot_id: int | None) -> Iterator[Sn
         snapshot_id = snapshot.parent_snapshot_id
 
 
-def _number(properties: dict[str, str], key: str) -> float | None:
-    try:
-        return float(properties[key])
-    except (KeyError, ValueError):
-        return None
-
-
 @dataclass(frozen=True)
 class Expiry:
     """What an expiry would bring.
@@ -181,9 +176,12 @@ def plan(care: Care, table: Table, snapshots: Collection[int]) -> Expiry:
         if snapshot_id not in known:
             raise NotFoundError(f"{name} has no snapshot {snapshot_id}", hint=f"frazil table snapshots {name}")
         if holders := _holders(table.metadata, snapshot_id):
+            pinned = any(f"tag {PIN_PREFIX}" in holder for holder in holders)
             raise UsageError(
                 f"snapshot {snapshot_id} of {name} cannot be expired: {', '.join(holders)} points to it",
-                hint=f"leave it out; frazil table snapshots {name} shows what holds a snapshot",
+                hint=f"frazil table pins {name} shows until when"
+                if pinned
+                else f"leave it out; frazil table snapshots {name} shows what holds a snapshot",
             )
     chosen = tuple(i for i in known if i in set(snapshots))
     return Expiry(chosen, only_in(care.store, table, chosen))
@@ -241,12 +239,12 @@ def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
     places = Places(care, table)
     expired = None
     if not looked_after(care):
-        expired = lists.new_list(table, sorted(going), only_in(care.store, table, going).values())
+        expired = lists.new_list(table, sorted(going), only_in(care.store, table, going, care.stop).values())
         lists.write(places, expired)
     try:
         _commit(care, table, operation, going)
-    except CommitUnknownError:
-        raise  # the list stays: whoever reclaims sees which it was
+    except UnavailableError:
+        raise  # it may have landed, or land yet. The list stays: whoever reclaims sees which it was
     except FrazilError:
         if expired is not None:
             lists.drop(places, expired)
@@ -281,8 +279,16 @@ def _commit(care: Care, table: Table, operation: Any, going: set[int]) -> None:
     try:
         with _referenced(table), java.translated(table):
             operation.commit()
-    except FrazilError:
-        if _left(care, table, going):
+    except FrazilError as error:
+        try:
+            left = _left(care, table, going)
+        except FrazilError as silence:
+            raise CommitUnknownError(
+                f"{'.'.join(table.name())}: an expiry may or may not have landed",
+                cause=f"{error.message}; {silence.message}",
+                hint="the next run finds out: frazil table expire",
+            ) from error
+        if left:
             raise
         # It has landed and the answer was lost, or another expiry took out the very same.
     reach("upkeep.expire.commit.after")
@@ -315,6 +321,14 @@ def _free(metadata: TableMetadata, wanted: object) -> list[int]:
 
 
 def _holders(metadata: TableMetadata, snapshot_id: int) -> list[str]:
-    refs = metadata.refs.items()
-    found = [f"{ref.snapshot_ref_type.value} {name}" for name, ref in refs if ref.snapshot_id == snapshot_id]
+    refs = [(name, ref) for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot_id]
+    found = [f"{ref.snapshot_ref_type.value} {name}" for name, ref in refs if not _is_over(metadata, name, ref)]
     return found or (["the table"] if snapshot_id == metadata.current_snapshot_id else [])
+
+
+def _is_over(metadata: TableMetadata, name: str, ref: SnapshotRef) -> bool:
+    """Whether a branch or tag has outlived its time, as the pin of a process that died: an expiry takes it along."""
+    snapshot = metadata.snapshot_by_id(ref.snapshot_id)
+    if name == _MAIN or ref.max_ref_age_ms is None or snapshot is None:
+        return False
+    return time.time() * 1000 - snapshot.timestamp_ms > ref.max_ref_age_ms

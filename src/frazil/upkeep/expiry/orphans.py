@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from frazil.catalogs import flavor_of
 from frazil.errors import NotFoundError, UnsupportedError
 from frazil.observe.faultpoints import reach
+from frazil.upkeep.care import go_on
 from frazil.upkeep.expiry import lists, removal
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.neighbours import SharedLocationError, require_unreferenced
@@ -131,6 +132,7 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
         SharedLocationError: another table has, or may have, files there.
         UnsupportedError: orphans cannot be told with this catalog or table.
         IntegrityError: the table's own metadata cannot be read.
+        StoppedError: it was told to end.
     """
     require_supported(care, table)
     places = Places(care, table)
@@ -138,31 +140,34 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
     # Before the listing: what is written meanwhile is young, whatever the clock says later.
     now = (about_now if dry_run else storage_now)(places, lists.folder_of(table))
     reach("upkeep.orphans.list.before")
-    found = dict(places.list(location))
+    found = {}
+    for uri, info in places.list(location):
+        go_on(care.stop)
+        found[uri] = info
     reach("upkeep.orphans.list.after")
     require_unreferenced(care, table)
     known, listed = _known(care, table, places)
-    return _sorted_out(places, table, found, known, listed, now, age_s)
+    unreadable = _require_own(care, places, table, [u for u in found if u not in known and is_metadata_json(u)])
+    return _sorted_out(table, found, known, listed, unreadable, now, age_s)
 
 
 def _known(care: Care, table: Table, places: Places) -> tuple[set[str], set[str]]:
     # The table first, then the lists: an expiry in between moves files from it to a list that is there before.
     table = care.load(".".join(table.name()))
-    known = set(table_files(care.store, table))
+    known = set(table_files(care.store, table, care.stop))
     expired = lists.waiting(places, table)
     return known, {spelled(file.uri) for e in expired for file in e.files} - known
 
 
 def _sorted_out(
-    places: Places,
     table: Table,
     found: dict[str, ObjectInfo],
     known: set[str],
     listed: set[str],
+    unreadable: set[str],
     now: datetime,
     age_s: float,
 ) -> Search:
-    unreadable = _require_own(places, table, [u for u in found if u not in known and is_metadata_json(u)])
     unknown: list[str] = []
     loose: list[Orphan] = []
     waiting = 0
@@ -194,38 +199,48 @@ def _sorted_out(
     )
 
 
-def _require_own(places: Places, table: Table, uris: list[str]) -> set[str]:
+def _require_own(care: Care, places: Places, table: Table, uris: list[str]) -> set[str]:
     """That all metadata in the folder is this table's: of a table that no catalog shows, nobody knows the files.
 
     Returns:
-        Those that do not say whose they are.
+        Those that cannot be read.
     """
     own = str(table.metadata.table_uuid).lower()
     unreadable = set()
+
+    def look(uri: str) -> str | None:
+        go_on(care.stop)
+        return _table_uuid(places, uri)
+
     with ThreadPoolExecutor(_AT_ONCE, "frazil-orphans") as pool:
-        for uri, uuid in zip(uris, pool.map(lambda u: _table_uuid(places, u), uris), strict=True):
+        for uri, uuid in zip(uris, pool.map(look, uris), strict=True):
             if uuid is None:
                 unreadable.add(uri)
             elif uuid != own:
                 raise SharedLocationError(
                     f"nothing is deleted of {'.'.join(table.name())}: metadata of another table lies in its place",
-                    cause=f"{uri} is of a table with the uuid {uuid}",
+                    cause=f"{uri} is of a table with {f'the uuid {uuid}' if uuid else 'no uuid'}",
                     hint="if that table was dropped, move or delete its files by hand; else give it a place of its own",
                 )
     return unreadable
 
 
 def _table_uuid(places: Places, uri: str) -> str | None:
-    """Of a metadata.json; None where it names none: it was torn by a crash, is very old, or is gone by now."""
+    """Of a metadata.json; None where it is none: it was torn by a crash, is something else, or is gone by now.
+
+    Very old tables have none. Nobody can say whose these files are, so it is nobody's here: empty.
+    """
     store, key = places.find(uri)
     try:
         if match := _UUID.search(store.get_range(key, 0, _HEAD)):
             return match[1].decode().lower()
         data = store.get(key)
         found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-        return str(found["table-uuid"]).lower()
-    except (NotFoundError, OSError, EOFError, ValueError, KeyError, TypeError):
+    except (NotFoundError, OSError, EOFError, ValueError):
         return None
+    if not isinstance(found, dict) or "format-version" not in found:
+        return None
+    return str(found.get("table-uuid") or "").lower()
 
 
 def remove(care: Care, search: Search) -> Removed:
@@ -233,6 +248,7 @@ def remove(care: Care, search: Search) -> Removed:
 
     Raises:
         IntegrityError: its metadata cannot be read any more. What was deleted until then were orphans.
+        StoppedError: it was told to end.
     """
     places = Places(care, search.table)
     done = Removed()
@@ -240,6 +256,7 @@ def remove(care: Care, search: Search) -> Removed:
     needed: set[str] = set()
     for i in range(0, len(search.orphans), _BATCH):
         if care.stop.is_set():
+            done.left |= {orphan.uri: None for orphan in search.orphans[i:]}
             break
         reach("upkeep.orphans.look.before")
         table = care.load(".".join(search.table.name()))

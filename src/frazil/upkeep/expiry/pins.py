@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.refs import SnapshotRef
+    from pyiceberg.table.snapshots import Snapshot
 
     from frazil.upkeep.care import Care
 
@@ -90,16 +93,18 @@ def pin(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | 
             f"'{purpose}' for {lease_s:g} s is no pin", hint="small letters, digits and '-'; a time above 0"
         )
     table = care.load(".".join(table.name()))
-    snapshot_id = snapshot if snapshot is not None else table.metadata.current_snapshot_id
+    snapshot_id = _known(table, snapshot if snapshot is not None else table.metadata.current_snapshot_id)
     tag = f"{PIN_PREFIX}{purpose}-{uuid.uuid4().hex[:12]}"
-    held = Pin(".".join(table.name()), tag, purpose, _known(table, snapshot_id), _after(lease_s))
-    age = _age_ms(table, held.snapshot_id, lease_s)
+    age = _age_ms(table, snapshot_id, lease_s)
+
+    def is_there(now: Table) -> bool:
+        _known(now, snapshot_id)
+        return tag in now.metadata.refs
+
     reach("upkeep.pin.before")
-    _commit(
-        care, table, lambda t: t.manageSnapshots().createTag(tag, held.snapshot_id).setMaxRefAgeMs(tag, age), held, True
-    )
+    _commit(care, table, lambda t: t.manageSnapshots().createTag(tag, snapshot_id).setMaxRefAgeMs(tag, age), is_there)
     reach("upkeep.pin.after")
-    return held
+    return Pin(".".join(table.name()), tag, purpose, snapshot_id, _until(table, snapshot_id, age))
 
 
 def renew(care: Care, held: Pin, lease_s: float) -> Pin:
@@ -107,30 +112,45 @@ def renew(care: Care, held: Pin, lease_s: float) -> Pin:
 
     Raises:
         PinLostError: it was not held any more.
+        ConflictError: other writers were faster too often. The lease is as it was.
     """
     table = care.load(held.table)
-    _require_held(table, held)
+    _ref_of(table, held)
     age = _age_ms(table, held.snapshot_id, lease_s)
-    _commit(care, table, lambda t: t.manageSnapshots().setMaxRefAgeMs(held.tag, age), held, True)
-    return replace(held, until=_after(lease_s))
+    _commit(
+        care,
+        table,
+        lambda t: t.manageSnapshots().setMaxRefAgeMs(held.tag, age),
+        lambda now: _ref_of(now, held).max_ref_age_ms == age,
+    )
+    return replace(held, until=_until(table, held.snapshot_id, age))
 
 
 def release(care: Care, held: Pin) -> None:
     """Lets go. A pin that is gone counts as released."""
     table = care.load(held.table)
     if held.tag in table.metadata.refs:
-        _commit(care, table, lambda t: t.manageSnapshots().removeTag(held.tag), held, False)
+        _commit(
+            care,
+            table,
+            lambda t: t.manageSnapshots().removeTag(held.tag),
+            lambda now: held.tag not in now.metadata.refs,
+        )
 
 
 def pins(table: Table) -> list[Pin]:
     """The pins on a table, those whose lease is over included: the next expiry takes them away."""
+    return pins_in(table.metadata, ".".join(table.name()))
+
+
+def pins_in(metadata: TableMetadata, name: str) -> list[Pin]:
+    """The same by a table's metadata and name."""
     found = []
-    for tag, ref in table.metadata.refs.items():
-        snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
+    for tag, ref in metadata.refs.items():
+        snapshot = metadata.snapshot_by_id(ref.snapshot_id)
         if tag.startswith(PIN_PREFIX) and snapshot is not None and ref.max_ref_age_ms is not None:
             purpose = tag.removeprefix(PIN_PREFIX).rpartition("-")[0]
-            until = datetime.fromtimestamp((snapshot.timestamp_ms + ref.max_ref_age_ms) / 1000, UTC)
-            found.append(Pin(".".join(table.name()), tag, purpose, ref.snapshot_id, until))
+            found.append(Pin(name, tag, purpose, ref.snapshot_id, _end(snapshot, ref.max_ref_age_ms)))
     return found
 
 
@@ -138,36 +158,41 @@ class Held:
     """A pin that a thread renews.
 
     Attributes:
-        pin: as it was made.
+        pin: as it was last renewed.
     """
 
-    def __init__(self, held: Pin) -> None:
+    def __init__(self, care: Care, held: Pin) -> None:
         self.pin = held
+        self._care = care
         self._lost: PinLostError | None = None
 
     def lose(self, error: PinLostError) -> None:
         self._lost = error
 
     def require(self) -> None:
-        """To be called when the work is done, and before anybody counts on it.
+        """To be called when the work is done, and before anybody counts on it. It looks at the table.
 
         Raises:
             PinLostError: the snapshot was not held all the time.
         """
         if self._lost is not None:
             raise self._lost
+        table, held = self._care.load(self.pin.table), self.pin
+        age = _ref_of(table, held).max_ref_age_ms
+        if age is not None and _until(table, held.snapshot_id, age) < datetime.now(UTC):
+            raise _lost(held, f"the lease of the tag {held.tag} is over: it was not renewed in time")
 
 
 @contextmanager
 def pinned(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | None = None) -> Iterator[Held]:
     """A pin for the time of a block, renewed three times per lease, and released at its end."""
-    held = Held(pin(care, table, purpose, lease_s, snapshot))
+    held = Held(care, pin(care, table, purpose, lease_s, snapshot))
     over = threading.Event()
 
     def keep() -> None:
         while not over.wait(lease_s / 3):
             try:
-                renew(care, held.pin, lease_s)
+                held.pin = renew(care, held.pin, lease_s)
             except PinLostError as error:
                 held.lose(error)
                 return
@@ -185,24 +210,22 @@ def pinned(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int
             release(care, held.pin)
 
 
-def _commit(care: Care, table: Table, change: Callable[[Any], Any], held: Pin, there: bool) -> None:
-    """Commits a change of a tag, and looks whether it is so: a server may lose a tag to an expiry at the same time."""
+def _commit(care: Care, table: Table, change: Callable[[Any], Any], is_so: Callable[[Table], bool]) -> None:
+    """Commits a change of a tag until it is so.
+
+    What a commit says is not enough: its answer may be lost, and a server may lose a tag to an expiry at the same time.
+    """
+    name = ".".join(table.name())
     for attempt in range(1, _TRIES + 1):
         try:
             with java.translated(table):
                 change(java.load(care, table)).commit()
         except (ConflictError, CommitUnknownError):
-            if attempt == _TRIES:
-                raise
             back_off(attempt)
-        else:
-            if not there:
-                return
-        table = care.load(held.table)
-        if (held.tag in table.metadata.refs) == there:
+        table = care.load(name)
+        if is_so(table):
             return
-        _known(table, held.snapshot_id)
-    raise ConflictError(f"{held.table}: other writers were faster {_TRIES} times", hint="try again")
+    raise ConflictError(f"{name}: other writers were faster {_TRIES} times", hint="try again")
 
 
 def _require_tags(care: Care) -> None:
@@ -215,14 +238,24 @@ def _require_tags(care: Care) -> None:
         )
 
 
-def _require_held(table: Table, held: Pin) -> None:
+def _ref_of(table: Table, held: Pin) -> SnapshotRef:
+    """The tag of a pin.
+
+    Raises:
+        PinLostError: it is gone, or another's.
+    """
     ref = table.metadata.refs.get(held.tag)
     if ref is None or ref.snapshot_id != held.snapshot_id:
-        raise PinLostError(
-            f"snapshot {held.snapshot_id} of {held.table} is not held any more",
-            cause=f"the tag {held.tag} is gone: its lease was over, or somebody removed it",
-            hint="do the work again; a longer lease survives a longer pause",
-        )
+        raise _lost(held, f"the tag {held.tag} is gone: its lease was over, or somebody removed it")
+    return ref
+
+
+def _lost(held: Pin, cause: str) -> PinLostError:
+    return PinLostError(
+        f"snapshot {held.snapshot_id} of {held.table} is not held any more",
+        cause=cause,
+        hint="do the work again; a longer lease survives a longer pause",
+    )
 
 
 def _known(table: Table, snapshot_id: int | None) -> int:
@@ -233,11 +266,21 @@ def _known(table: Table, snapshot_id: int | None) -> int:
     return snapshot_id
 
 
-def _after(lease_s: float) -> datetime:
-    return datetime.fromtimestamp(time.time() + lease_s, UTC)
-
-
 def _age_ms(table: Table, snapshot_id: int, lease_s: float) -> int:
+    """The age of the snapshot when a lease that begins now is over."""
+    age = round(time.time() * 1000) - _snapshot(table, snapshot_id).timestamp_ms
+    return max(0, age) + max(1, round(lease_s * 1000))
+
+
+def _until(table: Table, snapshot_id: int, age_ms: int) -> datetime:
+    return _end(_snapshot(table, snapshot_id), age_ms)
+
+
+def _end(snapshot: Snapshot, age_ms: int) -> datetime:
+    return datetime.fromtimestamp((snapshot.timestamp_ms + age_ms) / 1000, UTC)
+
+
+def _snapshot(table: Table, snapshot_id: int) -> Snapshot:
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     assert snapshot is not None
-    return max(0, round(time.time() * 1000) - snapshot.timestamp_ms) + max(1, round(lease_s * 1000))
+    return snapshot

@@ -9,10 +9,11 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from frazil.errors import IntegrityError
+from frazil.upkeep.care import go_on
 from frazil.upkeep.expiry.places import spelled
 from frazil.upkeep.plans.entries import CONTENT, DATA, DELETED, PATH, SIZE, STATUS, entries
 
@@ -79,23 +80,29 @@ class _Memory:
 _memories: weakref.WeakKeyDictionary[TableStore, _Memory] = weakref.WeakKeyDictionary()
 
 
-def table_files(store: TableStore, table: Table) -> Files:
+def table_files(store: TableStore, table: Table, stop: Event | None = None) -> Files:
     """Everything that a table refers to: of all its snapshots, and its metadata.
+
+    Args:
+        store: of its catalog.
+        table: which.
+        stop: ends it, like all here that has one.
 
     Raises:
         IntegrityError: a manifest is damaged, so that nobody can say what it holds.
         NotFoundError: one is missing.
+        StoppedError: `stop` was set.
     """
-    return snapshot_files(store, table, table.metadata.snapshots) | metadata_files(table)
+    return snapshot_files(store, table, table.metadata.snapshots, stop) | metadata_files(table)
 
 
-def snapshot_files(store: TableStore, table: Table, snapshots: Iterable[Snapshot]) -> Files:
+def snapshot_files(store: TableStore, table: Table, snapshots: Iterable[Snapshot], stop: Event | None = None) -> Files:
     """What these snapshots hold, without their statistics."""
     snapshots = list(snapshots)
-    manifests = _manifests(store, table.io, snapshots)
+    manifests = _manifests(store, table.io, snapshots, stop)
     found = {spelled(s.manifest_list): File(s.manifest_list, None, "manifest list") for s in snapshots}
     found |= {spelled(p): File(p, m.manifest_length, "manifest") for p, m in manifests.items()}
-    for files in _at_once(lambda m: living(store, table.io, m), manifests.values()):
+    for files in _at_once(lambda m: living(store, table.io, m), manifests.values(), stop):
         found |= {spelled(file.uri): file for file in files}
     return found
 
@@ -108,20 +115,20 @@ def metadata_files(table: Table) -> Files:
     return found | _statistics(metadata, None)
 
 
-def only_in(store: TableStore, table: Table, snapshot_ids: Collection[int]) -> Files:
+def only_in(store: TableStore, table: Table, snapshot_ids: Collection[int], stop: Event | None = None) -> Files:
     """What would be left without a snapshot if these were gone. Of what stays, only what decides that is read."""
     metadata, io = table.metadata, table.io
     going = [s for s in metadata.snapshots if s.snapshot_id in snapshot_ids]
     staying = [s for s in metadata.snapshots if s.snapshot_id not in snapshot_ids]
-    kept = _manifests(store, io, staying)
-    loose = {p: m for p, m in _manifests(store, io, going).items() if p not in kept}
+    kept = _manifests(store, io, staying, stop)
+    loose = {p: m for p, m in _manifests(store, io, going, stop).items() if p not in kept}
     found = {spelled(s.manifest_list): File(s.manifest_list, None, "manifest list") for s in going}
     found |= {spelled(p): File(p, m.manifest_length, "manifest") for p, m in loose.items()}
     files: Files = {}
-    for some in _at_once(lambda m: living(store, io, m), loose.values()):
+    for some in _at_once(lambda m: living(store, io, m), loose.values(), stop):
         files |= {spelled(file.uri): file for file in some}
     if files:
-        for some in _at_once(lambda m: living(store, io, m), kept.values()):
+        for some in _at_once(lambda m: living(store, io, m), kept.values(), stop):
             for file in some:
                 files.pop(spelled(file.uri), None)
     stays = _statistics(metadata, {s.snapshot_id for s in staying})
@@ -159,10 +166,12 @@ def _living(data: bytes, manifest: ManifestFile) -> tuple[File, ...]:
     return tuple(found)
 
 
-def _manifests(store: TableStore, io: FileIO, snapshots: Collection[Snapshot]) -> dict[str, ManifestFile]:
+def _manifests(
+    store: TableStore, io: FileIO, snapshots: Collection[Snapshot], stop: Event | None
+) -> dict[str, ManifestFile]:
     lists = dict.fromkeys(s.manifest_list for s in snapshots)
     found: dict[str, ManifestFile] = {}
-    for manifests in _at_once(lambda path: manifests_in(store, io, path), lists):
+    for manifests in _at_once(lambda path: manifests_in(store, io, path), lists, stop):
         for manifest in manifests:
             found.setdefault(manifest.manifest_path, manifest)
     return found
@@ -196,8 +205,12 @@ def _read(io: FileIO, path: str) -> bytes:
         return stream.read()
 
 
-def _at_once(fn: Callable[[A], B], items: Collection[A]) -> Iterable[B]:
+def _at_once(fn: Callable[[A], B], items: Collection[A], stop: Event | None) -> Iterable[B]:
+    def one(item: A) -> B:
+        go_on(stop)
+        return fn(item)
+
     if len(items) < 3:
-        return [fn(item) for item in items]
+        return [one(item) for item in items]
     with ThreadPoolExecutor(_AT_ONCE, "frazil-reachable") as pool:
-        return list(pool.map(fn, items))
+        return list(pool.map(one, items))

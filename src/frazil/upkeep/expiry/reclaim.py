@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from frazil.catalogs import local_path
+from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
 from frazil.tables.durable import sync_files
 from frazil.upkeep.expiry import lists, removal
@@ -113,16 +114,17 @@ def _settled(places: Places, table: Table, expired: ExpiredList, now: datetime) 
 
 def _reclaim(care: Care, table: Table, places: Places, due: list[ExpiredList]) -> Outcome:
     reach("upkeep.reclaim.look.before")
-    needed = table_files(care.store, table)
+    needed = table_files(care.store, table, care.stop)
     _sync_young(file.uri for file in needed.values())
     again = care.load(".".join(table.name()))
     if again.metadata_location != table.metadata_location:
-        needed |= table_files(care.store, again)
+        needed |= table_files(care.store, again, care.stop)
     reach("upkeep.reclaim.look.after")
     own = own_folders(table)
     done = removal.Removed()
-    for expired in due:
+    for number, expired in enumerate(due):
         if care.stop.is_set():
+            done.left |= {file.uri: None for rest in due[number:] for file in rest.files}
             break
         free = [(f.uri, f.size) for f in expired.files if spelled(f.uri) not in needed and _is_own(f.uri, own)]
         some = removal.remove(places, free, care.stop)
@@ -153,7 +155,15 @@ def _keep(places: Places, expired: ExpiredList, left: list[File]) -> None:
 def _sync_young(uris: Iterable[str]) -> None:
     """Puts on disk what may have replaced the files that are deleted next, where it lies on this machine."""
     since = time.time() - _YOUNG_S
-    sync_files([path for uri in uris if (path := local_path(uri)) is not None and _changed_since(path, since)])
+    paths = [path for uri in uris if (path := local_path(uri)) is not None]
+    while True:
+        paths = [path for path in paths if _changed_since(path, since)]
+        try:
+            return sync_files(paths)
+        except UnavailableError as error:
+            # Another writer's commit deletes a former metadata.json: nobody needs it any more.
+            if not isinstance(error.__cause__, FileNotFoundError) or all(Path(path).exists() for path in paths):
+                raise
 
 
 def _changed_since(path: str, since: float) -> bool:

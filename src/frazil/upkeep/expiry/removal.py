@@ -138,6 +138,9 @@ def checksum_of(name: str) -> str:
 def outcome(kind: Kind, done: Removed) -> Outcome:
     """What a step that deletes files tells of them."""
     error = done.error
+    if done.left and error is None:
+        reason = f"told to end before {len(done.left)} more files were deleted"
+        return Outcome(kind, "stopped", files_removed=done.files, bytes_reclaimed=done.size, reason=reason)
     return Outcome(
         kind,
         "done" if done.files or error is None else "failed",

@@ -30,7 +30,8 @@ class Group:
         deleted_rows: by position, where it is known of which file or partition.
         dirty_files: of whose rows at least the policy's share is deleted.
         dirty_bytes: the size of these.
-        position_files: files of position deletes for this partition; deletion vectors are none.
+        position_files: files of position deletes for this partition that can be merged: not deletion vectors, and not
+            the only one of its data file, unless the table wants one for all.
         equality_files: files of equality deletes that are younger than a file here.
         burdened_files: data files that at least the policy's number of delete files apply to.
         burdened_bytes: the size of these.

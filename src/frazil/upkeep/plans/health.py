@@ -11,6 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from frazil.tables.position import ancestors
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 from frazil.upkeep.model import Kind, Step
+from frazil.upkeep.plans.notes import held_back, on_request
 from frazil.upkeep.rewrite.turn import KIND
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Health:
         last_upkeep: kind, snapshot_id and at, of the last step that shows in the history; None without one.
         steps: what the policy will do next, in that order.
         policy: each setting with value and source.
+        notes: what these steps leave out, and why.
     """
 
     table: str
@@ -116,6 +118,7 @@ class Health:
     last_upkeep: Mapping[str, Any] | None
     steps: Sequence[Step] = ()
     policy: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -182,6 +185,7 @@ def health_of(census: Census, policy: Policy, steps: Sequence[Step] = ()) -> Hea
         last_upkeep=_last_upkeep(metadata),
         steps=tuple(steps),
         policy=_told(policy),
+        notes=(*held_back(metadata, census.table, policy, now), *on_request(metadata, policy)),
     )  # fmt: skip
 
 

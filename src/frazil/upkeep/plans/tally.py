@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -88,6 +88,7 @@ def count_deletes(store: TableStore, table: Table, manifests: Sequence[ManifestF
     removed = Removed(_types(table))
     counted = dict.fromkeys(("position_files", "position_bytes", "vectors", "vector_bytes", "rows"), 0)
     counted |= {"equality_files": 0, "equality_bytes": 0}
+    files: Counter[tuple[Key, str | None]] = Counter()
     fields = (
         read.STATUS, read.SEQUENCE, read.CONTENT, read.FORMAT, read.PARTITION, read.ROWS, read.SIZE,
         read.REFERENCED, read.CONTENT_SIZE, read.LOWER, read.UPPER, read.EQUALITY_IDS,
@@ -109,18 +110,27 @@ def count_deletes(store: TableStore, table: Table, manifests: Sequence[ManifestF
                 removed.columns.update(ids or ())
                 continue
             counted["rows"] += rows
+            path = referenced or _only_path(lower, upper)
             if form.lower() == "puffin":
                 counted["vectors"] += 1
                 counted["vector_bytes"] += part or 0
             else:
                 counted["position_files"] += 1
                 counted["position_bytes"] += size
-                removed.position_files[key] = removed.position_files.get(key, 0) + 1
-            path = referenced or _only_path(lower, upper)
+                files[key, path] += 1
             where: dict[Any, Target] = removed.by_partition if path is None else removed.by_file
             ranges = removed.ranges((DELETED_PATH,), lower, upper) if path is None else {}
             where.setdefault(key if path is None else path, Target()).add(rows, sequence, ranges)
+    for (key, path), count in files.items():
+        if path is None or count > 1 or are_joined(table):
+            removed.position_files[key] = removed.position_files.get(key, 0) + count
     return Deletes(**counted), removed
+
+
+def are_joined(table: Table) -> bool:
+    """Whether a merge of delete files joins those of several data files: else each data file keeps one of its own."""
+    granularity = table.metadata.properties.get("write.delete.granularity", "file")
+    return granularity == "partition" or table.metadata.format_version >= 3  # where they become vectors
 
 
 def _types(table: Table) -> dict[int, PrimitiveType]:

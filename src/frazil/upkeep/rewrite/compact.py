@@ -12,23 +12,23 @@ Options of the step:
 - `sort_by`: columns for sort (`name`, `name desc`) and zorder.
 - `budget`: bytes that one turn may take in; a whole new file's worth at least.
 - `partition`: a condition as in SQL that says which partitions; None for all.
+- `without`: paths of files that are left: who goes on until nothing is left does not write the same again and again.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import UsageError
-from frazil.tables import data_files
 from frazil.upkeep import java
 from frazil.upkeep.model import Outcome, Step
-from frazil.upkeep.rewrite.ordering import Order, Range, arranged, order_of, ranges_of
-from frazil.upkeep.rewrite.rewriting import Group, Shape, Way, commit, expected_files, rewrite
+from frazil.upkeep.rewrite.grouping import locations, one_file_each, within
+from frazil.upkeep.rewrite.ordering import order_of
+from frazil.upkeep.rewrite.rewriting import Group, Shape, commit, rewrite
 from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
-from frazil.upkeep.rewrite.zorder import rewrite_in_z_order
+from frazil.upkeep.rewrite.zorder import know_no_order
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -40,7 +40,6 @@ STRATEGIES = ("auto", "binpack", "sort", "zorder")
 #: A plan for more files at once would take the driver's memory, and minutes.
 _FILES_AT_ONCE = 5000
 _UNBOUNDED = 1 << 62
-_TASK = re.compile(r"\w+Task\{file=(.*?), partition_data=")
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Options:
     sort_by: tuple[str, ...]
     budget: int
     partition: str | None
+    without: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
@@ -71,6 +71,7 @@ class Options:
             sort_by=tuple(options.get("sort_by") or ()),
             budget=max(int(options.get("budget") or _UNBOUNDED), target),
             partition=options.get("partition"),
+            without=frozenset(options.get("without") or ()),
         )
         if target < 1 or found.below < 1 or found.min_files < 1 or not 0 < found.delete_ratio <= 1:
             raise UsageError(
@@ -117,8 +118,6 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     """
     options = Options.of(step.options)
     options.check(table)
-    if options.strategy == "zorder":
-        return run_turn(care, table, "compact", lambda turn: rewrite_in_z_order(turn, options.for_java(), options))
     return run_turn(care, table, "compact", lambda turn: _compact(turn, options))
 
 
@@ -127,12 +126,14 @@ def _compact(turn: Turn, options: Options) -> None:
         groups = plan(turn, options)
     if not groups:
         raise NothingToDoError("no partition has enough small files, or files with enough deleted rows")
+    groups = [part for group in groups for part in one_file_each(turn, group, options.target)]
+    if not groups:
+        raise NothingToDoError("the files are about as large as new ones would be")
+    if options.strategy == "zorder":
+        know_no_order(turn)
     order = turn.table.sort_order()
     shape = Shape(options.target, options.sort_by, None if order.is_unsorted else order.order_id)
-    written = rewrite(turn, groups, shape)
-    if not written:
-        raise NothingToDoError("asked to stop")
-    commit(turn, written)
+    commit(turn, rewrite(turn, groups, shape))
 
 
 def plan(turn: Turn, options: Options) -> list[Group]:
@@ -142,7 +143,7 @@ def plan(turn: Turn, options: Options) -> list[Group]:
     )
     planner.init(java.java_map(turn.jvm, {**options.for_java(), "rewrite-job-order": "files-desc"}))
     order = order_of(turn.table) if options.strategy != "binpack" and not options.sort_by else None
-    return list(_within(turn, options, java.items(planner.plan().groups()), order))
+    return list(within(turn, options, java.items(planner.plan().groups()), order))
 
 
 def condition(turn: Turn, text: str | None) -> Any:
@@ -155,65 +156,6 @@ def condition(turn: Turn, text: str | None) -> Any:
     return converter.convertToIcebergExpression(found)
 
 
-def _within(turn: Turn, options: Options, groups: Iterator[Any], order: Order | None) -> Iterator[Group]:
-    left, known = options.budget, None
-    for group in groups:
-        size = int(group.inputFilesSizeInBytes())
-        if size > left and left < options.budget:
-            continue  # another turn's
-        if order is not None and known is None:
-            known = ranges_of(order, data_files(turn.care.store, turn.table))
-        made = _group(turn, options, group, order, known or {})
-        left -= made.size
-        yield made
-        if left <= 0:
-            return
-
-
-def _group(turn: Turn, options: Options, group: Any, order: Order | None, known: dict[str, Range]) -> Group:
-    tasks, size, count = group.fileScanTasks(), int(group.inputFilesSizeInBytes()), int(group.inputFileNum())
-    spec_id = int(turn.java.spec().specId())
-    same_spec = int(tasks.get(0).spec().specId()) == spec_id
-    places = arranged(order, known, locations(tasks)) if order is not None and same_spec else None
-    chosen = places or list(range(count))
-    if size > options.budget:
-        sizes = [int(tasks.get(i).length()) for i in range(count)]
-        chosen = first_ones(chosen, sizes, options.budget)
-        size = sum(sizes[i] for i in chosen)
-    if chosen != list(range(count)):
-        tasks, count = picked(turn, tasks, chosen), len(chosen)
-    return Group(tasks, count, size, _way(turn, options, same_spec, places is not None, size), spec_id)
-
-
-def _way(turn: Turn, options: Options, same_spec: bool, arranged: bool, size: int) -> Way:
-    if options.sort_by:
-        return "columns"
-    if not same_spec and (turn.table.spec().fields or not turn.table.sort_order().is_unsorted):
-        return "range"
-    if arranged or turn.table.sort_order().is_unsorted:
-        return "joined"
-    return "local" if options.strategy == "binpack" or expected_files(size, options.target) == 1 else "range"
-
-
-def first_ones(places: Sequence[int], sizes: Sequence[int] | Mapping[int, int], budget: int) -> list[int]:
-    """The first of some files as far as a budget goes, and two at least."""
-    chosen: list[int] = []
-    taken = 0
-    for place in places:
-        taken += sizes[place]
-        if taken > budget and len(chosen) > 1:
-            break
-        chosen.append(place)
-    return chosen
-
-
-def locations(tasks: Any) -> list[str]:
-    """The paths of all tasks' files: in one call to the JVM, where its text is as it is known."""
-    found = _TASK.findall(tasks.toString())
-    count = int(tasks.size())
-    return found if len(found) == count else [str(tasks.get(i).file().location()) for i in range(count)]
-
-
 def files_at(turn: Turn, expression: Any, paths: Collection[str]) -> Iterator[Any]:
     """Java's data files of some paths, among those that may have rows for which an expression holds."""
     planner = turn.jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(turn.java, expression, turn.start, True)
@@ -223,11 +165,3 @@ def files_at(turn: Turn, expression: Any, paths: Collection[str]) -> Iterator[An
         for i, path in enumerate(locations(tasks)):
             if path in paths:
                 yield tasks.get(i).file()
-
-
-def picked(turn: Turn, tasks: Any, places: Sequence[int]) -> Any:
-    """Some of a list of tasks, in this order."""
-    chosen = turn.jvm.java.util.ArrayList()
-    for place in places:
-        chosen.add(tasks.get(place))
-    return chosen

@@ -15,13 +15,13 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
 
 from frazil.catalogs import flavor_of
-from frazil.errors import ConflictError, UnsupportedError, UsageError
+from frazil.errors import ConflictError, FrazilError, UnsupportedError, UsageError
 from frazil.observe.faultpoints import reach
 from frazil.tables import partition_spec
 from frazil.tables.durable import sync_metadata
 from frazil.upkeep import java
 from frazil.upkeep.model import Outcome
-from frazil.upkeep.rewrite.compact import first_ones, locations, picked
+from frazil.upkeep.rewrite.grouping import first_ones, locations, picked
 from frazil.upkeep.rewrite.rewriting import Group, Shape, Way, commit, rewrite
 from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
 
@@ -145,12 +145,16 @@ def _evolve(care: Care, table: Table, wanted: PartitionSpec) -> bool:
         going = [part for part in now if _kind(part) not in map(_kind, wanted.fields)]
         coming = [part for part in wanted.fields if _kind(part) not in map(_kind, now)]
         if not going and not coming:
-            return False
+            if attempt == 1:
+                return False
+            break  # ours, whose answer was lost, or somebody else's
         reach("upkeep.partition.commit.before")
         try:
             _commit(care, fresh, going, coming)
-        except ConflictError:
-            if attempt == _TRIES:
+        except FrazilError as error:
+            # Java has its own words for a field that somebody else has added or removed since.
+            moved = care.store.load(table.name()).metadata.default_spec_id != fresh.metadata.default_spec_id
+            if attempt == _TRIES or not (moved or isinstance(error, ConflictError)):
                 raise
             time.sleep(0.1 * attempt)
             continue
@@ -199,10 +203,7 @@ def _rewrite(turn: Turn, budget: int, target: int) -> None:
         group = _group(turn, budget)
     if group is None:
         raise NothingToDoError("every file is partitioned as the table is")
-    written = rewrite(turn, [group], Shape(target))
-    if not written:
-        raise NothingToDoError("asked to stop")
-    commit(turn, written)
+    commit(turn, rewrite(turn, [group], Shape(target)))
 
 
 def _group(turn: Turn, budget: int) -> Group | None:

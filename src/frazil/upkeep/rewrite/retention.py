@@ -71,7 +71,8 @@ def _remove_files(turn: Turn, column: str, kind: str, moment: int) -> None:
         old = {str(f.file_path) for f in files if test.eval(f) == ROWS_MUST_MATCH}
     if not old:
         raise NothingToDoError("no file has only rows of that age")
-    delete = turn.java.newDelete()
+    # A file that somebody has written anew meanwhile is a conflict: its old rows are in another one now.
+    delete = turn.java.newDelete().validateFilesExist()
     for key, value in turn.properties.items():
         delete = delete.set(key, value)
     with turn.step("commit"):

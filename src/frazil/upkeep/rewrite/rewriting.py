@@ -8,14 +8,16 @@ write, its commit, which checks deletes that came in between and removes the new
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from frazil.errors import UsageError
 from frazil.upkeep import java
+from frazil.upkeep.rewrite.turn import NothingToDoError
+from frazil.upkeep.rewrite.zorder import z_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,11 +26,17 @@ if TYPE_CHECKING:
 
 #: joined: one file after the other. local: each new file sorted in itself, as the table is. range: sorted across the
 #: new files too, as the table is, or first by the partitions of a new spec. columns: the same by other columns.
-Way = Literal["joined", "local", "range", "columns"]
+#: zorder: along the curve of these columns.
+Way = Literal["joined", "local", "range", "columns", "zorder"]
+
+G = TypeVar("G")
 
 #: A file may get that much larger than its target, so that no small rest is left. As Iceberg has it.
 _ROOM = 1.4
 _SPLIT_OVERHEAD = 5 * 1024
+_WHOLE = 1 << 62
+#: As Iceberg has it.
+_ROW_GROUP = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class Group:
         size: of them, in bytes.
         way: how.
         spec_id: of the new files.
+        is_one_file: it becomes one, also if that gets larger than its target.
     """
 
     tasks: Any
@@ -48,6 +57,7 @@ class Group:
     size: int
     way: Way
     spec_id: int
+    is_one_file: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Shape:
 
     Attributes:
         target: bytes of each.
-        sort_by: columns, for the way `columns`.
+        sort_by: columns, for the ways `columns` and `zorder`.
         order_id: that files in the table's own order are marked with; None for a table without.
     """
 
@@ -78,19 +88,28 @@ def rewrite(turn: Turn, groups: Sequence[Group], shape: Shape) -> list[Any]:
 
     When the work shall stop, no further group is begun. Where one fails, the new files of all are removed.
     """
+    return write_each(turn, groups, lambda group: _rewrite(turn, group, shape), _manager(turn).abortFileGroup)
+
+
+def write_each(turn: Turn, groups: Sequence[G], write: Callable[[G], Any], abort: Callable[[Any], object]) -> list[Any]:
+    """The same with whatever writes one group, and removes what was written of one."""
     done: list[Any] = []
 
-    def one(group: Group) -> None:
+    def one(group: G) -> None:
         if not turn.care.stop.is_set():
-            done.append(_rewrite(turn, group, shape))
+            done.append(write(group))
 
-    workers = max(1, min(len(groups), turn.care.spark().sparkContext.defaultParallelism))
+    most = turn.care.tasks or turn.care.spark().sparkContext.defaultParallelism
+    workers = max(1, min(len(groups), most))
     try:
         with turn.step("rewrite"), ThreadPoolExecutor(workers) as pool:
             list(pool.map(one, groups))
     except BaseException:
-        clean(turn, done)
+        for made in done:
+            abort(made)
         raise
+    if not done:
+        raise NothingToDoError("asked to stop")
     return done
 
 
@@ -102,6 +121,13 @@ def commit(turn: Turn, groups: Sequence[Any]) -> None:
         CommitUnknownError: no answer came; the new files stay.
     """
     manager = _manager(turn)
+    commit_with(turn, groups, manager.commitOrClean, manager.abortFileGroup)
+
+
+def commit_with(
+    turn: Turn, groups: Sequence[Any], commit_or_clean: Callable[[Any], object], abort: Callable[[Any], object]
+) -> None:
+    """The same with another of Iceberg's managers of commits."""
     chosen = turn.jvm.java.util.HashSet()
     for group in groups:
         chosen.add(group)
@@ -109,18 +135,12 @@ def commit(turn: Turn, groups: Sequence[Any]) -> None:
     try:
         with turn.step("commit"):
             under_way = True
-            manager.commitOrClean(chosen)
+            commit_or_clean(chosen)
     except BaseException:
         if not under_way:
-            clean(turn, groups)
+            for group in groups:
+                abort(group)
         raise
-
-
-def clean(turn: Turn, groups: Sequence[Any]) -> None:
-    """Removes the new files of groups that will not be committed."""
-    manager = _manager(turn)
-    for group in groups:
-        manager.abortFileGroup(group)
 
 
 def _manager(turn: Turn) -> Any:
@@ -130,16 +150,30 @@ def _manager(turn: Turn) -> Any:
 
 
 def _rewrite(turn: Turn, group: Group, shape: Shape) -> Any:
-    files = expected_files(group.size, shape.target)
+    files = 1 if group.is_one_file else expected_files(group.size, shape.target)
     room = int(shape.target * _ROOM)
     split = min(max(group.size // files + _SPLIT_OVERHEAD, shape.target), room)
+    room += _row_group(turn)
+    if group.is_one_file:  # deletes count as well where Iceberg fills a split
+        room, split = max(room, 2 * group.size), _WHOLE
     made = turn.jvm.org.apache.iceberg.actions.RewriteFileGroup(None, group.tasks, group.spec_id, room, split, files)
+    if group.way == "zorder":
+        made.setOutputFiles(z_order(turn, session_for(turn, files), shape.sort_by).rewrite(made))
+        return made
     with _staged(turn, group) as name:
-        _write(_session(turn, files), name, group, shape, files, split, room)
+        _write(session_for(turn, files), name, group, shape, files, split, room)
         made.setOutputFiles(
             turn.jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(turn.java, name)
         )
     return made
+
+
+def _row_group(turn: Turn) -> int:
+    """Bytes that a writer may hold back before they are compressed.
+
+    It counts them as they are, and would end a file that is far from its target.
+    """
+    return int(turn.table.metadata.properties.get("write.parquet.row-group-size-bytes", _ROW_GROUP))
 
 
 @contextmanager
@@ -158,7 +192,7 @@ def _staged(turn: Turn, group: Group) -> Iterator[str]:
         packages.FileRewriteCoordinator.get().clearRewrite(turn.java, name)
 
 
-def _session(turn: Turn, files: int) -> SparkSession:
+def session_for(turn: Turn, files: int) -> SparkSession:
     """A session of its own for this thread, in which each part of a shuffle becomes a file."""
     session = turn.care.spark().newSession()
     type(session)._get_j_spark_session_class(turn.jvm).setActiveSession(session._jsparkSession)

@@ -19,6 +19,7 @@ from frazil.upkeep import java
 from frazil.upkeep.model import Kind, Outcome
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -166,16 +167,24 @@ def sync_snapshot(care: Care, table: Table, snapshot: Snapshot) -> None:
     """
     if not lies_here(table):
         return
-    added = [m for m in care.store.manifests(table.io, snapshot.manifest_list)
-             if m.added_snapshot_id == snapshot.snapshot_id]  # fmt: skip
-    files = [
+    files = added_files(care, table, snapshot)
+    sync_files({*files, *(m.manifest_path for m in _added_manifests(care, table, snapshot)), snapshot.manifest_list})
+    sync_metadata(table)
+
+
+def added_files(care: Care, table: Table, snapshot: Snapshot) -> list[str]:
+    """The data and delete files that a snapshot has added."""
+    return [
         entry.data_file.file_path
-        for manifest in added
+        for manifest in _added_manifests(care, table, snapshot)
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
         if entry.snapshot_id == snapshot.snapshot_id
     ]
-    sync_files({*files, *(m.manifest_path for m in added), snapshot.manifest_list})
-    sync_metadata(table)
+
+
+def _added_manifests(care: Care, table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+    every = care.store.manifests(table.io, snapshot.manifest_list)
+    return [manifest for manifest in every if manifest.added_snapshot_id == snapshot.snapshot_id]
 
 
 def lies_here(table: Table) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,9 +19,12 @@ from frazil.tables import TableStore
 from frazil.upkeep import metrics
 from frazil.upkeep.care import Care
 from frazil.upkeep.jobs import Jobs
+from frazil.upkeep.model import Kind
 from frazil.upkeep.plans.tally import Tallies
 from frazil.upkeep.runs.history import History
+from frazil.upkeep.runs.pauses import HINDERED, Rest, longer, tell_failure, tell_rest
 from frazil.upkeep.runs.run import Limits, Report, care_for
+from frazil.upkeep.runs.watch import Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +37,14 @@ _BEHIND = (5.0, 5.0)
 _RARER = 5.0
 #: Seconds between two looks at upkeep's own history, at least.
 _HISTORY_EVERY_S = 600.0
+#: A turn is cut off when it takes so many times as long as it should; the second where messages wait for the sink.
+_TOO_LONG = (2.0, 1.5)
 #: Turns at once: the other threads of a pipeline are its sinks'.
 _AT_ONCE = 2
-#: The longest pause after conflicts and failures.
-_LONGEST_PAUSE_S = 3600.0
 #: Bytes per second that compaction is taken to write before it was measured, and at least.
 _FIRST_RATE, _LOWEST_RATE = 8e6, 1e6
+#: The part of a turn that a table may use at least, if it gets one at all.
+_LEAST_PART = 0.25
 
 
 @dataclass
@@ -48,7 +54,9 @@ class _Charge:
     due: float
     """When to look at it again."""
     pause: float = 0.0
-    """After conflicts or failures; doubled by each."""
+    """Where the table as a whole cannot be cared for; doubled each time."""
+    resting: dict[Kind, Rest] = field(default_factory=dict)
+    """Kinds that failed, were cut off or lost against other writers, and have not succeeded since."""
     busy: threading.Lock = field(default_factory=threading.Lock)
     known: Tallies = field(default_factory=Tallies)
 
@@ -73,37 +81,58 @@ class TableCaretaker:
         care: of which catalog; its sessions are `jobs`.
         jobs: the Spark jobs of upkeep.
         history: keeps what was done.
+        cores: that Spark has now; None: upkeep may use all there are.
         clock: seconds, of any origin.
     """
 
     def __init__(
-        self, care: Care, jobs: Jobs, history: History, *, clock: Callable[[], float] = time.monotonic
+        self,
+        care: Care,
+        jobs: Jobs,
+        history: History,
+        *,
+        cores: Callable[[], int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._care, self._jobs, self._history, self._clock = care, jobs, history, clock
         self._settings = care.settings.model.upkeep
-        wanted = care.settings.model.pipeline.max_lag_ms / 1000
-        self._behind = max(_BEHIND[0] * wanted, _BEHIND[1])
+        self._wanted = care.settings.model.pipeline.max_lag_ms / 1000
+        self._behind = max(_BEHIND[0] * self._wanted, _BEHIND[1])
         self._rate = _FIRST_RATE
         self._charges: dict[str, _Charge] = {}
         self._shares: dict[str, _Share] = {}
         self._lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._cores = cores
+        self._running = 0
+        self._watches: set[Watch] = set()
 
-    def turn(self, tables: Sequence[str], lag_s: float) -> bool:
+    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
         changed = False
-        for name in [*reversed(tables), *([self._history.name] if self._history.name else [])]:
-            if not self._care.stop.is_set():
-                changed |= self._visit(name, tables[-1], lag_s)
+        began = self._clock()
+        names = [*reversed(tables), *([self._history.name] if self._history.name else [])]
+        for name in sorted(names, key=self._due):
+            if changed and lag() > self._wanted:
+                break  # a batch first; the others have their turn after it
+            if not self._care.stop.is_set() and self._clock() - began < self._settings.turn_s:
+                changed |= self._visit(name, tables[-1], lag, began)
         self._history.flush()
         return changed
 
+    def _due(self, name: str) -> float:
+        """The one that has waited longest comes first, so that a long plan of one does not keep the others waiting."""
+        charge = self._charges.get(name)
+        return -math.inf if charge is None else charge.due
+
     def end(self) -> None:
         self._care.stop.set()
-        self._jobs.cancel()
+        with self._lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch.end()
 
-    def _visit(self, name: str, payer: str, lag_s: float) -> bool:
+    def _visit(self, name: str, payer: str, lag: Callable[[], float], since: float) -> bool:
         """One turn of one table, paid from the share of the sink whose time it takes."""
-        now = self._clock()
+        now, lag_s = self._clock(), lag()
         with self._lock:
             charge = self._charges.get(name) or self._charges.setdefault(name, _Charge(self._first(name, now)))
             share = self._shares.setdefault(payer, _Share(self._settings.share * self._settings.every_s, now))
@@ -111,22 +140,63 @@ class TableCaretaker:
         limited = lag_s > self._behind or credit <= 0
         if now < charge.due + (self._settings.every_s * (_RARER - 1) if limited else 0):
             return False
-        if not self._turns.acquire(blocking=False):
-            return False  # tried again after the next batch
+        at_once, _ = self._room()
+        with self._lock:
+            if self._running >= at_once:
+                return False  # tried again after the next batch
+            self._running += 1
         try:
-            return self._attend(name, charge, share, urgent_only=limited)
+            with self._watched(since, lag) as watch:
+                limits = self._limits(charge, lag, since, urgent_only=limited)
+                return self._attend(name, charge, share, watch, limits)
         finally:
-            self._turns.release()
+            with self._lock:
+                self._running -= 1
 
-    def _attend(self, name: str, charge: _Charge, share: _Share, *, urgent_only: bool) -> bool:
+    def _room(self) -> tuple[int, int | None]:
+        """Turns at once, and the tasks of each that may write: one core is left to sinks whose tables have no turn.
+
+        Asked each time, since executors come and go.
+        """
+        if self._cores is None:
+            return _AT_ONCE, None
+        cores = max(1, self._cores() - 1)
+        at_once = min(_AT_ONCE, cores)
+        return at_once, cores // at_once
+
+    @contextmanager
+    def _watched(self, since: float, lag: Callable[[], float]) -> Iterator[Watch]:
+        with Watch(self._jobs.part(), lambda: self._too_long(since, lag)) as watch:
+            with self._lock:
+                self._watches.add(watch)
+            if self._care.stop.is_set():  # `end` may have come before it was added
+                watch.end()
+            try:
+                yield watch
+            finally:
+                with self._lock:
+                    self._watches.discard(watch)
+
+    def _too_long(self, since: float, lag: Callable[[], float]) -> str | None:
+        """Why a sink cannot wait any longer."""
+        took, turn = self._clock() - since, self._settings.turn_s
+        if took > _TOO_LONG[0] * turn:
+            return f"it took longer than {_TOO_LONG[0] * turn:g} s"
+        if took > _TOO_LONG[1] * turn and (waits := lag()) > self._behind:
+            return f"it took longer than {_TOO_LONG[1] * turn:g} s, and the sink is {waits:.0f} s behind"
+        return None
+
+    def _attend(self, name: str, charge: _Charge, share: _Share, watch: Watch, limits: Limits) -> bool:
         if not charge.busy.acquire(blocking=False):
             return False  # in a turn of another sink
         began = self._clock()
         try:
-            report = self._care_for(name, charge.known, urgent_only=urgent_only)
+            report = self._care_for(name, charge, watch, limits)
             with self._lock:
                 share.credit -= self._clock() - began
             self._settle(name, charge, report)
+            if report is not None:
+                self._rest(name, charge, report, watch.why)
         finally:
             charge.busy.release()
         return report is not None and report.changed
@@ -134,12 +204,23 @@ class TableCaretaker:
     def _first(self, name: str, now: float) -> float:
         return now + (_HISTORY_EVERY_S if name == self._history.name else 0)
 
-    def _care_for(self, name: str, known: Tallies, *, urgent_only: bool) -> Report | None:
+    def _limits(self, charge: _Charge, lag: Callable[[], float], since: float, *, urgent_only: bool) -> Limits:
+        now, turn = self._clock(), self._settings.turn_s
+        seconds = max(_LEAST_PART * turn, turn - (now - since))
+        return Limits(
+            without=[kind for kind, rest in charge.resting.items() if now < rest.until],
+            seconds=seconds,
+            bytes=int(self._rate * seconds),
+            urgent_only=urgent_only,
+            tries=1,
+            is_awaited=lambda: lag() > self._wanted,
+        )
+
+    def _care_for(self, name: str, charge: _Charge, watch: Watch, limits: Limits) -> Report | None:
         """None: there is no such table yet."""
-        turn = self._settings.turn_s
-        limits = Limits(seconds=turn, bytes=int(self._rate * turn), urgent_only=urgent_only, tries=1)
+        care = replace(self._care, spark=watch.jobs, stop=watch.stop, tasks=self._room()[1])
         try:
-            return care_for(self._care, name, limits, history=self._history, known=known)
+            return care_for(care, name, limits, history=self._history, known=charge.known)
         except NotFoundError:
             metrics.forget(name)
             return None
@@ -148,34 +229,40 @@ class TableCaretaker:
         except Exception as error:  # upkeep must not stop a sink
             log.debug("upkeep failed unexpectedly", table=name, exc_info=error)
             return Report(name, errors=[FrazilError(f"unexpected {type(error).__name__}: {first_line(error)}")])
-        finally:
-            self._jobs.leave()
+
+    def _every(self, name: str) -> float:
+        return _HISTORY_EVERY_S if name == self._history.name else self._settings.every_s
 
     def _settle(self, name: str, charge: _Charge, report: Report | None) -> None:
-        """When to look at the table again."""
-        every = _HISTORY_EVERY_S if name == self._history.name else self._settings.every_s
-        now = self._clock()
+        """When to look at the table again. A step that failed is no reason to wait with the others."""
+        every, now = self._every(name), self._clock()
         if report is None:
             charge.due = now + every * _RARER
             return
         self._learn_rate(report)
-        lost = any(outcome.result == "conflict" for outcome in report.outcomes)
-        if (report.errors or lost) and not self._care.stop.is_set():
-            charge.pause = min(_LONGEST_PAUSE_S, max(every, 2 * charge.pause))
+        if report.errors and not report.outcomes and not self._care.stop.is_set():  # not even a plan could be made
+            charge.pause = longer(charge.pause, every)
             charge.due = now + charge.pause
-            self._tell(name, charge, report)
+            for error in report.errors:
+                tell_failure(name, error.message, error.cause, error.hint, charge.pause)
             return
         charge.pause = 0.0
         charge.due = now + (0.0 if report.unfinished else every)
 
-    def _tell(self, name: str, charge: _Charge, report: Report) -> None:
-        again = round(charge.pause)
-        for error in report.errors:
-            log.warning(
-                "upkeep failed", table=name, error=error.message, cause=error.cause, hint=error.hint, again_in=again
-            )
-        if not report.errors:
-            log.info("upkeep was overtaken by another writer", table=name, again_in=again)
+    def _rest(self, name: str, charge: _Charge, report: Report, why: str | None) -> None:
+        """A kind that did not get through waits, longer each time, until a step of it succeeds; the others go on."""
+        for outcome in report.outcomes:
+            if outcome.result not in HINDERED:
+                charge.resting.pop(outcome.kind, None)
+                continue
+            if outcome.result == "stopped" and why is None:
+                continue
+            before = charge.resting.get(outcome.kind)
+            pause = longer(before.pause if before else 0.0, self._every(name))
+            charge.resting[outcome.kind] = Rest(self._clock() + pause, pause)
+            if outcome.result == "stopped" and outcome.kind in ("compact", "deletes"):
+                self._rate = max(_LOWEST_RATE, self._rate / 2)  # they take in as many bytes as can be written in time
+            tell_rest(name, outcome, pause, why, first=before is None)
 
     def _learn_rate(self, report: Report) -> None:
         for outcome in report.outcomes:
@@ -196,6 +283,6 @@ def caretaking(settings: Settings, spark: SparkSession, catalog: str | None = No
         care = Care(settings, chosen, store, jobs, threading.Event())
         history = History(store, settings.model.upkeep.history)
         try:
-            yield TableCaretaker(care, jobs, history)
+            yield TableCaretaker(care, jobs, history, cores=lambda: spark.sparkContext.defaultParallelism)
         finally:
             history.flush(now=True)

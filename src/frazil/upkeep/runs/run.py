@@ -44,8 +44,12 @@ ACTIONS: dict[Kind, str] = {
 }
 #: Steps of one run of one table: a plan that never gets shorter must not run for ever.
 _MOST_STEPS = 50
+#: Kinds of which a plan has several steps; one that brings nothing says nothing about the others.
+_SEVERAL = ("compact",)
 #: Tries of a step against commits of others, in a run by hand.
 _TRIES = 3
+#: The part of its bytes that a step may write at least, however little of the time is left.
+_LEAST_PART = 0.25
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,11 @@ class Limits:
     Attributes:
         kinds: only these; empty: all.
         seconds: after which no further step begins; None: no end.
-        bytes: that one step may write anew, about; None: as many as it takes.
+        bytes: that one step may write anew in these seconds, about; None: as many as it takes.
         urgent_only: only what cannot wait.
         tries: of a step that loses against another writer's commit.
+        without: kinds that are left out.
+        is_awaited: whether somebody waits for the table; then no further step begins after one that was done.
     """
 
     kinds: Collection[Kind] = ()
@@ -65,6 +71,8 @@ class Limits:
     bytes: int | None = None
     urgent_only: bool = False
     tries: int = _TRIES
+    without: Collection[Kind] = ()
+    is_awaited: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -77,7 +85,8 @@ class Report:
         outcomes: of the steps that were run, in their order.
         errors: of those that failed, and of the table itself.
         seconds: the run took.
-        unfinished: time or bytes were over before the plan was empty.
+        unfinished: time or bytes were over, or somebody waited for the table, before the plan was empty.
+        notes: what the plan leaves out, and why.
     """
 
     table: str
@@ -86,6 +95,7 @@ class Report:
     errors: list[FrazilError] = field(default_factory=list)
     seconds: float = 0.0
     unfinished: bool = False
+    notes: list[str] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:
@@ -98,7 +108,7 @@ class Report:
 
 
 def has_changed(outcome: Outcome) -> bool:
-    return outcome.result == "done" and bool(
+    return outcome.result in ("done", "stopped") and bool(
         outcome.snapshot_id is not None or outcome.snapshots_removed or outcome.files_removed
     )
 
@@ -155,6 +165,8 @@ class _Run:
         self._ends = None if limits.seconds is None else time.monotonic() + limits.seconds
         #: Kinds that cannot get further in this run.
         self._spent: set[Kind] = set()
+        #: Steps that brought nothing; others of their kind may.
+        self._fruitless: list[Step] = []
         self._last: Step | None = None
         self._known = known
 
@@ -162,21 +174,25 @@ class _Run:
         table = self._care.load(self._report.table)
         steps = self._plan(table)
         self._report.steps = steps
+        self._report.notes = remarks(self._care, table, self._limits.kinds, dry_run=dry_run)
         if dry_run:
             return
         for _ in range(_MOST_STEPS):
-            step = next((s for s in steps if s.kind not in self._spent), None)
-            if self._care.stop.is_set() or (step is not None and self._is_late()):
+            step = next((s for s in steps if s.kind not in self._spent and _wish(s) not in self._fruitless), None)
+            if self._care.stop.is_set() or (step is not None and (self._is_late() or self._is_awaited())):
                 break
             if step is None:
                 return
-            if step == self._last:  # it says it was done, and the plan is the same
-                self._spent.add(step.kind)
+            wish = _wish(step)
+            if wish == self._last:  # it says it was done, and the plan is the same
+                self._fruitless.append(wish)
                 continue
-            self._last = step
+            self._last = wish
             outcome = self._step(table, step)
             if not has_changed(outcome):
-                self._spent.add(step.kind)
+                self._fruitless.append(wish)
+                if outcome.result != "nothing" or step.kind not in _SEVERAL:
+                    self._spent.add(step.kind)
                 continue
             table = self._care.load(self._report.table)
             steps = self._plan(table)
@@ -185,22 +201,35 @@ class _Run:
     def _is_late(self) -> bool:
         return self._ends is not None and time.monotonic() >= self._ends
 
+    def _is_awaited(self) -> bool:
+        return self._report.changed and self._limits.is_awaited()
+
+    def _budget(self) -> int | None:
+        """Bytes for the next step: so many as can be written in the time that is left."""
+        most, seconds = self._limits.bytes, self._limits.seconds
+        if most is None or self._ends is None or not seconds:
+            return most
+        left = (self._ends - time.monotonic()) / seconds
+        return int(most * min(1.0, max(_LEAST_PART, left)))
+
     def _plan(self, table: Table) -> list[Step]:
-        chosen = self._limits.kinds
+        limits = self._limits
         last = self._history.last(self._report.table) if self._history is not None else None
         return [
             step
-            for step in look(self._care, table, budget=self._limits.bytes, known=self._known, last=last)
-            if (not chosen or step.kind in chosen) and (step.urgent or not self._limits.urgent_only)
+            for step in look(self._care, table, budget=self._budget(), known=self._known, last=last, asked=limits.kinds)
+            if (not limits.kinds or step.kind in limits.kinds)
+            and step.kind not in limits.without
+            and (step.urgent or not limits.urgent_only)
         ]
 
     def _step(self, table: Table, step: Step) -> Outcome:
         began, started_at = time.monotonic(), time.time()
         log.debug("a step of upkeep", table=self._report.table, kind=step.kind, why=step.why)
         outcome, error = self._tried(table, step)
-        if error is not None and self._care.stop.is_set():
+        if self._care.stop.is_set() and (error is not None or outcome.result == "nothing"):
             # It was cancelled, and left the table as it was.
-            return outcome
+            outcome, error = Outcome(step.kind, "stopped", reason="told to end before it was done"), None
         outcome = replace(outcome, seconds=time.monotonic() - began)
         self._report.outcomes.append(outcome)
         metrics.tell(self._report.table, outcome)
@@ -268,6 +297,7 @@ def look(
     budget: int | None = None,
     known: Tallies | None = None,
     last: Mapping[Kind, float] | None = None,
+    asked: Collection[Kind] = (),
 ) -> list[Step]:
     """What the policy of a table asks for, as the table is now.
 
@@ -277,6 +307,7 @@ def look(
         budget: bytes that one step may write anew, about; None: as many as it takes.
         known: counts of manifests from former looks.
         last: when steps of a kind were last done, in seconds since 1970.
+        asked: kinds that somebody has asked for by name.
 
     Raises:
         ConfigError: the policy contradicts itself.
@@ -286,6 +317,24 @@ def look(
     from frazil.upkeep.policy import policy_for
 
     policy = policy_for(care.settings, table)
+    if policy.orphans_on_request and "orphans" in asked:
+        policy = replace(policy, orphans=True)
     census = take(care, table, policy, known=known)
     metrics.show(census)
     return plan(census, policy, budget=budget, last=last)
+
+
+def remarks(care: Care, table: Table, asked: Collection[Kind] = (), *, dry_run: bool = False) -> list[str]:
+    """What a look leaves out that its policy lets go, or that is done on request only; the latter where it is asked."""
+    from frazil.upkeep.plans.notes import held_back, on_request
+    from frazil.upkeep.policy import policy_for
+
+    policy, name = policy_for(care.settings, table), ".".join(table.name())
+    now_ms = int(time.time() * 1000)
+    found = held_back(table.metadata, name, policy, now_ms) if not asked or "expire" in asked else []
+    return found + (on_request(table.metadata, policy) if dry_run and not asked else [])
+
+
+def _wish(step: Step) -> Step:
+    """A step as it is whenever it is planned: its budget shrinks with the time that is left."""
+    return replace(step, options={name: value for name, value in step.options.items() if name != "budget"})
