@@ -1,4 +1,4 @@
-"""Frazil's broker as a contender: a process of its own, and one producer whose publishers share its connection."""
+"""`frazil serve` as a contender: a process of its own, and one producer whose publishers share its connection."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.broker_process import broker
 from benchmarks.frazil_log import TOPIC, Form, arrow_batches, lists, singles
+from benchmarks.lake import served
 from benchmarks.load import Contender, Load, Scene, drive, drive_async
 from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
@@ -18,7 +18,8 @@ from frazil.log.remote.producer import Producer
 @contextmanager
 def flight_log(folder: Path) -> Iterator[tuple[dict[str, Contender], dict[str, Contender]]]:
     """Contenders for single messages and for batches, through the broker."""
-    with broker(folder / "broker") as address:
+    (folder / "broker").mkdir()
+    with served(folder / "broker" / "home") as (_, address):
         yield (
             {"Flight, threads": partial(_threads, address), "Flight, asyncio": partial(_asyncio, address)},
             {

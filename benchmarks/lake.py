@@ -1,4 +1,4 @@
-"""A whole Frazil on one machine: `frazil serve` as a process of its own, the pipeline on Spark, an embedded catalog."""
+"""A whole Frazil on one machine: `frazil serve` as a process, the pipeline on Spark, upkeep, an embedded catalog."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from benchmarks.payloads import messages
-from frazil.catalogs import open_catalog
+from frazil.catalogs import local_path, open_catalog
 from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
 from frazil.settings import Settings, load_settings
@@ -22,6 +24,7 @@ from frazil.topics.layout import ARCHIVE, table_name
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.sinks.jobs import for_pipeline
 from frazil.topics.sinks.pipeline import Pipeline
+from frazil.upkeep.runs.caretaker import caretaking
 
 FRAZIL = Path(sys.executable).with_name("frazil")
 BATCH = 1000
@@ -34,6 +37,16 @@ class Lake:
     client: Client
     pipeline: Pipeline
     store: TableStore
+    spark: SparkSession
+    address: str
+
+    @contextmanager
+    def asking_the_broker(self) -> Iterator[Pipeline]:
+        """A second pipeline, whose tasks never read the log's files."""
+        flags = {"home": str(self.settings.model.home), "pipeline.read_segments": "never"}
+        settings = for_pipeline(load_settings(flags=flags, environ={}))
+        with Pipeline(settings, self.client, self.spark, self.address) as pipeline:
+            yield pipeline
 
     def fill(self, topic: str, rows: int, size: int = 1024) -> None:
         """Publishes messages in batches; returns when all are on disk."""
@@ -45,7 +58,7 @@ class Lake:
 
     def files(self, topic: str) -> list[str]:
         tasks = self.store.load(table_name(self.settings, topic)).scan().plan_files()
-        return [task.file.file_path.removeprefix("file://") for task in tasks]
+        return [str(local_path(task.file.file_path)) for task in tasks]
 
     def reader(self, topic: str) -> TopicReader:
         return TopicReader(self.client, topic, lambda: self.store.load(table_name(self.settings, topic)))
@@ -66,8 +79,9 @@ def lake(home: Path) -> Iterator[Lake]:
         running.callback(store.close)
         client = running.enter_context(Client(address))
         spark = running.enter_context(spark_session(settings))
-        pipeline = running.enter_context(Pipeline(settings, client, spark, address))
-        yield Lake(settings, broker, client, pipeline, store)
+        caretaker = running.enter_context(caretaking(settings, spark))
+        pipeline = running.enter_context(Pipeline(settings, client, spark, address, caretaker=caretaker))
+        yield Lake(settings, broker, client, pipeline, store, spark, address)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from benchmarks.load import Load, Scene, count, micros
 from benchmarks.measure import Result
 
 FLOOR = "floor"
+ASYNCIO_FLOOR = "floor of asyncio"
+ECHO = "floor of Flight"
 EMBEDDED, FLIGHT = "embedded", "Flight"
 PEERS = ("NATS", "Redis")
 #: µs: at `disk` above the floor, at `os` in all.
@@ -39,10 +41,11 @@ def _acknowledgements(measured: Measured) -> Iterator[Result]:
         extra = 0.0 if scene.level == "os" else floor
         allowed = AT_OS[way] if scene.level == "os" else ABOVE_FLOOR[way]
         target = f"p50 ≤ {allowed} µs" if scene.level == "os" else f"≤ floor + {allowed} µs"
+        echo = measured.get((ECHO, scene)) if way == FLIGHT else None
         yield Result(
             f"acknowledgement, {name}, {scene}",
             f"p50 {micros(load.p50)} µs",
-            f"floor {micros(floor)} µs",
+            f"floor {micros(floor)} µs" + (f", a bare answer over Flight {micros(echo.p50)} µs" if echo else ""),
             f"+{micros(load.p50 - floor)} µs",
             verdict(load.p50 <= extra + allowed, target),
         )
@@ -54,10 +57,12 @@ def _rates(measured: Measured) -> Iterator[Result]:
             name, scene = _fastest(measured, way, batch)
             rate = measured[name, scene].rate
             rivals = {peer: measured[_fastest(measured, peer, batch)].rate for peer in PEERS}
+            bare = measured.get((ASYNCIO_FLOOR, scene))
             yield Result(
                 f"durable throughput, {name}, {scene}",
                 f"{count(rate)}/s",
-                ", ".join(f"{peer} at its best {count(theirs)}/s" for peer, theirs in rivals.items()),
+                ", ".join(f"{peer} at its best {count(theirs)}/s" for peer, theirs in rivals.items())
+                + (f", bare asyncio and one sync {count(bare.rate)}/s" if bare else ""),
                 ", ".join(f"{rate / theirs:.0f}× {peer}" for peer, theirs in rivals.items()),
                 verdict(rate >= target, f"≥ {count(target)}/s")
                 + ", "

@@ -10,17 +10,28 @@ from benchmarks.measure import Result, seconds, shown
 from benchmarks.payloads import messages
 from benchmarks.targets import verdict
 from frazil.log import Batch
+from frazil.spark import spark_session
+from frazil.topics.reading.reader import TopicReader
+from frazil.topics.sinks.jobs import for_pipeline
+from frazil.upkeep.runs.caretaker import TableCaretaker, caretaking
 from tests.sink_kit import SinkKit, sink_kit
 
 COMMITS = 10_000
 EDGE = 200  # commits at either end whose median counts
-STEPS = ("publish", "commit", "tail")
+STEPS = ("publish", "commit", "tail", "replay")
+"""`tail` takes the last message from the log, `replay` from the table, which is looked at anew each time."""
 
 
 def run() -> list[Result]:
-    with tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder, sink_kit(Path(folder)) as kit:
+    with (
+        tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder,
+        sink_kit(Path(folder)) as kit,
+        spark_session(for_pipeline(kit.settings)) as spark,
+        caretaking(kit.settings, spark) as caretaker,
+    ):
+        assert caretaker is not None
         kit.create("many")
-        times = _rounds(kit)
+        times = _rounds(kit, caretaker)
     results = []
     for name in STEPS:
         first, last = (statistics.median(part) for part in (times[name][20:EDGE], times[name][-EDGE:]))
@@ -33,15 +44,23 @@ def run() -> list[Result]:
     return results
 
 
-def _rounds(kit: SinkKit) -> dict[str, list[float]]:
-    """Without Spark, whose jobs cost the same each time: what may grow is the table's metadata and the log."""
+def _rounds(kit: SinkKit, caretaker: TableCaretaker) -> dict[str, list[float]]:
+    """Batches are written without Spark, whose jobs cost the same each time: what may grow is the table and the log.
+
+    Upkeep takes its turns between commits as in a pipeline; its own time is not a commit's.
+    """
     engine = kit.engine("many")
+    reader = TopicReader(kit.client, "many", lambda: kit.table("many"))
     payload = messages(1024)[0]
     times: dict[str, list[float]] = {name: [] for name in STEPS}
     for number in range(COMMITS):
         times["publish"].append(seconds(lambda: kit.client.append("many", Batch.of_messages([payload]))))
         times["commit"].append(seconds(lambda: engine.turn(at_once=True)))
         times["tail"].append(seconds(lambda at=number: list(kit.client.chunks("many", at, at + 1))))
+        if not EDGE <= number < COMMITS - EDGE:  # it takes longer than the rest
+            times["replay"].append(seconds(lambda at=number: list(reader.read(at, end=at + 1))))
+        if caretaker.turn(["topics.many"], lambda: 0.0):
+            engine.look_again()
         if number % 1000 == 999:
             print(f"  … {number + 1:,} commits, the last {shown(times['commit'][-1])}", flush=True)
     return times

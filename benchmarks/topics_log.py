@@ -7,16 +7,19 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.floor import raw_write
+from benchmarks.echo_process import flight_echo
+from benchmarks.floor import bare_asyncio, raw_write
 from benchmarks.frazil_flight import flight_log
 from benchmarks.frazil_log import embedded_log
 from benchmarks.load import Contender, Load, Scene, rounds
 from benchmarks.measure import Result
 from benchmarks.peers import peers
-from benchmarks.targets import FLOOR, held_against_targets
+from benchmarks.targets import ASYNCIO_FLOOR, ECHO, FLOOR, held_against_targets
 
 PUBLISHERS = (1, 16, 128)
 SIZES = (256, 1024)
+#: The machine is twice as fast in some seconds as in others: enough rounds to see both.
+SINGLE_ROUNDS = 7
 # Peers reach their best batch rate with few publishers, more only wait longer; NATS takes 50 atomic batches at once.
 FEW_AT_ONCE = {"NATS, sent ahead": 1, "NATS, atomic batch": 16, "Redis, pipeline": 16}
 
@@ -25,26 +28,30 @@ def run() -> list[Result]:
     measured: dict[tuple[str, Scene], Load] = {}
     with tempfile.TemporaryDirectory(prefix="frazil-bench-") as name:
         folder = Path(name)
-        bare = {FLOOR: raw_write(folder)}
+        bare, crowd = {FLOOR: raw_write(folder)}, {ASYNCIO_FLOOR: bare_asyncio(folder)}
         with (
             embedded_log(folder) as (single, batched),
             flight_log(folder) as (flight_single, flight_batched),
+            flight_echo(folder / "echo") as echo,
             peers(folder) as (their_single, their_batched),
         ):
             single, batched = {**single, **flight_single}, {**batched, **flight_batched}
             for size, publishers in itertools.product(SIZES, PUBLISHERS):
-                everybody = {**bare, **single, **their_single} if publishers == 1 else {**single, **their_single}
-                _measure(measured, everybody, Scene(size, publishers))
-                _measure(measured, {**bare, **single} if publishers == 1 else single, Scene(size, publishers, 1, "os"))
+                floors = bare if publishers == 1 else crowd
+                _measure(measured, {**floors, **single, **their_single}, Scene(size, publishers), times=SINGLE_ROUNDS)
+                floors = {**bare, ECHO: echo} if publishers == 1 else crowd
+                _measure(measured, {**floors, **single}, Scene(size, publishers, 1, "os"), times=SINGLE_ROUNDS)
                 _measure(measured, {**batched, **their_batched}, Scene(size, publishers, 1000))
         for size, batch in itertools.product(SIZES, (128, 1000)):
             _measure(measured, bare, Scene(size, 1, batch))
     return [*held_against_targets(measured), *_all(measured)]
 
 
-def _measure(measured: dict[tuple[str, Scene], Load], contenders: Mapping[str, Contender], scene: Scene) -> None:
+def _measure(
+    measured: dict[tuple[str, Scene], Load], contenders: Mapping[str, Contender], scene: Scene, times: int = 3
+) -> None:
     able = {name: run for name, run in contenders.items() if scene.publishers <= FEW_AT_ONCE.get(name, 128)}
-    for name, load in rounds(able, scene, times=3, seconds=0.4).items():
+    for name, load in rounds(able, scene, times=times, seconds=0.4).items():
         measured[name, scene] = load
         print(f"  … {name}: {scene}: {load}", flush=True)
 

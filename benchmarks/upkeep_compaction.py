@@ -38,7 +38,7 @@ SIZE = 1024
 ROWS = 500_000
 ROWS_PER_FILE = 1000
 COMMITS = 10
-ROUNDS = 3
+ROUNDS = 9
 NAME = "topics.bench"
 #: As a policy would have them, but smaller, so that several files come out and all cores have one to write.
 TARGET = 32 * 1024 * 1024
@@ -76,8 +76,9 @@ def compaction(care: Care, table: Table, spark: SparkSession) -> Iterator[Result
     }
     costs: dict[str, list[Cost]] = {way: [] for way in ways}
     for turn in range(ROUNDS + 1):
-        for way, action in ways.items():
-            cost = measured(spark, action)
+        order = list(ways)[turn % len(ways) :] + list(ways)[: turn % len(ways)]  # nobody is always the first
+        for way in order:
+            cost = measured(spark, ways[way])
             files = [t.file.record_count for t in care.store.load(NAME).scan().plan_files()]
             if sum(files) != ROWS or len(files) > ROWS // ROWS_PER_FILE // 10:
                 raise AssertionError(f"{way} left {len(files)} files with {sum(files)} rows")
@@ -87,7 +88,8 @@ def compaction(care: Care, table: Table, spark: SparkSession) -> Iterator[Result
     payload, cores = ROWS * SIZE / 1e6, os.cpu_count() or 1
     found = {way: median(each) for way, each in costs.items()}
     for way in ("binpack", "sort"):
-        ratio = found[way].cpu / found["ours"].cpu
+        ratios = [theirs.cpu / ours.cpu for theirs, ours in zip(costs[way], costs["ours"], strict=True)]
+        ratio = statistics.median(ratios)
         yield Result(
             f"compaction of {ROWS // ROWS_PER_FILE} files, {payload:,.0f} MB of 1 KB messages "
             f"({stored / 1e6:,.0f} MB stored), {cores} cores",
@@ -95,8 +97,9 @@ def compaction(care: Care, table: Table, spark: SparkSession) -> Iterator[Result
             f"({payload / found['ours'].cpu:,.0f} MB per CPU second)",
             f"rewrite_data_files, {way}: {payload / found[way].wall / cores:,.0f} MB/s per core "
             f"({payload / found[way].cpu:,.0f} MB per CPU second)",
-            f"{ratio:.2f} × by CPU, {found[way].wall / found['ours'].wall:.2f} × by time",
-            verdict(ratio >= 0.97, "at least equal by CPU"),
+            f"{ratio:.3f} × by CPU ({ROUNDS} rounds: {min(ratios):.2f} to {max(ratios):.2f}, half of them "
+            f"{middle(ratios)}), {found[way].wall / found['ours'].wall:.2f} × by time",
+            verdict(ratio >= 1.0, "at least equal by CPU"),
         )
 
 
@@ -127,6 +130,11 @@ def cpu_of(pid: int) -> float:
 
 def median(costs: list[Cost]) -> Cost:
     return Cost(statistics.median(c.wall for c in costs), statistics.median(c.cpu for c in costs))
+
+
+def middle(values: list[float]) -> str:
+    low, _, high = statistics.quantiles(values, n=4)
+    return f"{low:.2f} to {high:.2f}"
 
 
 def small_files(store: TableStore, settings: Settings) -> Table:
