@@ -17,17 +17,17 @@ demo: setup ## Show the whole flow on this machine, with nothing but Python inst
 test: setup-dev ## Run what CI runs: lint, types, layers, and all tests on real servers
 	@$(BIN)/python -m tests.services install
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m tests.lanes -m "not soak" $(ARGS)
+	@$(BIN)/python -m tests.lanes -m "not soak and not slow" $(ARGS)
 
 check: setup-dev lint ## The fast lane, under 2 minutes: lint, types, layers, unit tests
-	@$(BIN)/python -m tests.lanes check -m "not soak" $(ARGS)
+	@$(BIN)/python -m tests.lanes check -m "not soak and not slow" $(ARGS)
 
 test-all: setup-dev lint ## Everything, also what is slow: all pairs, long loops
-	@$(BIN)/python -m tests.services install
+	@$(BIN)/python -m tests.services install --all
 	@$(BIN)/python -m pytest $(ARGS)
 
 soak: setup-dev ## Only the long loops, with six hours of upkeep (SOAK_MINUTES=360)
-	@$(BIN)/python -m tests.services install
+	@$(BIN)/python -m tests.services install --all
 	@SOAK_MINUTES=$${SOAK_MINUTES:-360} $(BIN)/python -m pytest -m soak $(ARGS)
 
 bench: setup-dev ## Measure, and write benchmarks/RESULTS.md

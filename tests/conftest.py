@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from frazil.settings import Settings
+from tests.machine import quick_jvms
 from tests.services.kit import Services
+
+quick_jvms()
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,17 @@
-"""Storage that fails now and then: a table's files through a FileIO that counts reads, and lets some of them fail."""
+"""Storage that fails now and then: files through a FileIO that lets some reads fail, and S3 behind a gateway."""
 
 from __future__ import annotations
 
+import http.client
+import socket
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+from urllib.parse import SplitResult, urlsplit
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -98,3 +105,132 @@ def on_faulty_storage(table: Table, fault: Fault) -> FaultyIO:
     io = FaultyIO(table.io, fault)
     table.io = io
     return io
+
+
+#: What a request may meet: an answer that asks for patience, no answer, or one that is lost after the deed.
+Meeting = Literal["503", "cut", "lost"]
+_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your rate</Message></Error>"
+#: What a gateway tells apart. Parts of an upload count as PUT, and a listing is no GET.
+REQUESTS = ("PUT", "GET", "HEAD", "LIST", "DELETE")
+
+
+def request_kind(method: str, path: str) -> str:
+    place, _, query = path.partition("?")
+    if method == "POST":
+        return "DELETE" if query.startswith("delete") else "PUT"
+    if method == "GET" and ("list-type" in query or "/" not in place.strip("/")):
+        return "LIST"
+    return method
+
+
+@dataclass
+class Gateway:
+    """Before an S3 server: answers some requests with 503 SlowDown, and hands all else on.
+
+    Attributes:
+        url: where it listens.
+        every: of a kind of request each n-th is refused with SlowDown.
+        first: so many of a kind are, from the first on.
+        seen: requests, by kind.
+        refused: those that were refused.
+        server: to which it hands on.
+    """
+
+    url: str = ""
+    every: Mapping[str, int] = field(default_factory=dict)
+    first: Mapping[str, int] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    server: SplitResult = field(default_factory=lambda: urlsplit(""))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def meets(self, method: str, path: str) -> Meeting | None:
+        """What a request meets here; None: it is handed on."""
+        return "503" if self.refuses(method, path) else None
+
+    def refuses(self, method: str, path: str) -> bool:
+        kind = request_kind(method, path)
+        with self._lock:
+            self.seen[kind] += 1
+            nth = self.every.get(kind)
+            refuse = self.seen[kind] <= self.first.get(kind, 0) or (nth is not None and self.seen[kind] % nth == 0)
+            self.refused[kind] += refuse
+            return refuse
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    gateway: Gateway
+
+    def hand_on(self) -> None:
+        body = self.body()
+        fault = self.gateway.meets(self.command, self.path)
+        if fault == "503":
+            self.answer(503, _SLOW_DOWN, {})
+        elif fault == "cut":
+            self.cut()
+        else:
+            reply = self.ask(body)
+            if fault == "lost":
+                self.cut()
+            else:
+                self.answer(*reply)
+
+    def body(self) -> bytes | Iterator[bytes]:
+        """PyArrow sends what it uploads in chunks, and no length before."""
+        if not self.headers.get("Transfer-Encoding"):
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return iter(parts)
+
+    def ask(self, body: bytes | Iterator[bytes]) -> tuple[int, bytes, dict[str, str]]:
+        server = self.gateway.server
+        connection = http.client.HTTPConnection(server.hostname or "", server.port, timeout=60)
+        # With its own Host: that is what the request was signed with.
+        chunked = not isinstance(body, bytes)
+        connection.request(self.command, self.path, body, dict(self.headers.items()), encode_chunked=chunked)
+        reply = connection.getresponse()
+        found = reply.status, reply.read(), dict(reply.getheaders())
+        connection.close()
+        return found
+
+    def cut(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                self.send_header(name, value)
+        length = headers.get("Content-Length", str(len(data))) if self.command == "HEAD" else str(len(data))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = hand_on  # noqa: N815 - the library's names
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        pass
+
+
+@contextmanager
+def gateway_to(server: str, gateway: Gateway | None = None) -> Iterator[Gateway]:
+    """Puts a gateway before a server, by default one that answers as its `every` and `first` say."""
+    gateway = Gateway() if gateway is None else gateway
+    gateway.server = urlsplit(server)
+    http_server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"gateway": gateway}))
+    gateway.url = f"http://127.0.0.1:{http_server.server_port}"
+    thread = threading.Thread(target=http_server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield gateway
+    finally:
+        http_server.shutdown()
+        http_server.server_close()
+        thread.join()

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,10 @@ class Bench:
     def __post_init__(self) -> None:
         chosen = self.settings.catalog(self.catalog)
         store = TableStore(open_catalog(chosen, self.settings.model.network), chosen, self.settings.model.network)
-        self.care = Care(self.settings, chosen, store, lambda: self.spark, threading.Event())
+        # Its tables have no neighbours in the other catalogs, and nobody needs to look for them there each time.
+        alone = self.settings.model.model_copy(update={"catalog": chosen, "catalogs": {}})
+        settings = replace(self.settings, model=alone)
+        self.care = Care(settings, chosen, store, lambda: self.spark, threading.Event())
         self.sql(f"CREATE NAMESPACE {self.catalog}.{self.namespace}")
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,14 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table
+from pyiceberg.types import DateType
 
 from frazil.log.access import Ack
 from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
+from frazil.observe.metrics import REGISTRY
 from frazil.settings import Settings, load_settings
-from frazil.tables import Position, commit_append, position_of
+from frazil.tables import Position, TableStore, commit_append, position_of
 from frazil.topics import open_log
 from frazil.topics.floor import LazyStore
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_dead_letters, table_name
@@ -28,6 +32,7 @@ from frazil.topics.sinks.engine import Engine
 from frazil.topics.sinks.fit import fit
 from frazil.topics.sinks.jobs import in_process
 from frazil.topics.sinks.parquet import TableWriter, Target
+from frazil.topics.sinks.pipeline import Pipeline
 from frazil.topics.sinks.sink import Runner
 from tests.machine import machine_flags
 
@@ -52,11 +57,24 @@ class SinkKit:
         self.acknowledged.setdefault(topic, {}).update(enumerate(payloads, ack.offset))
         return ack
 
-    def engine(self, topic: str, run: Runner = in_process, settings: Settings | None = None) -> Engine:
+    def engine(
+        self, topic: str, run: Runner = in_process, settings: Settings | None = None, store: TableStore | None = None
+    ) -> Engine:
         """As in a process of its own: it knows nothing but what log and table say."""
         chosen = settings or self.settings
-        sink = ArchiveSink(self.store, chosen, self.client.address)
+        sink = ArchiveSink(store or self.store, chosen, self.client.address)
         return Engine(topic, sink, self.client, run, chosen.model.pipeline)
+
+    def told(self, topic: str, metric: str) -> float:
+        """A metric of the topic's archive sink, as who scrapes them sees it: `commits_total`, `lag_seconds`."""
+        return REGISTRY.get_sample_value(f"frazil_sink_{metric}", {"topic": topic, "sink": ARCHIVE}) or 0.0
+
+    def change_type(self, topic: str, column: str) -> None:
+        """Somebody makes a column of numbers one of dates: what is not null in it does not fit any more."""
+        with self.table(topic).update_schema(allow_incompatible_changes=True) as update:
+            update.delete_column(column)
+        with self.table(topic).update_schema() as update:
+            update.add_column(column, DateType())
 
     def table(self, topic: str) -> Table:
         return self.store.load(table_name(self.settings, topic))
@@ -120,3 +138,23 @@ def put_dead_letters(kit: SinkKit, topic: str, first: int, count: int, **given: 
     writer.add(fit(letters(row | given, count), writer.schema).rows)
     reached = Position(ARCHIVE, topic, {0: first + count}, "aa", 0, str(uuid.uuid4()))
     commit_append(kit.store, table, writer.finish(), expected=expected, reached=reached)
+
+
+@contextmanager
+def in_thread(pipeline: Pipeline) -> Iterator[None]:
+    """A pipeline runs in a thread inside the block."""
+    stop = threading.Event()
+    thread = threading.Thread(target=pipeline.run, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def until(done: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)

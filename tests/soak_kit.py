@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -13,12 +12,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from frazil.topics.floor import find_table
@@ -29,73 +26,14 @@ from frazil.upkeep.expiry.verify import verify
 from tests.machine import machine_environment, machine_flags
 from tests.services import process
 from tests.sink_kit import SinkKit, sink_kit
-from tests.soak_process import ACCOUNTS, MARK, TOPIC, Oracle
+from tests.soak_holds import Held, hold, make_fixed, since
+from tests.soak_judge import Samples
+from tests.soak_merge import ACCOUNTS, Oracle, timed
+from tests.soak_process import TOPIC
+from tests.soak_scale import RATE, TABLES, Scale
 
-RATE = 1000
-YARDSTICK = "yardstick seconds"
 _BATCH = 100
 _LONGEST_S = 180.0
-_TABLES = (f"topics.{TOPIC}", ACCOUNTS)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A soak of some length: what takes hours or days by default takes a small part of it."""
-
-    seconds: float
-    upkeep: bool = True
-
-    @property
-    def short(self) -> float:
-        """As long as messages stay in the table, and files after their last snapshot."""
-        return max(10.0, self.seconds / 40)
-
-    @property
-    def warm_up(self) -> float:
-        """Seconds before anything is measured: until old snapshots and their files go as fast as new ones come."""
-        return 120.0 if self.seconds >= 300 else 0.0
-
-    @property
-    def young(self) -> int:
-        """Messages that retention does not touch."""
-        return int(RATE * (self.short * 0.8 if self.seconds >= 300 else self.seconds))
-
-    def flags(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        if self.seconds < 3600:
-            # Counts are times too: a hundred merges take minutes, and all must be in balance after a tenth of it.
-            found |= {"upkeep.policy.max_snapshots": "25", "upkeep.policy.metadata_versions": "20"}
-        if self.seconds < 300:
-            found |= {"topics.keep_snapshots": "15", "upkeep.policy.max_snapshots": "15", "upkeep.share": "0.5"}
-        else:
-            found |= {"topics.retention_age_s": f"{self.short}"}
-        found |= {
-            "upkeep.policy.file_grace_s": f"{self.short}",
-            "upkeep.policy.orphan_every_s": f"{self.short * 4}",
-            "upkeep.every_s": f"{min(20.0, self.short / 4)}",
-            "upkeep.turn_s": f"{min(30.0, self.short)}",
-            "upkeep.enabled": str(self.upkeep).lower(),
-        }
-        return found | {"spark.master": "local[2]", "log.retention_age_s": f"{self.short * 3}"}
-
-
-@dataclass
-class Samples:
-    """Numbers over time, by name."""
-
-    began: float = field(default_factory=time.monotonic)
-    found: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-
-    def add(self, name: str, value: float) -> None:
-        self.found.setdefault(name, []).append((time.monotonic() - self.began, value))
-
-    def tenth(self, name: str, number: int, seconds: float) -> float:
-        """The median of one tenth of the time, 0 to 9."""
-        of = [v for at, v in self.found[name] if number <= at / seconds * 10 < number + 1]
-        return statistics.median(of)
-
-    def last(self, name: str) -> float:
-        return self.found[name][-1][1]
 
 
 class Soak:
@@ -108,14 +46,14 @@ class Soak:
         self.wrong: list[str] = []
         self.published = 0
         self.followed = 0
-        self.replays = self.checks = self.merge_reads = self.topic_reads = 0
+        self.replays = self.checks = self.held_checks = self.merge_reads = self.topic_reads = self.snapshots_read = 0
         self.merges = 0
         self.said: dict[str, Any] = {}
         self.before: dict[str, Any] = {}
-        self._oracle = Oracle()
         chosen = kit.settings.catalog()
         no_spark: Any = None
         self._care = Care(kit.settings, chosen, kit.store, no_spark, threading.Event())
+        self._fixed = make_fixed(kit.store)
 
     def run(self) -> None:
         """Until the time is over, or something is wrong."""
@@ -143,8 +81,8 @@ class Soak:
 
     def _lacking(self) -> set[tuple[str, str]]:
         """What upkeep has not yet done to a table, and should have."""
-        done = {(table, kind) for table, kind in self.said.get("done", [])}
-        return {(table, kind) for table in _TABLES for kind in ("compact", "expire", "reclaim")} - done
+        done = {(table, kind) for table, kinds in self.said.get("done", {}).items() for kind in kinds}
+        return self.scale.expected - done
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
@@ -166,8 +104,7 @@ class Soak:
         given = {
             "flags": flags,
             "merge_every_s": 2.0,
-            "expire_every_s": min(60.0, self.scale.short / 3),
-            "delete_delay_s": min(600.0, self.scale.short),
+            **self.scale.pauses(),
         }
         running = subprocess.Popen(
             [sys.executable, "-m", "tests.soak_process", json.dumps(given)],
@@ -205,15 +142,17 @@ class Soak:
             self.said |= said
             if "ready" in said:
                 ready.set()
+            if "wrong" in said:
+                self.wrong.append(said["wrong"])
+                self.stop.set()
             if "merge" in said:
                 self.merges = said["merge"]
-                self.samples.add("merge seconds", said["seconds"])
+                self.samples.add("merge seconds", said["seconds"], said["usual"])
             if "commits" in said:
                 if before and said["commits"] > before["commits"]:
                     spent = said["commit_seconds"] - before["commit_seconds"]
-                    self.samples.add("commit seconds", spent / (said["commits"] - before["commits"]))
+                    self.samples.add("commit seconds", spent / (said["commits"] - before["commits"]), said["yardstick"])
                 self.samples.add("lag seconds", said["lag_seconds"])
-                self.samples.add(YARDSTICK, said["yardstick"])
                 before = said
         self.stop.set()  # it has ended, perhaps too early
 
@@ -252,10 +191,11 @@ class Soak:
     def _read_topic(self) -> None:
         """Every offset once, as any reader of the table sees it."""
         while not self.stop.wait(2.0):
+            usual = self._usual_read()
             table = self.kit.table(TOPIC)
             began = time.monotonic()
             offsets = table.scan(selected_fields=("offset",)).to_arrow()["offset"]
-            self.samples.add("topic read seconds", time.monotonic() - began)
+            self.samples.add("topic read seconds", time.monotonic() - began, usual)
             assert len(pc.unique(offsets)) == len(offsets), "a row is doubled"
             if len(offsets):
                 # Retention takes whole files, so that of what is too old some may be left.
@@ -265,29 +205,29 @@ class Soak:
             self.topic_reads += 1
 
     def _read_accounts(self) -> None:
-        """The rows are those after some number of merges, and the mark says which."""
+        """Every snapshot that came has the rows after some number of merges, and its mark says which."""
+        oracle, seen = Oracle(), 0
         while not self.stop.wait(2.0):
-            before = self.merges
+            usual, before = self._usual_read(), self.merges
             table = self.kit.store.load(ACCOUNTS)
             began = time.monotonic()
-            rows = table.scan(selected_fields=("id", "value")).to_arrow().to_pylist()
-            self.samples.add("accounts read seconds", time.monotonic() - began)
-            self._hold_against_oracle(rows, before)
+            now = _accounts(table, None)
+            self.samples.add("accounts read seconds", time.monotonic() - began, usual)
+            new = since(table, seen)
+            for snapshot in new[:-1]:
+                oracle.check(_accounts(table, snapshot.snapshot_id))
+            oracle.check(now, at_least=before)
+            self.snapshots_read += len(new)
+            seen = table.metadata.last_sequence_number
             self.merge_reads += 1
 
-    def _hold_against_oracle(self, rows: list[dict[str, int]], at_least: int) -> None:
-        found = {row["id"]: row["value"] for row in rows}
-        assert len(found) == len(rows), "a row is doubled"
-        assert found[MARK] >= max(at_least, self._oracle.merges), "the table went back"
-        while self._oracle.merges < found[MARK]:
-            self._oracle.advance()
-        came_back = found.keys() - self._oracle.rows.keys()
-        assert not came_back, f"deleted rows came back: {sorted(came_back)[:10]}"
-        assert found == self._oracle.rows
+    def _usual_read(self) -> float:
+        """Seconds for a read of a table that never changes: it tells how busy the machine is."""
+        return timed(lambda: self._fixed.scan(selected_fields=("id",)).to_arrow())
 
     def _measure(self) -> None:
         while not self.stop.wait(1.0):
-            for name in _TABLES:
+            for name in TABLES:
                 table = self.kit.store.load(name)
                 snapshot = table.current_snapshot()
                 if snapshot is None or snapshot.summary is None:
@@ -300,33 +240,28 @@ class Soak:
                 self.samples.add(f"{name} metadata bytes", _size(folder / "metadata"))
                 self.samples.add(f"{name} disk bytes", _size(folder))
 
-    def _tag(self, table: Table) -> int:
-        """Tags the table as it is, and returns how many rows it has."""
-        snapshot = table.current_snapshot()
-        assert snapshot is not None
-        for _ in range(20):
-            try:
-                with table.manage_snapshots() as change:
-                    change.create_tag(snapshot.snapshot_id, "early")
-                return table.scan(snapshot_id=snapshot.snapshot_id).count()
-            except CommitFailedException:
-                table = table.refresh()
-        raise AssertionError("the table could not be tagged")
-
     def _check(self) -> None:
-        """Walks every snapshot, branch and tag. One snapshot of each table is tagged early, and its rows stay."""
+        """Walks every snapshot, branch and tag. One of each is made early in each table, and its rows stay."""
         every = max(5.0, self.scale.seconds / 40)
-        tagged: dict[str, int] = {}
+        held: dict[str, Held] = {}
         while not self.stop.wait(every):
-            for name in _TABLES:
+            for name in TABLES:
+                if name not in held and self.kit.store.load(name).current_snapshot() is not None:
+                    held[name] = hold(self.kit.store, name)
                 table = self.kit.store.load(name)
-                if name not in tagged and table.current_snapshot() is not None:
-                    tagged[name] = self._tag(table)
-                if (early := table.refs().get("early")) is not None:
-                    assert table.scan(snapshot_id=early.snapshot_id).count() == tagged[name]
+                if name in held:
+                    held[name].check(table)
+                    self.held_checks += 1
                 verdict = verify(self._care, table)
                 assert verdict.sound, verdict.to_dict()
                 self.checks += 1
+
+
+def _accounts(table: Table, snapshot_id: int | None) -> list[dict[str, int]]:
+    found: list[dict[str, int]] = (
+        table.scan(selected_fields=("id", "value"), snapshot_id=snapshot_id).to_arrow().to_pylist()
+    )
+    return found
 
 
 def _check_rows(table: Any, start: int) -> int:

@@ -2,68 +2,37 @@
 
 `python -m tests.soak_process '{"flags": {…}, "merge_every_s": 2.0, "expire_every_s": 5.0, "delete_delay_s": 15.0}'`
 prints a line of JSON for each merge and, once a second, what the metrics say. It ends well on SIGTERM. What is no
-setting, because nobody needs another value, is made shorter here with the rest.
+setting, because nobody needs another value, is made shorter here with the rest; not where it says null.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import sys
 import threading
-import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from pyspark.sql import SparkSession
 
 from frazil.log.remote.client import Client
 from frazil.observe.logs import configure_logs
 from frazil.settings import load_settings
 from frazil.spark import spark_session
 from frazil.tables import TableStore, measures
-from frazil.topics.sinks import engine, metrics
+from frazil.topics.sinks import metrics
+from frazil.topics.sinks.archive import ArchiveSink
 from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.jobs import for_pipeline
 from frazil.topics.sinks.pipeline import Pipeline
 from frazil.upkeep import metrics as upkeep
 from frazil.upkeep.model import KINDS
 from frazil.upkeep.runs.caretaker import caretaking
+from tests.soak_merge import ACCOUNTS, make_accounts, merging, timed
 
 TOPIC = "soak"
-ACCOUNTS = "soak.accounts"
-ROWS = 2000
-#: The row that says how many merges a snapshot has.
-MARK = 0
-
-
-class Oracle:
-    """What the table holds after a number of merges. Everybody who counts the merges comes to the same rows."""
-
-    def __init__(self) -> None:
-        self.merges = 0
-        self.rows = dict.fromkeys(range(1, ROWS + 1), 0) | {MARK: 0}
-        self._next = ROWS + 1
-
-    def advance(self) -> list[tuple[int, int, bool]]:
-        """The next merge: (id, new value, whether the row goes)."""
-        self.merges += 1
-        chance = random.Random(self.merges)
-        there = sorted(self.rows.keys() - {MARK})
-        chosen = chance.sample(there, 80)
-        changes = [(i, self.merges, False) for i in chosen[:60]] + [(i, 0, True) for i in chosen[60:]]
-        changes += [(self._next + i, self.merges, False) for i in range(20)]
-        self._next += 20
-        changes.append((MARK, self.merges, False))
-        for i, value, goes in changes:
-            if goes:
-                del self.rows[i]
-            else:
-                self.rows[i] = value
-        return changes
-
 
 _saying = threading.Lock()
 
@@ -73,50 +42,25 @@ def say(**what: Any) -> None:
         print(json.dumps(what), flush=True)
 
 
-def make_accounts(spark: SparkSession, catalog: str) -> None:
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.soak")
-    modes = ", ".join(f"'write.{what}.mode'='merge-on-read'" for what in ("delete", "update", "merge"))
-    spark.sql(
-        f"CREATE TABLE {catalog}.{ACCOUNTS} (id BIGINT, value BIGINT, note STRING) USING iceberg "
-        f"TBLPROPERTIES ('format-version'='2', {modes})"
-    )
-    spark.sql(f"INSERT INTO {catalog}.{ACCOUNTS} SELECT id, 0, CAST(uuid() AS STRING) FROM range(0, {ROWS + 1})")
-
-
-def merging(
-    spark: SparkSession, catalog: str, caretaker: Caretaker | None, every: float, stop: threading.Event
-) -> None:
-    """Merges, then gives upkeep its turn, as a sink does."""
-    oracle = Oracle()
-    due = time.monotonic()
-    while not stop.is_set():
-        changes = ", ".join(f"({i}, {value}, {str(goes).lower()})" for i, value, goes in oracle.advance())
-        began = time.monotonic()
-        spark.sql(
-            f"MERGE INTO {catalog}.{ACCOUNTS} t USING (SELECT * FROM VALUES {changes} AS s(id, value, goes)) s "
-            "ON t.id = s.id WHEN MATCHED AND s.goes THEN DELETE WHEN MATCHED THEN UPDATE SET t.value = s.value "
-            "WHEN NOT MATCHED THEN INSERT (id, value, note) VALUES (s.id, s.value, 'new')"
-        )
-        took = time.monotonic() - began
-        say(merge=oracle.merges, seconds=took)
-        due = max(due + every, time.monotonic())
-        while not stop.is_set():
-            if caretaker is not None:
-                caretaker.turn([ACCOUNTS], 0.0)
-            if (left := due - time.monotonic()) <= 0:
-                break
-            stop.wait(min(0.2, left))
+def caring(caretaker: Caretaker, stop: threading.Event) -> None:
+    """Upkeep of the table that is merged into, beside the merges: it knows of them by their commits alone."""
+    while not stop.wait(0.2):
+        caretaker.turn([ACCOUNTS], lambda: 0.0)
 
 
 def yardstick(folder: Path) -> float:
-    """Seconds of a piece of work that is always the same, and much like a commit: it tells how busy the machine is."""
+    """Seconds of what is always the same and much like a commit: JSON, and some small files that are synced."""
     document = {str(i): ["value"] * 20 for i in range(400)}
-    began = time.monotonic()
-    with (folder / "yardstick").open("w") as file:
-        file.write(json.dumps(json.loads(json.dumps(document))))
-        file.flush()
-        os.fsync(file.fileno())
-    return time.monotonic() - began
+
+    def work() -> None:
+        text = json.dumps(json.loads(json.dumps(document)))
+        for number in range(4):
+            with (folder / f"yardstick-{number}").open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+
+    return timed(work)
 
 
 def telling(folder: Path, stop: threading.Event) -> None:
@@ -130,21 +74,29 @@ def telling(folder: Path, stop: threading.Event) -> None:
             batch_seconds=metrics.SECONDS.labels(TOPIC, "archive")._value.get(),
             lag_seconds=metrics.LAG_SECONDS.labels(TOPIC, "archive")._value.get(),
             upkeep_seconds={t: upkeep.SECONDS.labels(t)._value.get() for t in (topic, ACCOUNTS)},
-            done=[[t, kind] for t in (topic, ACCOUNTS) for kind in KINDS if _done(t, kind)],
+            done={t: {kind: n for kind in KINDS if (n := _done(t, kind))} for t in (topic, ACCOUNTS)},
             conflicts={t: upkeep.CONFLICTS.labels(t)._value.get() for t in (topic, ACCOUNTS)},
         )
 
 
-def _done(table: str, kind: str) -> float:
-    found: float = upkeep.STEPS.labels(table, kind, "done")._value.get()
-    return found
+def _done(table: str, kind: str) -> int:
+    return int(upkeep.STEPS.labels(table, kind, "done")._value.get())
+
+
+def _guarded(loop: Callable[..., None], *given: Any) -> None:
+    """What goes wrong in a thread is told, so that the soak ends."""
+    try:
+        loop(*given)
+    except Exception:  # noqa: BLE001 - the soak tells it
+        say(wrong=f"{loop.__name__}: {traceback.format_exc()}")
 
 
 def main(given: str) -> None:
     asked = json.loads(given)
-    engine._EXPIRE_EVERY = asked["expire_every_s"]
-    assert TableStore.__init__.__kwdefaults__ is not None
-    TableStore.__init__.__kwdefaults__["delete_delay_s"] = asked["delete_delay_s"]
+    if asked["expire_every_s"] is not None:
+        ArchiveSink.tend_every_s = asked["expire_every_s"]
+        assert TableStore.__init__.__kwdefaults__ is not None
+        TableStore.__init__.__kwdefaults__["delete_delay_s"] = asked["delete_delay_s"]
     settings = for_pipeline(load_settings(flags=asked["flags"], environ={}))
     configure_logs("warning", "text")
     catalog = settings.catalog().name
@@ -160,10 +112,13 @@ def main(given: str) -> None:
         make_accounts(spark, catalog)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        others = [
-            threading.Thread(target=merging, args=(spark, catalog, caretaker, asked["merge_every_s"], stop)),
-            threading.Thread(target=telling, args=(settings.model.home, stop)),
+        loops: list[tuple[Any, ...]] = [
+            (merging, spark, catalog, asked["merge_every_s"], say, stop),
+            (telling, settings.model.home, stop),
         ]
+        if caretaker is not None:
+            loops.append((caring, caretaker, stop))
+        others = [threading.Thread(target=_guarded, args=loop) for loop in loops]
         for thread in others:
             thread.start()
         say(ready=True)

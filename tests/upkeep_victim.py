@@ -1,6 +1,7 @@
-"""Cares for a table in a process of its own, and is killed at a step: `python -m tests.upkeep_victim FLAGS TABLE STEP`.
+"""Upkeep in a process of its own, which is killed at a step: `python -m tests.upkeep_victim ORDER`.
 
-Without a step it runs to its end, and prints every step that it has reached.
+The order is JSON: `flags` of the settings, the `table`, what to do (`act`: a kind of step, `partition`, `pin` or
+`history`), and the `step` to be killed at. Without a step it runs to its end, and prints the steps that it has reached.
 """
 
 from __future__ import annotations
@@ -9,25 +10,52 @@ import json
 import os
 import signal
 import sys
+from typing import Any
 
 from frazil.observe.faultpoints import handled
 from frazil.settings import load_settings
+from frazil.upkeep.care import Care
+from frazil.upkeep.expiry.pins import pin, release
+from frazil.upkeep.model import Outcome
+from frazil.upkeep.rewrite import partition
+from frazil.upkeep.runs.history import History
 from frazil.upkeep.runs.opening import open_care
-from frazil.upkeep.runs.run import care_for
+from frazil.upkeep.runs.run import Limits, care_for
+
+#: What the partition of a table becomes.
+SPEC = "bucket(2, id)"
+#: Seconds that a pin of somebody who was killed stays.
+LEASE_S = 1.0
 
 
-def main(flags: str, table: str, step: str = "") -> None:
+def act(care: Care, table: str, what: Any) -> None:
+    match what:
+        case "partition":
+            for outcome in partition.apply(care, care.load(table), SPEC, rewrite=True).outcomes:
+                assert outcome.result == "done", outcome
+        case "pin":
+            release(care, pin(care, care.load(table), "test", LEASE_S))
+        case "history":
+            history = History(care.store, f"{table}_history")
+            history.add("run", table, Outcome("compact"), 0.0)
+            history.flush(now=True)
+        case _:
+            report = care_for(care, table, Limits(kinds=(what,)))
+            for error in report.errors:
+                raise error
+
+
+def main(order: str) -> None:
+    given = json.loads(order)
     reached: list[str] = []
 
     def strike(here: str) -> None:
         reached.append(here)
-        if here == step:
+        if here == given["step"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with open_care(load_settings(flags=json.loads(flags))) as care, handled(strike):
-        report = care_for(care, table)
-    for error in report.errors:
-        raise error
+    with open_care(load_settings(flags=given["flags"], environ={})) as care, handled(strike):
+        act(care, given["table"], given["act"])
     print(json.dumps([here for here in dict.fromkeys(reached) if here.startswith("upkeep.")]))
 
 

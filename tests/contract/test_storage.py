@@ -54,7 +54,7 @@ def bucket(services: Services) -> str:
     return services.seaweedfs.make_bucket("storage-contract")
 
 
-@pytest.fixture(params=["local", "seaweedfs", pytest.param("minio", marks=pytest.mark.soak)])
+@pytest.fixture(params=["local", "seaweedfs", pytest.param("minio", marks=pytest.mark.slow)])
 def open_at(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], ObjectStore]:
     """Opens stores below a fresh root, of which nothing exists yet."""
     if request.param == "local":

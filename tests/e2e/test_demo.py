@@ -60,8 +60,20 @@ def test_what_the_demo_made_can_be_looked_at(demo_shell):
 
 
 def test_the_worn_out_table_of_the_demo_is_small_again(demo_shell):
+    shown = (demo_shell.folder.parent.parent / "demo.out").read_text()
+    rows = [line.split() for line in shown.splitlines()]
+    seen = {row[0]: row[1:7] for row in rows if row[:2] in (["before", "6000"], ["after", "6000"])}
+    columns = ("rows", "files", "manifests", "snapshots", "metadata", "disk")
+    before, after = (
+        dict(zip(columns, (int(cell.replace(",", "")) for cell in seen[when]), strict=True))
+        for when in ("before", "after")
+    )
+    assert (before["rows"], before["files"], before["snapshots"]) == (6000, 300, 300)
+    assert (after["rows"], after["files"], after["snapshots"]) == (6000, 1, 1)
+    assert after["metadata"] < before["metadata"] / 10 and after["disk"] < before["disk"] * 0.8
     health = demo_shell.json("table", "health", "demo.shots")
     assert (health["rows"], health["files"]["count"], health["snapshots"]["count"]) == (6000, 1, 1)
+    assert health["metadata"]["json_bytes"] == after["metadata"]
     assert demo_shell.json("table", "verify", "demo.shots")["sound"] is True
 
 

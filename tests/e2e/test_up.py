@@ -69,7 +69,7 @@ def is_ready(http: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_one_signal_ends_both_in_order_and_leaves_nothing_behind(up, number):
     served = up.ready(120)
     assert is_ready(served["http"])

@@ -67,6 +67,7 @@ def run(shell: Shell, frazil: Path, *args: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.slow
 def test_doctor_is_content_outside_the_repository(shell, installed):
     done = run(shell, installed, "doctor", "--output", "json")
     assert done.returncode == 0, done.stdout + done.stderr

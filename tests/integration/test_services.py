@@ -36,6 +36,8 @@ from tests.services.secured_rest import SecuredRest, start_secured_rest
 CATALOGS = ("seaweedfs", "rest", "rest_on_s3", "secured_rest", "nessie", "hive", "glue")
 QUICK = ("seaweedfs", "minio", "rest", "secured_rest", "glue", "mariadb", "postgres")
 ROWS = pa.table({"id": [1, 2, 3]})
+#: Building it takes minutes, so that `make test` does without.
+MINIO = pytest.param("minio", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name", CATALOGS)
@@ -47,20 +49,21 @@ def test_a_table_made_through_the_catalog_reads_back(services: Services, name: s
     assert catalog.load_table(f"{namespace}.t").scan().to_arrow()["id"].to_pylist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["seaweedfs", "minio", "glue"])
+@pytest.mark.parametrize("name", ["seaweedfs", MINIO, "glue"])
 def test_an_object_put_into_s3_reads_back(services: Services, name: str):
     client, bucket = new_bucket(getattr(services, name).access)
     client.put_object(Bucket=bucket, Key="a/b", Body=b"ice")
     assert client.get_object(Bucket=bucket, Key="a/b")["Body"].read() == b"ice"
 
 
-@pytest.mark.parametrize("name", ["seaweedfs", "minio"])
+@pytest.mark.parametrize("name", ["seaweedfs", MINIO])
 def test_s3_refuses_a_wrong_secret(services: Services, name: str):
     right = getattr(services, name).access
     with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
         S3Access(right.endpoint, right.access_key, "wrong-secret").client().list_buckets()
 
 
+@pytest.mark.slow
 def test_minio_sends_events_to_its_webhook(services: Services):
     with event_receiver() as (url, events):
         minio = services.own(lambda folder: start_minio(folder, webhook=url))
@@ -124,13 +127,14 @@ def test_an_issued_token_ends(services: Services):
     gateway.stop()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [MINIO if name == "minio" else name for name in NAMES])
 def test_frazils_settings_accept_what_a_server_offers(services: Services, name: str, tmp_path: Path):
     offered = getattr(services, name).settings()
     assert offered
     SettingsModel(home=tmp_path, cache=tmp_path, **offered)
 
 
+@pytest.mark.slow
 def test_a_second_kit_runs_beside_the_first_and_leaves_nothing(services: Services):
     # Hive and Nessie are left out for their slow start: they are stopped the way REST is, which is a JVM too.
     first = {name: getattr(services, name) for name in QUICK}
@@ -147,6 +151,7 @@ def test_a_second_kit_runs_beside_the_first_and_leaves_nothing(services: Service
     assert all(port_answers(handle.process.port) for handle in first.values())
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_raises_with_the_end_of_its_log(tmp_path: Path):
     (tmp_path / "data").write_text("a file where MinIO wants its folder")
     with pytest.raises(

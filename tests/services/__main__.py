@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -31,20 +31,24 @@ INSTALLS: dict[str, Callable[[], Any]] = {
     "jars (REST, Nessie)": install_jars,
     "MariaDB": install_mariadb,
     "PostgreSQL": install_postgres,
-    "MinIO (built from source: minutes the first time)": install_minio,
 }
+#: Not for `make test`, which has SeaweedFS.
+MORE: dict[str, Callable[[], Any]] = {"MinIO (built from source: minutes the first time)": install_minio}
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.services", description="Real servers without Docker.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("install", help="install everything ahead")
+    install = commands.add_parser("install", help="install ahead what the servers of `make test` need")
+    install.add_argument("--all", action="store_true", help="also those of `make test-all` and `make soak`")
     up = commands.add_parser("up", help="start servers, show how to reach them, stop them on Ctrl-C")
     up.add_argument("names", nargs="*", metavar="NAME", type=known_name, help=f"{', '.join(NAMES)}; all by default")
     given = parser.parse_args(arguments)
     console = Console()
     try:
-        return install_all(console) if given.command == "install" else run_servers(console, given.names or NAMES)
+        if given.command == "install":
+            return install_all(console, INSTALLS | MORE if given.all else INSTALLS)
+        return run_servers(console, given.names or NAMES)
     except KeyboardInterrupt:
         return 130
     except ServerError as error:
@@ -58,10 +62,10 @@ def known_name(name: str) -> str:
     return name
 
 
-def install_all(console: Console) -> int:
+def install_all(console: Console, installs: Mapping[str, Callable[[], Any]]) -> int:
     """Tries each, so that one missing thing does not hide the next."""
     failed = 0
-    for name, install in INSTALLS.items():
+    for name, install in installs.items():
         began = time.monotonic()
         try:
             install()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from tests.machine import QUICK_JVM
 from tests.services.handle import Handle
 from tests.services.jars import launcher, spark_jars
 from tests.services.javas import find_jdk
@@ -29,6 +30,7 @@ def start_hive(folder: Path) -> Hive:
     command: list[str | Path] = [
         find_jdk().executable,
         "-Xmx512m",
+        QUICK_JVM,
         f"-Dhive.log.dir={folder}",
         f"-Dderby.system.home={folder}",
     ]

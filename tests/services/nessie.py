@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.machine import QUICK_JVM
 from tests.services.handle import Handle
 from tests.services.jars import jar
 from tests.services.javas import find_java21
@@ -49,7 +50,7 @@ def start_nessie(folder: Path, *, access: S3Access, location: str) -> Nessie:
         "nessie.s3key.name": access.access_key,
         "nessie.s3key.secret": access.secret_key,
     }
-    command: list[str | Path] = [find_java21().executable, "-Xmx512m"]
+    command: list[str | Path] = [find_java21().executable, "-Xmx512m", QUICK_JVM]
     command += [f"-D{key}={value}" for key, value in properties.items()]
     process = start("nessie", [*command, "-jar", jar("nessie-quarkus")], folder=folder, port=port)
     process.wait_ready(lambda: url_answers(f"http://127.0.0.1:{management}/q/health/ready"), seconds=120)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.machine import QUICK_JVM
 from tests.services.handle import Handle
 from tests.services.jars import jar, launcher
 from tests.services.javas import find_jdk
@@ -40,6 +41,7 @@ def start_rest(
     command: list[str | Path] = [
         find_jdk().executable,
         "-Xmx384m",
+        QUICK_JVM,
         "-cp",
         jar("iceberg-open-api"),
         launcher("RestMain"),

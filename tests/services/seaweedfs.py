@@ -18,9 +18,10 @@ _GRPC_OFFSET = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class SeaweedFS(Handle):
-    """`url` is the S3 endpoint; `table_bucket` is an S3 Tables bucket that exists."""
+    """`url` is the S3 endpoint; `table_bucket` is an S3 Tables bucket that exists; `reader` may only read and list."""
 
     access: S3Access
+    reader: S3Access
     iceberg_url: str
     table_bucket: str
     grpc_sockets: tuple[Path, ...]
@@ -59,7 +60,8 @@ def start_seaweedfs(folder: Path, *, table_bucket: str = "tables") -> SeaweedFS:
     admin, iceberg = free_port(also_free_at=_GRPC_OFFSET), free_port()
     access = S3Access(f"http://127.0.0.1:{ports['s3']}")
     (folder / "data").mkdir()
-    (folder / "s3.json").write_text(_identities(access))
+    reader = S3Access(access.endpoint, "frazil-reader", "frazil-reader-secret")
+    (folder / "s3.json").write_text(_identities(access, reader))
     command: list[str | Path] = [
         weed,
         f"-logdir={folder}",
@@ -86,16 +88,27 @@ def start_seaweedfs(folder: Path, *, table_bucket: str = "tables") -> SeaweedFS:
         url=access.endpoint,
         process=process,
         access=access,
+        reader=reader,
         iceberg_url=f"http://127.0.0.1:{iceberg}",
         table_bucket=table_bucket,
         grpc_sockets=_sockets({**grpc_ports, "admin": admin + _GRPC_OFFSET}),
     )
 
 
-def _identities(access: S3Access) -> str:
-    keys = {"accessKey": access.access_key, "secretKey": access.secret_key}
-    actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    return json.dumps({"identities": [{"name": "admin", "credentials": [keys], "actions": actions}]})
+def _identities(access: S3Access, reader: S3Access) -> str:
+    known = {"admin": (access, ["Admin", "Read", "Write", "List", "Tagging"]), "reader": (reader, ["Read", "List"])}
+    return json.dumps(
+        {
+            "identities": [
+                {
+                    "name": name,
+                    "credentials": [{"accessKey": keys.access_key, "secretKey": keys.secret_key}],
+                    "actions": actions,
+                }
+                for name, (keys, actions) in known.items()
+            ]
+        }
+    )
 
 
 def _has(access: S3Access, table_bucket: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from contextlib import closing
 
@@ -61,6 +63,25 @@ def test_a_full_disk_is_told(embedded, tmp_path):
         small.execute("PRAGMA max_page_count = 2")
         with translated(embedded):
             small.executescript("CREATE TABLE a (x); CREATE TABLE b (x); CREATE TABLE c (x);")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no space left"),
+        (OSError("When uploading part for key 'k' in bucket 'b': AWS Error SLOW_DOWN during UploadPart"), "is busy"),
+        (
+            OSError("When reading information for key 'k': AWS Error UNKNOWN (HTTP status 503) during HeadObject"),
+            "is busy",
+        ),
+        (OSError("When reading key 'k': AWS Error UNKNOWN (HTTP status 503): HTTP response code: 503"), "is busy"),
+    ],
+)
+def test_storage_that_asks_for_patience_or_room_is_away_for_now(embedded, theirs, told):
+    error = translate(theirs, embedded)
+    assert isinstance(error, UnavailableError)
+    assert told in error.message
+    assert error.hint
 
 
 def test_a_commit_of_unknown_outcome_is_not_tried_again_blindly(embedded):

@@ -18,6 +18,7 @@ import typer
 from frazil.__main__ import COMMANDS, _split_leading_options
 from frazil.settings import SettingsModel, load_settings
 from frazil.settings.keys import known_keys
+from frazil.topics.source.options import NAMES, parse_options
 
 ROOT = Path(__file__).parents[2]
 
@@ -216,6 +217,21 @@ def test_every_make_target_named_exists(page: Path):
     lines = [*"\n".join(blocks(page, "", "sh")).splitlines(), *spans(page)]
     named = {match[1] for line in lines if (match := re.match(r"\s*make ([a-z][a-z-]*)", line))}
     assert named <= targets
+
+
+def test_every_option_of_the_spark_source_is_explained_with_values_that_it_takes():
+    page = (ROOT / "docs" / "spark.md").read_text()
+    (table,) = re.findall(r"<!-- options of the source -->\n(.*?)<!-- end of options -->", page, re.DOTALL)
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+    assert sorted(name for name, _, _ in rows) == sorted(NAMES)
+    for name, _, values in rows:
+        shown = re.findall(r"`([^`]+)`", values)
+        assert shown, name
+        for value in shown:
+            parse_options({"topic": "orders", name: value})
+    defaults = {name: default.strip("`") for name, default, _ in rows if re.fullmatch("`[^`]+`", default)}
+    assert set(defaults) == {"source", "startingOffset", "endingOffset", "pushdown"}
+    assert parse_options({"topic": "orders", **defaults}) == parse_options({"topic": "orders"})
 
 
 def test_ci_runs_what_the_readme_says():

@@ -186,6 +186,26 @@ def test_an_interrupted_probe_makes_room_for_the_next(breaker: CircuitBreaker, c
     assert breaker.call(lambda: "answer") == "answer"
 
 
+def test_work_that_asks_the_server_elsewhere_waits_and_then_tries_without_shutting_others_out(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
+    for _ in range(3):
+        breaker.check()
+        breaker.failed()
+    with pytest.raises(CircuitOpenError, match="3 times in a row"):
+        breaker.check()
+    clock.now += 30
+    breaker.check()
+    breaker.failed()
+    with pytest.raises(CircuitOpenError, match="4 times in a row"):
+        breaker.check()
+    clock.now += 30
+    breaker.check()
+    assert breaker.call(lambda: "answer") == "answer", "the work itself may ask the server on its way"
+    breaker.check()
+    assert breaker.state == "closed"
+
+
 def test_metrics_show_the_breaker(breaker: CircuitBreaker, clock: Clock) -> None:
     state, opened = "frazil_breaker_state", "frazil_breaker_opened_total"
     assert value(state, name=breaker.name) == 0

@@ -21,6 +21,7 @@ from frazil.errors import ConflictError, FrazilError, NotAllowedError, Unavailab
 from frazil.storage import local
 from frazil.storage.local import LocalStore
 from frazil.storage.uri import parse
+from tests.small_disk import small_disk
 
 
 @pytest.fixture
@@ -95,16 +96,8 @@ def test_a_failing_sync_leaves_the_old_content_and_no_litter(
 
 @pytest.fixture
 def tiny_disk() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp())
-    mounted = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if not mounted or mounted.returncode:
-        folder.rmdir()
-        pytest.skip("cannot mount a small file system here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-    folder.rmdir()
+    with small_disk("256k") as folder:
+        yield folder
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tiny_disk: Path) -> None:
