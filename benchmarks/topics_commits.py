@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 from benchmarks.measure import Result, seconds, shown
@@ -27,11 +28,11 @@ def run() -> list[Result]:
         tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder,
         sink_kit(Path(folder)) as kit,
         spark_session(for_pipeline(kit.settings)) as spark,
-        caretaking(kit.settings, spark) as caretaker,
+        caretaking(kit.settings, spark, clock=(clock := _Clock()).now) as caretaker,
     ):
         assert caretaker is not None
         kit.create("many")
-        times = _rounds(kit, caretaker)
+        times = _rounds(kit, caretaker, clock)
     results = []
     for name in STEPS:
         first, last = (statistics.median(part) for part in (times[name][20:EDGE], times[name][-EDGE:]))
@@ -44,7 +45,16 @@ def run() -> list[Result]:
     return results
 
 
-def _rounds(kit: SinkKit, caretaker: TableCaretaker) -> dict[str, list[float]]:
+class _Clock:
+    """Time as a pipeline has it that commits once in a second, which is what upkeep's settings are made for."""
+
+    commits = 0
+
+    def now(self) -> float:
+        return time.monotonic() + self.commits
+
+
+def _rounds(kit: SinkKit, caretaker: TableCaretaker, clock: _Clock) -> dict[str, list[float]]:
     """Batches are written without Spark, whose jobs cost the same each time: what may grow is the table and the log.
 
     Upkeep takes its turns between commits as in a pipeline; its own time is not a commit's.
@@ -59,6 +69,7 @@ def _rounds(kit: SinkKit, caretaker: TableCaretaker) -> dict[str, list[float]]:
         times["tail"].append(seconds(lambda at=number: list(kit.client.chunks("many", at, at + 1))))
         if not EDGE <= number < COMMITS - EDGE:  # it takes longer than the rest
             times["replay"].append(seconds(lambda at=number: list(reader.read(at, end=at + 1))))
+        clock.commits += 1
         if caretaker.turn(["topics.many"], lambda: 0.0):
             engine.look_again()
         if number % 1000 == 999:

@@ -2,41 +2,68 @@
 
 Most tests wait: for a JVM to start, a server, a signal, a time-out. Two lanes on two cores take little more than half
 the time of one. Each has servers and a Spark session of its own. What the second says is printed when both have ended.
-`check` takes the unit tests alone.
+A few that failed are run again alone, and named at the end either way (decision 0027). `check` takes the unit tests
+alone, and runs nothing twice.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 #: Whole commands that mostly wait, so that both lanes are of about the same length.
 _MOVED = ("tests/e2e/test_content_scan_stop.py",)
+Lane = tuple[str, ...]
 #: The first is shown while it runs.
-LANES = (
+LANES: tuple[Lane, Lane] = (
     ("tests/unit", "tests/component", "tests/contract", "tests/e2e", *(f"--ignore={path}" for path in _MOVED)),
     ("tests/integration", *_MOVED),
 )
 #: The unit tests, in two halves of about the same length.
 _HALF = ("test_extract*.py", "test_log*.py", "test_catalog*.py")
-CHECK = (
+CHECK: tuple[Lane, Lane] = (
     ("tests/unit", *(f"--ignore-glob=*/{names}" for names in _HALF)),
     tuple(sorted(f"tests/unit/{path.name}" for names in _HALF for path in (_ROOT / "tests" / "unit").glob(names))),
 )
-_NOTHING_COLLECTED = 5
+#: More than so many that fail are no accident.
+_FEW = 3
+_FAILED, _NOTHING_COLLECTED = 1, 5
 
 
 def main(options: list[str]) -> int:
-    lanes, options = (CHECK, options[1:]) if options[:1] == ["check"] else (LANES, options)
+    if options[:1] == ["check"]:
+        return run(CHECK, options[1:], few=0)
+    return run(LANES, options, few=_FEW)
+
+
+def run(lanes: tuple[Lane, Lane], options: Sequence[str], *, few: int) -> int:
+    """The exit code of pytest for both lanes together; up to `few` tests that failed are run again."""
     began = time.monotonic()
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryDirectory(prefix="frazil-lanes-") as folder:
+        caches = [Path(folder, name) for name in ("first", "second")]
+        codes = _both(lanes, [[*options, *_remembered(cache)] for cache in caches], Path(folder, "output"))
+        failed = [test for cache in caches for test in _failed(cache)]
+    for lane, code in zip(lanes, codes, strict=True):
+        print(f"{'passed' if code in (0, _NOTHING_COLLECTED) else f'FAILED ({code})'}: {' '.join(lane)}")
+    print(f"both lanes: {time.monotonic() - began:.0f} s", flush=True)
+    if all(code == _NOTHING_COLLECTED for code in codes):
+        return _NOTHING_COLLECTED
+    if 0 < len(failed) <= few and set(codes) <= {0, _FAILED, _NOTHING_COLLECTED}:
+        return _again(failed, options)
+    return max(0 if code == _NOTHING_COLLECTED else abs(code) for code in codes)
+
+
+def _both(lanes: tuple[Lane, Lane], options: Sequence[Sequence[str]], kept: Path) -> list[int]:
+    with kept.open("w+b") as output:
         # The signals of this process, and not those that a shell gives to what runs in the background.
-        second = _start(lanes[1], options, stdout=output, stderr=subprocess.STDOUT)
-        first = _start(lanes[0], options)
+        second = _start(lanes[1], options[1], stdout=output, stderr=subprocess.STDOUT)
+        first = _start(lanes[0], options[0])
         try:
             codes = [first.wait(), second.wait()]
         except KeyboardInterrupt:
@@ -45,16 +72,28 @@ def main(options: list[str]) -> int:
         print(f"\n===== {' '.join(lanes[1])}\n", flush=True)
         sys.stdout.buffer.write(output.read())
         sys.stdout.flush()
-    for lane, code in zip(lanes, codes, strict=True):
-        print(f"{'passed' if code in (0, _NOTHING_COLLECTED) else f'FAILED ({code})'}: {' '.join(lane)}")
-    print(f"both lanes: {time.monotonic() - began:.0f} s")
-    if all(code == _NOTHING_COLLECTED for code in codes):
-        return _NOTHING_COLLECTED
-    return max(0 if code == _NOTHING_COLLECTED else abs(code) for code in codes)
+    return codes
 
 
-def _start(folders: tuple[str, ...], options: list[str], **streams: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "pytest", *folders, *options], **streams)  # type: ignore[call-overload,no-any-return]
+def _again(failed: Sequence[str], options: Sequence[str]) -> int:
+    print(f"\n===== again, alone: {' '.join(failed)}\n", flush=True)
+    code = _start(failed, options).wait()
+    word = "UNSTEADY (failed beside others, passed alone)" if code == 0 else f"FAILED twice ({code})"
+    print("\n".join(f"{word}: {test}" for test in failed), flush=True)
+    return abs(code)
+
+
+def _remembered(cache: Path) -> list[str]:
+    return ["-p", "cacheprovider", "-o", f"cache_dir={cache}"]
+
+
+def _failed(cache: Path) -> list[str]:
+    kept = cache / "v" / "cache" / "lastfailed"
+    return sorted(json.loads(kept.read_text())) if kept.exists() else []
+
+
+def _start(tests: Sequence[str], options: Sequence[str], **streams: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "pytest", *tests, *options], **streams)  # type: ignore[call-overload,no-any-return]
 
 
 if __name__ == "__main__":

@@ -272,7 +272,9 @@ class TableCaretaker:
 
 
 @contextmanager
-def caretaking(settings: Settings, spark: SparkSession, catalog: str | None = None) -> Iterator[TableCaretaker | None]:
+def caretaking(
+    settings: Settings, spark: SparkSession, catalog: str | None = None, *, clock: Callable[[], float] = time.monotonic
+) -> Iterator[TableCaretaker | None]:
     """The caretaker of a pipeline on this catalog; None where the settings want none."""
     if not settings.model.upkeep.enabled:
         yield None
@@ -283,6 +285,6 @@ def caretaking(settings: Settings, spark: SparkSession, catalog: str | None = No
         care = Care(settings, chosen, store, jobs, threading.Event())
         history = History(store, settings.model.upkeep.history)
         try:
-            yield TableCaretaker(care, jobs, history, cores=lambda: spark.sparkContext.defaultParallelism)
+            yield TableCaretaker(care, jobs, history, cores=lambda: spark.sparkContext.defaultParallelism, clock=clock)
         finally:
             history.flush(now=True)
