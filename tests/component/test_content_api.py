@@ -28,7 +28,7 @@ class Server:
         self.app = create_app(log, content.settings.model, tables_of=self.tables)
 
     def tables(self) -> ContentTables:
-        self.wait.wait(20)
+        self.wait.wait(120)
         return self.content.tables
 
     async def send(self, path: str, **query: Any) -> tuple[int, Any]:
@@ -177,7 +177,7 @@ def test_slow_looks_do_not_hold_up_others(server):
         slow = [asyncio.create_task(server.send("/content/objects", bucket="photos")) for _ in range(8)]
         while server.app.state.content._turns._value:
             await asyncio.sleep(0.01)
-        status, _ = await asyncio.wait_for(server.send("/topics"), 10)
+        status, _ = await asyncio.wait_for(server.send("/topics"), 60)
         assert status == 200
         assert not any(task.done() for task in slow)
         server.wait.set()

@@ -302,7 +302,7 @@ def test_threads_hear_of_an_interrupt(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("frazil.content.looking.ways.wait", interrupted)
-    assert in_threads(stop)(lambda item: (item, stop.wait(5)), [1, 2]) == [(1, True), (2, True)]
+    assert in_threads(stop)(lambda item: (item, stop.wait(60)), [1, 2]) == [(1, True), (2, True)]
     assert is_waiting(900, 1000) and not is_waiting(20, 1000)
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ from tests.sink_kit import SinkKit, sink_kit
 
 pytestmark = pytest.mark.timeout(240)
 
-LIMITS = Limits(timeout_s=3.0, max_memory_bytes=200 << 20)
+#: Time enough for who does not hang, also on a machine that stands still for a while.
+LIMITS = Limits(timeout_s=60.0, max_memory_bytes=200 << 20)
+SHORT = replace(LIMITS, timeout_s=3.0)
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +98,8 @@ PLAIN = [f"plain{n}" for n in range(30)]
 )
 def test_who_misbehaves_is_found_out_and_all_others_have_their_results(tmp_path: Path, name: str, reason: str):
     keys = [*PLAIN[:15], name, *PLAIN[15:]]
-    done = looked(inside(name, "odd", "pictures"), files(tmp_path / "files", *keys))
+    limits = SHORT if "took longer" in reason else LIMITS
+    done = looked(inside(name, "odd", "pictures", limits=limits), files(tmp_path / "files", *keys))
     assert wrong(done[name]) == {name: ("failed", reason)}
     assert set(done[name].extractors) == {TYPE, name, "odd", "pictures"}, "its other extractors have a result too"
     assert [wrong(done[key]) for key in PLAIN] == [{}] * len(PLAIN)
@@ -142,12 +146,12 @@ def test_a_process_that_is_killed_costs_nothing_but_time(tmp_path: Path):
 
 
 def test_a_slow_reader_of_the_results_is_no_reason_to_end_anything(tmp_path: Path):
-    made = inside("odd", limits=Limits(timeout_s=1.0))
+    made = inside("odd", limits=SHORT)
     jobs = files(tmp_path / "files", *PLAIN)
     done = []
     for one in made.look(jobs):
         if not done:
-            time.sleep(2.5)
+            time.sleep(1.5 * SHORT.timeout_s)
         done.append(one)
     made.close()
     assert made.restarts == 0 and [wrong(d) for d in done] == [{}] * len(PLAIN)
@@ -177,7 +181,7 @@ def test_a_process_is_used_again_by_the_next_task_and_ends_with_its_parent(tmp_p
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while _runs(pid) and time.monotonic() < until:
         time.sleep(0.05)
     assert not _runs(pid)
@@ -269,7 +273,7 @@ def test_a_small_pipe_and_a_process_that_hangs_do_not_stop_the_task(tmp_path: Pa
     assert child.waits_for and child.receive() == ([], True)
     os.kill(child.pid, signal.SIGCONT)
     got = 0
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while got < 500 and time.monotonic() < until:
         got += len(child.receive()[0])
         time.sleep(0.01)
@@ -279,10 +283,10 @@ def test_a_small_pipe_and_a_process_that_hangs_do_not_stop_the_task(tmp_path: Pa
 
 def test_a_process_that_does_not_start_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    before = sorted(Path("/proc/self/fd").iterdir())
+    before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
         Child(Config({}, Limits(), 1, S3Settings(), NetworkSettings()))
-    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    assert set(Path("/proc/self/fd").iterdir()) <= before  # others may close something meanwhile
 
 
 def test_what_an_extractor_has_started_ends_with_its_process_and_holds_nobody_up(tmp_path: Path):
@@ -303,7 +307,7 @@ def test_what_an_extractor_has_started_ends_with_its_process_and_holds_nobody_up
     done = looked(inside("odd", limits=Limits(timeout_s=60)), files(tmp_path / "files", *PLAIN, "forks"))
     assert wrong(done["forks"]) == {"odd": ("failed", "ended the process (exit code 3)")}
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while any(_runs(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert pids and not any(_runs(pid) for pid in pids)

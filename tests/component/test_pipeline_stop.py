@@ -17,7 +17,7 @@ from frazil.topics.sinks.jobs import in_process
 from frazil.topics.sinks.pipeline import Pipeline
 from tests.sink_kit import SinkKit, sink_kit
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 #: Bytes of a message that fills a batch of the smallest size.
 LARGE = 8 * 1024 * 1024
@@ -66,7 +66,7 @@ def test_a_broker_that_hangs(kit: SinkKit, method: str) -> None:
             began = time.monotonic()
             stop.set()
             left = running.result()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 30, "not after the 45 seconds of the settings"
         assert isinstance(left, PartialError)
         assert left.exit_code == 3
         assert pipeline.hangs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import (
@@ -27,6 +27,7 @@ from tests.tables import SCHEMA
 LONGS = st.integers(-(2**63), 2**63 - 1)
 
 
+@settings(deadline=None)
 @given(LONGS, st.binary(max_size=5))
 def test_a_long_comes_back_as_it_was(value, rest):
     data = long(value)

@@ -63,7 +63,7 @@ def table(store):
 
 
 def with_catalog(store: TableStore, *commits) -> TableStore:
-    patient = NetworkSettings(retry_attempts=3, breaker_failures=100)
+    patient = NetworkSettings(retry_attempts=3, retry_timeout=60, breaker_failures=100)
     return TableStore(Wrapped(store.catalog, commits), store.settings, patient)
 
 

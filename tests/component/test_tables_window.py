@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.manifest import ManifestEntryStatus
 
@@ -309,6 +309,7 @@ def test_old_statistics_of_partitions_without_bounds_are_not_made_up(store, tabl
     assert all(m.partitions[0].contains_null is False for m in manifests(table))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 6), st.integers(1, 700))
 def test_merging_in_tiers_keeps_manifests_few_and_rewrites_each_entry_a_few_times(files, commits):
     sizes: list[int] = []

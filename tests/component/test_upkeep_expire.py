@@ -352,7 +352,7 @@ def test_two_reclaims_at_once_do_each_other_no_harm(care):
 
     def handle(name: str) -> None:
         if name == "upkeep.reclaim.look.after":
-            meet.wait(20)
+            meet.wait(60)
 
     def work() -> None:
         outcomes.append(reclaimed(care, table))

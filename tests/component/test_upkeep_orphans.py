@@ -417,7 +417,7 @@ def test_two_searches_at_once_do_each_other_no_harm(care):
     def handle(name: str) -> None:
         if name == "upkeep.orphans.look.before" and not getattr(waited, "done", False):
             waited.done = True
-            meet.wait(20)
+            meet.wait(60)
 
     outcomes = []
     with handled(handle):

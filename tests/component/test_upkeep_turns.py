@@ -188,5 +188,5 @@ def test_a_pipeline_that_is_told_to_stop_ends_a_turn_of_upkeep_and_takes_what_is
         began = time.monotonic()
         stop.set()
         assert running.result() is None
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40, "the turn would take 50 seconds"
     kit.check("orders")

@@ -26,7 +26,8 @@ from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import ObjectStore, open_object, open_store
 from tests.services.kit import Services
 
-NETWORK = NetworkSettings()
+#: Patient: a server of the kit may stand still for some seconds.
+NETWORK = NetworkSettings(connect_timeout=30)
 MIB = 1024 * 1024
 STRANGE = [
     "with space",
@@ -309,6 +310,7 @@ def test_keys_are_relative_to_the_root(open_at: Callable[[str], ObjectStore]) ->
 # Listing
 
 
+@pytest.mark.timeout(900)  # thousands of syncs
 def test_a_listing_of_many_pages_has_every_key_once(store: ObjectStore) -> None:
     below = [f"many/{number:05d}" for number in range(2300)]
     with ThreadPoolExecutor(8) as pool:
@@ -434,38 +436,35 @@ def test_a_wrong_secret_is_told_as_such(
     assert "wrong" not in repr(caught.value.to_dict())
 
 
-def unreachable(port: int) -> ObjectStore:
-    s3 = S3Settings(endpoint=f"http://127.0.0.1:{port}", access_key="k", secret_key="s")
-    return open_store("s3://bucket", s3=s3, network=NETWORK)
+def told_within_ten_seconds(call: Callable[[ObjectStore], object], *, listening: bool) -> UnavailableError:
+    """The error of a call to a server that is away. This machine may stand still for a while, but not three times."""
+    took = []
+    for _ in range(3):
+        with socket.socket() as server:  # a new one each time: one that was away too often is not asked again
+            server.bind(("127.0.0.1", 0))
+            if listening:
+                server.listen()
+            s3 = S3Settings(endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", access_key="k", secret_key="s")
+            start = time.monotonic()
+            with pytest.raises(UnavailableError, match="no answer") as caught:
+                call(open_store("s3://bucket", s3=s3, network=NetworkSettings()))
+            took.append(time.monotonic() - start)
+        if took[-1] < 10:
+            return caught.value
+    raise AssertionError(f"it took {took} s")
 
 
-def test_a_refused_connection_is_told_within_ten_seconds(free_port: int) -> None:
-    start = time.monotonic()
-    with pytest.raises(UnavailableError, match="no answer") as caught:
-        unreachable(free_port).get("x")
-    assert time.monotonic() - start < 10
-    assert caught.value.cause == "connection refused"
-    assert "s3.endpoint" in (caught.value.hint or "")
+def test_a_refused_connection_is_told_within_ten_seconds() -> None:
+    error = told_within_ten_seconds(lambda store: store.get("x"), listening=False)
+    assert error.cause == "connection refused"
+    assert "s3.endpoint" in (error.hint or "")
 
 
 @pytest.mark.parametrize("call", [CALLS[0], CALLS[3], CALLS[6]])
 def test_a_server_that_never_answers_is_told_within_ten_seconds(call: Callable[[ObjectStore], object]) -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        start = time.monotonic()
-        with pytest.raises(UnavailableError, match="no answer") as caught:
-            call(unreachable(silent.getsockname()[1]))
-        assert time.monotonic() - start < 10
-    assert caught.value.cause == "no answer in time"
-    assert caught.value.hint
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    error = told_within_ten_seconds(call, listening=True)
+    assert error.cause == "no answer in time"
+    assert error.hint
 
 
 def test_an_object_is_opened_by_its_uri(

@@ -96,7 +96,7 @@ class Server(Running):
             raise
         self.http: str = self.served["http"]
 
-    def connection(self, timeout: float = 30) -> http.client.HTTPConnection:
+    def connection(self, timeout: float = 60) -> http.client.HTTPConnection:
         place = urlsplit(self.http)
         assert place.hostname is not None
         return http.client.HTTPConnection(place.hostname, place.port, timeout=timeout)

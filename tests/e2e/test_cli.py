@@ -101,6 +101,7 @@ def test_a_reader_that_has_enough_is_no_error(shell):
     assert (done.stdout, done.stderr) == ("range\n0\n", "")
 
 
+@pytest.mark.timeout(600)  # alone, it has to run the demo first
 def test_on_a_terminal_rows_are_paged(demo_shell):
     """A real terminal: what does not fit the screen goes through the pager that the user has chosen."""
     mark = demo_shell.home / "paged"

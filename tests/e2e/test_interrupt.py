@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import FRAZIL
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 ENDLESS = "SELECT count(*) FROM range(1000000000000) WHERE sqrt(id) > 3"
 
@@ -27,10 +27,10 @@ def test_ctrl_c_ends_the_command_and_its_jvm(shell, moment):
     if moment == "while a query runs":
         wait_for(lambda: cpu_seconds(jvms_of(process.pid)) > 12, seconds=90)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == "" and "Traceback" not in err
-    wait_for(lambda: not jvms_of(process.pid), seconds=20)
+    wait_for(lambda: not jvms_of(process.pid), seconds=60)
 
 
 def jvms_of(group: int) -> list[int]:
@@ -41,7 +41,7 @@ def jvms_of(group: int) -> list[int]:
 def stat_of(pid: int) -> list[str]:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended, perhaps while this was read
         return ["Z"] + ["0"] * 20
 
 

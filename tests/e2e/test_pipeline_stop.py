@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.servers import Running, Server, eventually, serving
-from tests.e2e.test_up import descendants, lives
+from tests.e2e.test_up import descendants, lives, state, told_of
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 STOP_S = 12.0
-#: As `frazil pipeline --help` says, and some seconds for a machine with much to do.
-BOUND_S = STOP_S + 15 + 8
+#: As `frazil pipeline --help` says, and half a minute for a machine with much to do. A call that hangs takes longer.
+BOUND_S = STOP_S + 15 + 30
 
 
 @contextmanager
-def pipeline(shell, *args: str) -> Iterator[Running]:
-    running = Running(shell, "pipeline", "--set", "spark.master=local[2]", "--set", f"pipeline.stop_s={STOP_S}", *args)
+def pipeline(shell, *args: str, stop_s: float = STOP_S) -> Iterator[Running]:
+    running = Running(shell, "pipeline", "--set", "spark.master=local[2]", "--set", f"pipeline.stop_s={stop_s}", *args)
     try:
         yield running
     finally:
         started = descendants(running.process.pid)
         running.end()
-        eventually(lambda: not any(map(lives, started)))
+        eventually(lambda: not any(map(lives, started)), 60)
 
 
 def at(server: Server) -> tuple[str, ...]:
@@ -45,13 +45,14 @@ def stop(running: Running, within: float, number: signal.Signals = signal.SIGTER
     running.send(number)
     code = running.wait(120)
     assert time.monotonic() - began < within, running.errors
-    eventually(lambda: not any(map(lives, started)), 20)
+    eventually(lambda: not any(map(lives, started)), 60)
     assert "Traceback" not in running.errors
     return code
 
 
 def last_error(running: Running) -> dict:
-    return json.loads(running.errors.strip().splitlines()[-1])
+    """What it ended with. A thread that it leaves behind may log something after that."""
+    return next(json.loads(line) for line in reversed(running.errors.splitlines()) if line.startswith("{"))
 
 
 def test_a_broker_that_was_killed_does_not_keep_it(shell):
@@ -88,18 +89,25 @@ def test_a_broker_that_hangs_while_spark_reads_from_it_does_not_keep_it(shell):
 def test_a_second_signal_ends_it_at_once_with_its_jvm(shell):
     with serving(shell) as server:
         server.create("orders", "iceberg")
-        with pipeline(shell, *at(server)) as running:
+        with pipeline(shell, *at(server), stop_s=60) as running:
             running.ready(120)
             try:
                 server.send(signal.SIGSTOP)
-                time.sleep(0.5)
+                eventually(lambda: state(server.process.pid) == "T")
                 running.send(signal.SIGTERM)
+                eventually(lambda: has_come(signal.SIGTERM, running.process.pid))
                 time.sleep(1)
                 assert running.process.poll() is None
-                assert stop(running, 8) == 130
+                assert stop(running, 30) == 130
             finally:
                 server.send(signal.SIGCONT)
             assert last_error(running)["error"] == "InterruptedByUser"
+
+
+def has_come(number: signal.Signals, pid: int) -> bool:
+    """Whether a process has taken a signal. Another one of the same kind that is sent before would be lost."""
+    waiting = re.search(r"^ShdPnd:\s*(\w+)", told_of(pid, "status"), re.MULTILINE)
+    return waiting is None or not int(waiting[1], 16) >> (number - 1) & 1
 
 
 class SilentCatalog:
@@ -170,13 +178,18 @@ def test_a_drain_that_is_interrupted_ends_in_bounded_time_and_the_next_one_goes_
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_while_spark_starts_one_signal_is_enough(shell, number):
-    with serving(shell) as server, pipeline(shell, *at(server)) as running:
-        eventually(lambda: any("java" in name(pid) for pid in descendants(running.process.pid)), 60)
-        assert stop(running, 20, number) == 130
+    with serving(shell) as server:
+        for _ in range(3):
+            code = stopped_while_spark_starts(shell, server, number)
+            if code != 0:  # else this test stood still, and Spark had started before the signal came
+                break
+        assert code == 130
 
 
-def name(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text() if lives(pid) else ""
+def stopped_while_spark_starts(shell, server: Server, number: signal.Signals) -> int:
+    with pipeline(shell, *at(server)) as running:
+        eventually(lambda: any("java" in told_of(pid, "comm") for pid in descendants(running.process.pid)), 60)
+        return stop(running, 40, number)
 
 
 @pytest.mark.slow

@@ -64,8 +64,10 @@ def test_a_writer_killed_in_the_middle_loses_nothing_that_it_acknowledged(home, 
     other = start_writer("pyiceberg", home, 100_000, 25)
     acknowledged = [int(victim.stdout.readline()) for _ in range(15)]
     victim.send_signal(signal.SIGKILL)
-    rest, _ = victim.communicate()
-    acknowledged += [int(line) for line in rest.split() if line.isdigit()]
+    # Not by `communicate`, which forgets what was read ahead of the last line.
+    rest = victim.stdout.read()
+    victim.communicate()
+    acknowledged += [int(line) for line in rest.rpartition("\n")[0].split() if line.isdigit()]
     _, errors = other.communicate(timeout=300)
     assert other.returncode == 0, errors[-2000:]
     ids = ids_in(catalog)

@@ -265,7 +265,7 @@ def test_what_a_store_answers_becomes_a_status_with_its_reason(
 ):
     handler, s3 = sick
     handler.answers = [(status, _said(code))]
-    network = NetworkSettings(retry_attempts=2, retry_timeout=5.0)
+    network = NetworkSettings(retry_attempts=2, retry_timeout=60.0)
     with pytest.raises(error, match=words):
         BucketSource(Wanted("b", key, "v1", etag="e1"), s3, network).fetch(0, 100)
     assert len(handler.asked) == (2 if status >= 500 else 1), "what can be tried again is"
@@ -277,7 +277,7 @@ def test_what_a_store_answers_becomes_a_status_with_its_reason(
 def test_a_store_that_is_busy_for_a_while_is_asked_again(sick: tuple[type[_Sick], S3Settings], key: str):
     handler, s3 = sick
     handler.answers = [(503, _said("SlowDown")), (503, _said("SlowDown")), (206, b"content")]
-    source = BucketSource(Wanted("b", key, etag="e1"), s3, NetworkSettings(retry_attempts=4, retry_timeout=20.0))
+    source = BucketSource(Wanted("b", key, etag="e1"), s3, NetworkSettings(retry_attempts=4, retry_timeout=60.0))
     assert source.fetch(0, 7) == b"content"
     assert "versionId" not in handler.asked[0]["path"]
 

@@ -83,8 +83,8 @@ def test_a_table_is_made_once_by_all_who_ask_at_once(lane_settings, kind, namesp
 
     def make() -> None:
         with open_store(lane_settings, kind) as mine:
-            start.wait()
             try:
+                start.wait(60)
                 found.append(make_table(mine, name).metadata.table_uuid)
             except Exception as error:  # noqa: BLE001 - any is a failure of the test
                 errors.append(error)

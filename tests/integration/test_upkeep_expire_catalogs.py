@@ -98,7 +98,7 @@ def test_a_pin_is_a_tag_where_there_are_tags(bench, abilities):
             pin(bench.care, bench.load(name), "backup", 60)
         assert "file_grace_s" in (error.value.hint or "")
         return
-    held = pin(bench.care, bench.load(name), "backup", 60)
+    held = pin(bench.care, bench.load(name), "backup", 600)
     bench.insert(name, 10, 20)
     assert [found.tag for found in pins(bench.load(name))] == [held.tag]
     ids = choose(bench.load(name).metadata, max_age_s=None, max_snapshots=1, now_ms=int(time.time() * 1000))

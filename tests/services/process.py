@@ -22,7 +22,7 @@ from pathlib import Path
 # Below the range from which the kernel takes ports for outgoing connections, so that none of those is in the way.
 _PORTS = range(12_000, 22_000)
 _TAIL_LINES = 25
-_handed_out: set[int] = set()
+_handed_out: dict[int, socket.socket | None] = {}
 _handing_out = threading.Lock()
 
 # The kernel sends the death signal when the *thread* that forked ends. This one lives as long as Python does.
@@ -51,7 +51,7 @@ class ServerProcess:
     def is_running(self) -> bool:
         return self.popen.poll() is None
 
-    def wait_ready(self, answers: Callable[[], bool], *, seconds: float = 60) -> None:
+    def wait_ready(self, answers: Callable[[], bool], *, seconds: float = 120) -> None:
         """Returns once `answers` says so. A server that ends or stays silent is stopped, and raises with its log."""
         try:
             self._wait(answers, seconds)
@@ -115,7 +115,7 @@ def start(
 
 
 def free_port(*, also_free_at: int = 0) -> int:
-    """A port nobody listens on, given out once per process.
+    """A port nobody listens on, given out once, also to processes of tests that run beside this one (on Linux).
 
     Args:
         also_free_at: an offset; the port this far above is free too.
@@ -123,8 +123,7 @@ def free_port(*, also_free_at: int = 0) -> int:
     with _handing_out:
         for _ in range(10_000):
             port = random.choice(_PORTS)
-            if port not in _handed_out and _is_free(port) and _is_free(port + also_free_at):
-                _handed_out.add(port)
+            if port not in _handed_out and _is_free(port) and _is_free(port + also_free_at) and _reserve(port):
                 return port
     raise ServerError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
 
@@ -161,6 +160,20 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _reserve(port: int) -> bool:
+    """Keeps a port from others who ask for one, as long as this process runs: a server needs seconds to listen."""
+    mark = None
+    if sys.platform == "linux":
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind(f"\0frazil-tests-port-{port}")  # a name without a file
+        except OSError:
+            mark.close()
+            return False
+    _handed_out[port] = mark
+    return True
 
 
 def _quietly(answers: Callable[[], bool]) -> bool:

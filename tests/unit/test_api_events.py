@@ -15,6 +15,7 @@ import structlog
 
 from frazil.api.app import create_app
 from frazil.content.names import CONTENT
+from frazil.content.topic import ensure_topic
 from frazil.errors import NotFoundError, UnavailableError
 from frazil.log import Batch, Level, Log, decode_chunk
 from frazil.settings.model import ContentSettings, LogSettings, SettingsModel
@@ -260,6 +261,8 @@ def test_a_hundred_at_once_share_commits_and_each_gets_its_own_offset(server, mo
     async def all_at_once() -> list[Answer]:
         return await asyncio.gather(*(server.send("POST", "", body, {}) for body in bodies))
 
+    # Else each would wait for a thread that makes the topic, and they would not come at once.
+    ensure_topic(server.log, TOPIC)
     batches: list[Batch] = []
     append = server.log.append_async
     monkeypatch.setattr(server.log, "append_async", lambda t, b, level: batches.append(b) or append(t, b, level))

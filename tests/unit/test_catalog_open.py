@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,10 +29,21 @@ def silent() -> Iterator[str]:
 
 
 @pytest.fixture
-def away() -> str:
-    """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+def away() -> Iterator[str]:
+    """An address where nobody listens, and nobody else can begin to."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+def takes(seconds: float, act: Callable[[], None]) -> bool:
+    """Whether it takes less; asked again where it took more, since the machine may have stood still."""
+    for _ in range(3):
+        began = time.monotonic()
+        act()
+        if time.monotonic() - began < seconds:
+            return True
+    return False
 
 
 @pytest.mark.parametrize("kind", ["thrift", "glue", "http"])
@@ -42,10 +53,12 @@ def test_a_silent_server_is_an_error_within_ten_seconds(tmp_path, silent, kind):
         if kind == "glue"
         else {"catalog.uri": f"{kind}://{silent}"}
     )
-    began = time.monotonic()
-    with pytest.raises(UnavailableError, match=r"does not answer"):
-        list(list_namespaces(open_catalog(catalog(tmp_path, **where))))
-    assert time.monotonic() - began < 10
+
+    def ask() -> None:
+        with pytest.raises(UnavailableError, match=r"does not answer"):
+            list(list_namespaces(open_catalog(catalog(tmp_path, **where))))
+
+    assert takes(10, ask)
 
 
 def test_a_metastore_that_does_not_know_the_first_question_has_answered(monkeypatch, silent):
@@ -73,11 +86,13 @@ def test_a_metastore_that_does_not_know_the_first_question_has_answered(monkeypa
 )
 def test_storage_that_is_away_is_told_at_once(tmp_path, silent, away, where):
     flags = {key: value.format(silent=silent) for key, value in where.items()}
-    began = time.monotonic()
-    with pytest.raises(UnavailableError, match=f"nobody answers at {away}") as error:
-        open_catalog(catalog(tmp_path, **flags, **{"s3.endpoint": f"http://{away}"}))
-    assert "frazil config show s3.endpoint" in (error.value.hint or "")
-    assert time.monotonic() - began < 5
+
+    def ask() -> None:
+        with pytest.raises(UnavailableError, match=f"nobody answers at {away}") as error:
+            open_catalog(catalog(tmp_path, **flags, **{"s3.endpoint": f"http://{away}"}))
+        assert "frazil config show s3.endpoint" in (error.value.hint or "")
+
+    assert takes(5, ask)
 
 
 def test_storage_that_the_catalog_does_not_use_may_be_away(tmp_path, away):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.cli.content_read import parse_time
@@ -136,12 +136,14 @@ def test_the_end_of_a_page_in_another_order_is_refused():
         Order.of("colour")  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_text_of_strangers_cannot_do_anything_to_a_terminal(text):
     shown = visible(text)
     assert all(char.isprintable() or char in "\u200c\u200d" for char in shown)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
 def test_two_texts_never_look_the_same(one, other):
     assert (visible(one) == visible(other)) == (one == other)

@@ -316,6 +316,7 @@ def test_when_minio_is_asked(event, version_id, agent, asked):
 # Values
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=200))
 def test_any_key_survives_its_encoding(key):
     assert change(sample("aws", key=quote_plus(key, safe="/")))["key"] == key

@@ -141,6 +141,7 @@ def test_whatever_is_written_as_json_is_read_again(values, indent, as_array, siz
 
 
 @example([b"\xc2", b"\n", b"\x80"])
+@settings(deadline=None)
 @given(
     st.lists(st.binary(max_size=12) | st.sampled_from([b'{"a":', b"{}", b"[", b"]", b",", b'"', b"\n"]), max_size=20)
 )
@@ -263,7 +264,7 @@ class FakeSqs:
 
 
 def take(sqs: FakeSqs, log: Any, stop: threading.Event | None = None, **polling: Any) -> SqsIntake:
-    chosen = Polling(**({"until_empty": True, "wait_s": 1, "patience_s": 1.0} | polling))
+    chosen = Polling(**({"until_empty": True, "wait_s": 1, "patience_s": 60.0} | polling))
     intake = SqsIntake(Queue(sqs, "https://sqs.eu-west-1.amazonaws.com/1/q"), log, TOPIC, chosen)
     intake.run(stop or threading.Event())
     return intake
@@ -356,7 +357,7 @@ def test_a_message_that_the_log_never_takes_stays_in_the_queue_alone(log):
 def test_a_busy_queue_is_asked_again(log, fault):
     sqs = FakeSqs("{}")
     sqs.faults["receive"] = [fault]
-    intake = take(sqs, log, patience_s=10)
+    intake = take(sqs, log)
     assert (intake.taken.messages, intake.deleted) == (1, 1)
 
 
@@ -364,7 +365,7 @@ def test_a_busy_queue_is_asked_again(log, fault):
 def test_patience_is_the_same_with_every_question(log, call):
     sqs = FakeSqs("{}")
     sqs.faults[call] = [refused("ServiceUnavailable", 503)]
-    assert take(sqs, log, patience_s=10).deleted == 1
+    assert take(sqs, log).deleted == 1
 
 
 @pytest.mark.parametrize(
@@ -402,16 +403,16 @@ def test_messages_that_come_when_it_ends_are_given_back(log):
     stop = threading.Event()
     sqs.before = lambda name: stop.set() if name == "receive" else None
     take(sqs, log, stop, until_empty=False)
-    end = time.monotonic() + 2  # the receiver that waited for messages was left alone
-    while "give back" not in sqs.calls and time.monotonic() < end:
+    end = time.monotonic() + 30  # the receiver that waited for messages was left alone
+    while ("give back" not in sqs.calls or not sqs.waiting) and time.monotonic() < end:
         time.sleep(0.01)
-    assert len(sqs.waiting) == 1 and payloads(log) == []
+    assert "give back" in sqs.calls and len(sqs.waiting) == 1 and payloads(log) == []
 
 
 def test_it_ends_after_its_time(log):
     began = time.monotonic()
     take(FakeSqs(), log, until_empty=False, for_s=0.3)
-    assert 0.2 < time.monotonic() - began < 3
+    assert 0.2 < time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("url", ["nope", "https://sqs.eu-west-1.amazonaws.com", "ftp://host/q", "http://[/q?x=1"])

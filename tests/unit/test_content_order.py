@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.content.events.order import (
@@ -25,6 +25,7 @@ def compare(left, right) -> int:
     return (left > right) - (left < right)
 
 
+@settings(deadline=None)
 @given(_HEX, _HEX)
 def test_aws_pads_the_shorter_sequencer_on_the_right(left, right):
     width = max(len(left), len(right))
@@ -32,6 +33,7 @@ def test_aws_pads_the_shorter_sequencer_on_the_right(left, right):
     assert compare(aws_sequence(left), aws_sequence(right)) == told
 
 
+@settings(deadline=None)
 @given(_HEX, _HEX, st.text("0123456789abcdef", min_size=16, max_size=16))
 def test_a_digest_behind_the_sequence_does_not_change_the_order(left, right, tie):
     ours, theirs = aws_sequence(left), aws_sequence(right)
@@ -39,11 +41,13 @@ def test_a_digest_behind_the_sequence_does_not_change_the_order(left, right, tie
         assert compare(f"{ours}/{tie}", f"{theirs}/f") == compare(ours, theirs)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_minio_orders_by_the_number(left, right):
     assert compare(minio_sequence(f"{left:X}"), minio_sequence(f"{right:X}")) == compare(left, right)
 
 
+@settings(deadline=None)
 @given(st.tuples(_WORD, _WORD), st.tuples(_WORD, _WORD))
 def test_ceph_orders_by_seconds_then_nanoseconds(left, right):
     def sequencer(time):

@@ -119,6 +119,7 @@ def test_where_both_say_the_same_nobody_has_to_ask():
     assert (memory.row()["is_deleted"], memory.row()["check_after"]) == (False, None)
 
 
+@settings(deadline=None)
 @given(st.permutations([seen(1, etag="x"), seen(9, gone=True), seen(5, etag="y")]))
 def test_of_several_looks_the_last_one_counts(order):
     memory = Memory()

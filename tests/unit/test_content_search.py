@@ -106,6 +106,7 @@ def test_a_distance_that_is_known():
     assert paris_to_london == pytest.approx(343.6, abs=0.5)
 
 
+@settings(deadline=None)
 @given(
     st.floats(-90, 90), st.floats(-180, 180), st.floats(0.001, 25_000), st.floats(-90, 90), st.floats(-180, 180)
 )  # fmt: skip
@@ -268,17 +269,19 @@ def test_a_path_that_takes_too_long_is_ended_in_the_middle_of_a_row(text):
     deep = "[1,2,3,4,5,6,7,8]"
     for _ in range(4):
         deep = f"[{','.join([deep] * 8)}]"
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(UsageError, match="too long"):
         Path.parse(text, seconds=0.2).of(pa.array([f"[{deep}]"]))
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
-def test_the_time_of_a_path_is_that_of_all_it_looks_into():
+def test_the_time_of_a_path_is_that_of_all_it_looks_into(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(byhand, "monotonic", lambda: now[0])
     path = Path.parse("$[?@.a > 1]", seconds=0.2)
     assert path.of(pa.array(['[{"a": 2}]'])).texts == ['{"a": 2}']
     with path.clock:
-        time.sleep(0.25)
+        now[0] += 0.25
     with pytest.raises(UsageError, match="too long"):
         path.of(pa.array(['[{"a": 2}]']))
 

@@ -6,7 +6,7 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.log.frame import (
@@ -88,6 +88,7 @@ def test_a_frame_of_a_newer_version_is_told_apart_from_a_bad_one():
         unpack_header(packed)
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         Header, kind=st.integers(0, 255), flags=st.integers(0, 2**16 - 1), log_id=st.integers(0, 2**64 - 1),
@@ -104,6 +105,7 @@ def test_a_header_is_read_as_it_was_written_wherever_it_stands(header: Header, a
     assert unpack_trusted(data, at) == header
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=64))
 def test_a_body_is_padded_to_eight_bytes_and_guarded_by_its_crc(body: bytes):
     header = HEADER._replace(body_size=len(body), body_crc=zlib.crc32(body))

@@ -350,17 +350,30 @@ def test_the_others_keep_their_order_when_some_give_up_waiting_for_room(slow, pu
     assert len(taken) >= 200 and set(taken) <= set(found)
 
 
-def test_coroutines_that_wait_for_room_are_told_when_the_producer_is_closed(slow):
+def test_coroutines_that_wait_for_room_are_told_when_the_producer_is_closed(log):
+    closing = threading.Event()
+    appended = log.append
+
+    def append(*args, **kwargs):
+        assert closing.wait(60)
+        return appended(*args, **kwargs)
+
+    log.append = append  # type: ignore[method-assign]
+
     async def crowd(producer):
         tasks = [asyncio.create_task(producer.publish_async(bytes(100))) for _ in range(20)]
         await asyncio.sleep(0)
-        await asyncio.get_running_loop().run_in_executor(None, producer.close)
+        closed = asyncio.get_running_loop().run_in_executor(None, producer.close)
+        while producer._outbox._refusal is None:
+            await asyncio.sleep(0.001)
+        closing.set()
+        await closed
         return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
 
-    outcomes = asyncio.run(crowd(Producer(slow, "orders", max_in_flight_bytes=300)))
+    outcomes = asyncio.run(crowd(Producer(log, "orders", max_in_flight_bytes=300)))
     refused = [isinstance(outcome, UsageError) for outcome in outcomes]
     assert any(refused) and refused == sorted(refused)
-    assert len(payloads(slow)) == refused.count(False)
+    assert len(payloads(log)) == refused.count(False)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -19,7 +19,7 @@ from frazil.log import segment as segment_module
 from frazil.log.messages import walk
 from tests.log_kit import messages_of, new_log, open_log, segments_of, table_of
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 MANY = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 20, 300, 1500]), st.booleans()), max_size=25)
 
 
@@ -187,7 +187,7 @@ def test_readers_keep_up_with_writers_rotation_and_retention_at_once(log: Log):
     for number in range(count):
         log.publish("orders", b"%d" % number * 50, level="disk" if number % 5 == 0 else "os")
     log.sync("orders")
-    reader.join(50)
+    reader.join(150)
     assert not failures
     assert seen == list(range(count))
 

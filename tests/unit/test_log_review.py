@@ -257,10 +257,11 @@ def test_retention_of_a_deleted_topic_does_not_touch_the_next_of_its_name(tmp_pa
         for _ in range(3):
             log.publish("orders", bytes(3000))
         old = log._topic("orders")
-        with old.arranging:
+        old.arranging = turns = Turns()  # type: ignore[assignment]
+        with turns.lock:
             late = threading.Thread(target=lambda: _quietly(log))
             late.start()
-            time.sleep(0.05)
+            assert turns.asked.wait(60)
             with log._lock:  # what `delete_topic` does, while retention waits for its turn
                 log._open.pop("orders").close()
                 log._files.pop("orders")
@@ -270,6 +271,20 @@ def test_retention_of_a_deleted_topic_does_not_touch_the_next_of_its_name(tmp_pa
                 log.publish("orders", bytes(3000))
         late.join()
         assert len(messages_of(log)) == 3
+
+
+class Turns:
+    """A lock that tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.lock, self.asked = threading.Lock(), threading.Event()
+
+    def __enter__(self) -> None:
+        self.asked.set()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
 
 
 def _quietly(log: Log) -> None:

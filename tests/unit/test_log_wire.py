@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UnavailableError, UsageError
@@ -26,6 +26,7 @@ from frazil.log.remote.wire import (
 LEVELS = st.sampled_from([None, *Level])
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.binary(max_size=50), min_size=1, max_size=20),
     LEVELS,
@@ -57,6 +58,7 @@ def test_a_batch_that_is_cut_off_anywhere_is_noticed():
             unpack_batch(message[:length])[0].check(1000)
 
 
+@settings(deadline=None)
 @given(
     st.integers(-1, 2**62),
     st.integers(1, 2**31),

@@ -161,11 +161,11 @@ def test_only_one_of_many_threads_is_the_probe(breaker: CircuitBreaker, clock: C
 
     def slow() -> None:
         probing.set()
-        finish.wait(10)
+        finish.wait(60)
 
     probe = threading.Thread(target=breaker.call, args=[slow])
     probe.start()
-    assert probing.wait(10)
+    assert probing.wait(30)
     for _ in range(5):
         with pytest.raises(CircuitOpenError):
             breaker.call(lambda: None)

@@ -130,7 +130,7 @@ def test_a_named_pipe_stays_one(tmp_path):
     reader.start()
     check_output("csv", pipe)
     write_result(ROWS, "csv", pipe)
-    reader.join(10)
+    reader.join(60)
     assert read == ["x\n1\n"] and stat.S_ISFIFO(pipe.stat().st_mode)
 
 

@@ -231,6 +231,7 @@ def test_a_key_resolves_to_itself(key: str):
     assert keys.field_at(path) is not None
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="abcXYZ.-_", min_size=1))
 def test_a_key_of_a_map_is_kept_as_it_is_written(key: str):
     path = keys.resolve(f"spark.conf.{key}", where="test")

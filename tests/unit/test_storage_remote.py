@@ -178,7 +178,7 @@ def test_a_key_that_cannot_be_addressed_fails_its_listing_in_plain_words(server:
 # Trying again
 
 
-PATIENT = NetworkSettings(breaker_failures=1000)
+PATIENT = NetworkSettings(retry_timeout=60, breaker_failures=1000)
 
 
 def test_a_busy_server_is_asked_again(server: ScriptedServer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import UsageError
@@ -91,17 +91,20 @@ def test_an_azure_authority_has_container_and_account() -> None:
     assert parse("az://box/a").account is None
 
 
+@settings(deadline=None)
 @given(object_keys)
 def test_three_spellings_of_a_local_path_are_one_place(key: str) -> None:
     assert normalise(f"/{key}") == normalise(f"file:/{key}") == normalise(f"file:///{key}") == f"file:///{key}"
 
 
+@settings(deadline=None)
 @given(buckets, object_keys)
 def test_three_spellings_of_s3_are_one_place_and_the_key_stays_as_it_is(bucket: str, key: str) -> None:
     for scheme in ("s3", "s3a", "s3n"):
         assert parse(f"{scheme}://{bucket}/{key}") == Location("s3", bucket, key)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_the_normal_form_is_its_own_normal_form(written: str) -> None:
     try:
@@ -111,6 +114,7 @@ def test_the_normal_form_is_its_own_normal_form(written: str) -> None:
     assert normalise(once) == once
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["/top", "file:/top", "s3a://bucket", "s3://bucket/root/", "gs://bucket/r"]), object_keys)
 def test_joining_appends_the_key_and_nothing_else(root: str, key: str) -> None:
     assert join(root, key) == f"{normalise(root)}/{key}"

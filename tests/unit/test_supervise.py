@@ -86,8 +86,9 @@ def stop() -> None:
 
 
 def test_children_start_in_order_and_stop_in_the_opposite_one(monkeypatch):
-    tells = "import signal, sys, time\nsignal.signal(15, lambda *_: (print('{0} ends', flush=True), sys.exit()))\n"
-    tells += "print('{0} is ready', flush=True)\ntime.sleep(100)"
+    # By os.write: the signal may come while `print` is still at work, which cannot be called twice at once.
+    tells = "import os, signal, sys, time\nsignal.signal(15, lambda *_: (os.write(1, b'{0} ends\\n'), sys.exit()))\n"
+    tells += "os.write(1, b'{0} is ready\\n')\ntime.sleep(100)"
     stage = Stage(monkeypatch, a=tells.format("a"), b=tells.format("b"))
     stage.run(stop)
     told = [line for line in stage.said if " | " in line]
@@ -124,9 +125,8 @@ def test_one_that_dies_again_and_again_ends_everything_with_its_last_words(monke
 def test_one_that_does_not_stop_is_killed_with_all_that_it_started(monkeypatch):
     nested = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {STUBBORN!r}]).wait()"
     stage = Stage(monkeypatch, a=STUBBORN, b=nested)
-    commands = stage._supervisor()._commands
-    short = [replace(command, patience=0.5) for command in commands]
-    stage._supervisor = lambda: Supervisor(short, stage.said.append)
+    a, b = stage._supervisor()._commands
+    stage._supervisor = lambda: Supervisor([replace(a, patience=0.5), b], stage.said.append)
     stage.run(stop)
     assert [line for line in stage.said if "killed" in line] == ["a did not stop within 0.5 s and is killed"]
 

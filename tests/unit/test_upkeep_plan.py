@@ -426,6 +426,7 @@ def test_only_the_oldest_of_main_goes_and_nothing_that_is_held(found, most, leas
     assert going == sorted(going)
 
 
+@settings(deadline=None)
 @given(st.integers(MIB, 2048 * MIB), st.integers(2, 100))
 def test_merging_as_many_files_as_are_asked_for_gives_one_of_a_higher_tier(target, min_files):
     bounds = tier_bounds(target, min_files)

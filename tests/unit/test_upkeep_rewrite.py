@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.types import LongType
 
@@ -55,6 +55,7 @@ def test_a_file_of_which_nothing_is_known_proves_nothing():
     assert arranged(order(), known((0, 9)), ["0", "another"]) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=5), min_size=1, max_size=6), st.booleans())
 def test_what_is_arranged_is_sorted(files, descending):
     ranges = {str(i): Range(str(i), min(f), max(f)) for i, f in enumerate(files)}
@@ -64,6 +65,7 @@ def test_what_is_arranged_is_sorted(files, descending):
         assert joined == sorted(joined, reverse=descending)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 100 * GIB), st.integers(1, GIB))
 def test_new_files_are_near_their_target(size, target):
     count = expected_files(size, target)
@@ -72,6 +74,7 @@ def test_new_files_are_near_their_target(size, target):
     assert count == 1 or size / count >= 0.5 * target
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=60), st.integers(1, 10))
 def test_parts_keep_the_order_and_none_is_much_larger_than_the_others(sizes, parts):
     found = parts_of(sizes, parts)
