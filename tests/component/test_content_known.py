@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,13 @@ from frazil.content.buckets import bucket_of
 from frazil.content.looking.engine import OnDemand
 from frazil.content.looking.folder import Folder, open_folder
 from frazil.content.looking.known import Known, count_rows, known, unseen_keys
-from frazil.content.looking.listing import Object, Shard
-from frazil.content.looking.scan import Scanned, scan
+from frazil.content.looking.listing import Object, Page, Shard
+from frazil.content.looking.scan import Look, Scanned, scan
+from frazil.content.looking.state import Part
 from frazil.content.looking.telling import LateTeller
 from frazil.content.looking.ways import in_threads, is_waiting
 from frazil.content.looking.work import Work
+from frazil.content.topic import ensure_events_topic
 from frazil.errors import InterruptedByUser
 from frazil.log.messages import decode_chunk
 from frazil.observe.faultpoints import handled
@@ -269,6 +273,59 @@ def test_an_interrupt_ends_a_scan_after_the_page_and_the_next_goes_on_there(cont
     done = work.scan(folder)
     assert done.resumed and (done.listed, done.told, done.tally.objects) == (1500, 1500, 3500)
     assert len(told(log, content.settings)) == 3500
+
+
+class Three(Folder):
+    """Three pages of one object each."""
+
+    def pages(self, shard: Shard, position: str | None = None) -> Iterator[Page]:
+        for number in range(int(position or 0), 3):
+            yield Page([listed(str(number))], at(number), None if number == 2 else str(number + 1))
+
+
+class Ctrl:
+    """Raises KeyboardInterrupt before the nth step of the interpreter in a task of a scan."""
+
+    def __init__(self, nth: int) -> None:
+        self.left = nth
+
+    def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
+        if frame.f_code.co_qualname != "_Doing.go":
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+def test_wherever_an_interrupt_comes_each_object_is_counted_once(content: Content, log: Any, tmp_path: Path):
+    look = look_at(Three("file:///photos", str(tmp_path)), log, content)
+    before = sys.gettrace()
+    nth = 0
+    while True:
+        nth += 1
+        stop = threading.Event()
+        ctrl = Ctrl(nth)
+        sys.settrace(ctrl)
+        try:
+            first = replace(look, stop=stop)([Part(Shard(""))])
+        finally:
+            sys.settrace(before)
+        if ctrl.left > 0:
+            break  # it ended before
+        assert stop.is_set()
+        rest = look(first.left)
+        assert (first.tally.objects + rest.tally.objects, rest.left) == (3, ()), f"at step {nth}"
+    assert nth > 100
+
+
+def look_at(folder: Folder, log: Any, content: Content) -> Look:
+    topic = ensure_events_topic(log, content.settings).name
+    nothing = Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+    return Look(folder, log, topic, 1_000_000, lambda: nothing)
 
 
 class Slow(Folder):

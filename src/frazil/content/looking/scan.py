@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from frazil.content.looking.known import Known
 from frazil.content.looking.listing import Page, Place, split, utc_text
@@ -98,7 +97,7 @@ class Look:
     stop: threading.Event | None = None
 
     def __call__(self, parts: Sequence[Part]) -> Report:
-        doing = _Doing(deque(parts))
+        doing = _Doing(parts)
         try:
             with LateTeller(self.log, self.topic, self.place.bucket, "scan", self.max_bytes) as teller:
                 doing.go(self, self.known(), teller)
@@ -118,28 +117,28 @@ class Look:
         return self.stop is not None and self.stop.is_set()
 
 
-@dataclass
 class _Doing:
-    left: deque[Part]
-    tally: Tally = field(default_factory=Tally)
-    told: int = 0
-    waits: int = 0
+    """How far a task has come. Ctrl-C may come between any two steps, so that a page changes all of it in one."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._done = Report(tuple(parts), Tally())
+        self._waits = 0
 
     def go(self, look: Look, known: Known, teller: LateTeller) -> None:
-        while self.left and self.tally.pages < look.pages and not look.is_stopped:
-            part = self.left[0]
+        while self._done.left and self._done.tally.pages < look.pages and not look.is_stopped:
+            part = self._done.left[0]
             for page in self._listed(look.place.pages(part.shard, part.position)):
                 reach("content.scan.page.before")
                 news = known.news(page.objects)
                 told = page.objects if look.everything else news.objects
                 teller.tell(told, page.observed_at)
-                self.told += len(told)
-                self._count(page, teller.end, news.new, news.changed)
-                self.left.popleft()
+                left = self._done.left[1:]
                 if page.next is not None:
-                    self.left.appendleft(Part(part.shard, page.next))
+                    left = (Part(part.shard, page.next), *left)
+                tally = self._done.tally.plus(_tally(page, teller.end, news.new, news.changed))
+                self._done = Report(left, tally, self._done.told + len(told))
                 reach("content.scan.page.after")
-                if self.tally.pages >= look.pages or look.is_stopped:
+                if tally.pages >= look.pages or look.is_stopped:
                     break
 
     def _listed(self, pages: Iterator[Page]) -> Iterator[Page]:
@@ -147,18 +146,18 @@ class _Doing:
         while True:
             before = times_waited()
             page = next(pages, None)
-            self.waits += times_waited() - before
+            self._waits += times_waited() - before
             if page is None:
                 return
             yield page
 
-    def _count(self, page: Page, end: int, new: int, changed: int) -> None:
-        size = sum(found.get("size") or 0 for found in page.objects)
-        seen = Tally(len(page.objects), size, 1, end, len(page.skipped), page.skipped, new, changed)
-        self.tally = self.tally.plus(seen)
-
     def report(self, error: FrazilError | None = None) -> Report:
-        return Report(tuple(self.left), self.tally, self.told, self.waits, error)
+        return replace(self._done, waits=self._waits, error=error)
+
+
+def _tally(page: Page, end: int, new: int, changed: int) -> Tally:
+    size = sum(found.get("size") or 0 for found in page.objects)
+    return Tally(len(page.objects), size, 1, end, len(page.skipped), page.skipped, new, changed)
 
 
 def scan(
