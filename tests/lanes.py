@@ -8,13 +8,15 @@ alone, and runs nothing twice.
 
 from __future__ import annotations
 
-import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.failed import VARIABLE
 
 _ROOT = Path(__file__).resolve().parents[1]
 #: Whole commands that mostly wait, so that both lanes are of about the same length.
@@ -46,9 +48,9 @@ def run(lanes: tuple[Lane, Lane], options: Sequence[str], *, few: int) -> int:
     """The exit code of pytest for both lanes together; up to `few` tests that failed are run again."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="frazil-lanes-") as folder:
-        caches = [Path(folder, name) for name in ("first", "second")]
-        codes = _both(lanes, [[*options, *_remembered(cache)] for cache in caches], Path(folder, "output"))
-        failed = [test for cache in caches for test in _failed(cache)]
+        noted = Path(folder, "failed")
+        codes = _both(lanes, options, Path(folder, "output"), noted)
+        failed = sorted(set(noted.read_text().splitlines())) if noted.exists() else []
     for lane, code in zip(lanes, codes, strict=True):
         print(f"{'passed' if code in (0, _NOTHING_COLLECTED) else f'FAILED ({code})'}: {' '.join(lane)}")
     print(f"both lanes: {time.monotonic() - began:.0f} s", flush=True)
@@ -59,11 +61,12 @@ def run(lanes: tuple[Lane, Lane], options: Sequence[str], *, few: int) -> int:
     return max(0 if code == _NOTHING_COLLECTED else abs(code) for code in codes)
 
 
-def _both(lanes: tuple[Lane, Lane], options: Sequence[Sequence[str]], kept: Path) -> list[int]:
+def _both(lanes: tuple[Lane, Lane], options: Sequence[str], kept: Path, failed: Path) -> list[int]:
+    options, env = ["-p", "tests.failed", *options], {**os.environ, VARIABLE: str(failed)}
     with kept.open("w+b") as output:
         # The signals of this process, and not those that a shell gives to what runs in the background.
-        second = _start(lanes[1], options[1], stdout=output, stderr=subprocess.STDOUT)
-        first = _start(lanes[0], options[0])
+        second = _start(lanes[1], options, env=env, stdout=output, stderr=subprocess.STDOUT)
+        first = _start(lanes[0], options, env=env)
         try:
             codes = [first.wait(), second.wait()]
         except KeyboardInterrupt:
@@ -83,17 +86,8 @@ def _again(failed: Sequence[str], options: Sequence[str]) -> int:
     return abs(code)
 
 
-def _remembered(cache: Path) -> list[str]:
-    return ["-p", "cacheprovider", "-o", f"cache_dir={cache}"]
-
-
-def _failed(cache: Path) -> list[str]:
-    kept = cache / "v" / "cache" / "lastfailed"
-    return sorted(json.loads(kept.read_text())) if kept.exists() else []
-
-
-def _start(tests: Sequence[str], options: Sequence[str], **streams: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "pytest", *tests, *options], **streams)  # type: ignore[call-overload,no-any-return]
+def _start(tests: Sequence[str], options: Sequence[str], **more: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "pytest", *tests, *options], **more)  # type: ignore[call-overload,no-any-return]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import pytest
 
 from tests import lanes
 
+AGAIN = "===== again, alone: "
 GOOD = "def test_good():\n    assert True\n"
 BAD = "def test_bad():\n    assert False\n"
 FIRST_TIME_BAD = """from pathlib import Path
@@ -19,29 +20,27 @@ def test_unsteady():
 
 
 @pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """In a folder of its own, as in the project's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(lanes.__file__).parents[1]))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
+
     def call(first: dict[str, str], second: dict[str, str], few: int = 3) -> tuple[int, str]:
         for lane, tests in (("first", first), ("second", second)):
             (tmp_path / lane).mkdir()
             for name, text in tests.items():
                 (tmp_path / lane / f"test_{name}.py").write_text(text)
-        paths = ((str(tmp_path / "first"),), (str(tmp_path / "second"),))
-        code = lanes.run(paths, ["-q", "--rootdir", str(tmp_path), "-c", str(_ini(tmp_path))], few=few)
+        code = lanes.run((("first",), ("second",)), ["-q"], few=few)
         return code, capfd.readouterr().out
 
     return call
 
 
-def _ini(folder: Path) -> Path:
-    """Without the cache, as in this project."""
-    ini = folder / "pytest.ini"
-    ini.write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
-    return ini
-
-
 def test_where_all_pass_nothing_is_run_again(run):
     code, said = run({"a": GOOD}, {"b": GOOD})
-    assert code == 0 and "again" not in said and said.count("passed: ") == 2
+    assert code == 0 and AGAIN not in said and said.count("passed: ") == 2
 
 
 def test_one_that_passes_alone_is_named_and_the_run_is_green(run):
@@ -49,7 +48,7 @@ def test_one_that_passes_alone_is_named_and_the_run_is_green(run):
     assert code == 0
     assert "by chance" in said, "the first failure is told whole"
     assert "second/test_b.py::test_unsteady" in said.splitlines()[-1] and said.splitlines()[-1].startswith("UNSTEADY")
-    assert "test_c" not in said.partition("again, alone")[2]
+    assert "test_c" not in said.partition(AGAIN)[2]
 
 
 def test_one_that_fails_again_makes_it_red(run):
@@ -59,14 +58,14 @@ def test_one_that_fails_again_makes_it_red(run):
 
 def test_many_are_not_run_again(run):
     code, said = run({"a": FIRST_TIME_BAD, "b": FIRST_TIME_BAD}, {"c": FIRST_TIME_BAD}, few=2)
-    assert code == 1 and "again" not in said
+    assert code == 1 and AGAIN not in said
 
 
 def test_a_lane_that_dies_is_not_excused(run):
     code, said = run({"a": FIRST_TIME_BAD}, {"b": "import os\n\ndef test_dies():\n    os._exit(77)\n"})
-    assert code == 77 and "again" not in said
+    assert code == 77 and AGAIN not in said
 
 
 def test_the_fast_lane_runs_nothing_twice(run):
     code, said = run({"a": FIRST_TIME_BAD}, {"b": GOOD}, few=0)
-    assert code == 1 and "again" not in said
+    assert code == 1 and AGAIN not in said

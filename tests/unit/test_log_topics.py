@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -59,8 +60,7 @@ def test_a_log_of_another_process_is_locked_while_that_lives_and_free_when_it_is
     open_log(tmp_path / "log").close()
 
 
-def test_looking_who_has_a_log_does_not_keep_anybody_from_opening_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("frazil.log.owner._TRIES", 5000)  # a thread may stand still for seconds while it looks
+def test_looking_who_has_a_log_does_not_keep_anybody_from_opening_it(tmp_path: Path):
     folder = tmp_path / "log"
     new_log(folder).close()
     stop = threading.Event()
@@ -79,6 +79,19 @@ def test_looking_who_has_a_log_does_not_keep_anybody_from_opening_it(tmp_path: P
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def test_one_who_stands_still_while_he_looks_is_waited_for(tmp_path: Path):
+    folder = tmp_path / "log"
+    new_log(folder).close()
+    looking = os.open(folder / "LOCK", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    goes_on = threading.Timer(1.0, os.close, [looking])
+    goes_on.start()
+    try:
+        open_log(folder).close()
+    finally:
+        goes_on.join()
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import random
 import secrets
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,8 @@ from frazil.errors import LockedError, NotAllowedError
 
 LOCK = "LOCK"
 _TRIES = 80
+#: Seconds that it goes on where nobody has the log, and somebody who looks stands still while he does.
+_LOOKING_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Owner:
             raise NotAllowedError(
                 f"the log at {directory} cannot be written", hint="the rights of that folder"
             ) from error
-        if not _lock(file):
+        if not _lock(file, directory):
             os.close(file)
             raise _locked(directory)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -75,17 +78,17 @@ class Owner:
             self._file = -1
 
 
-def _lock(file: int) -> bool:
+def _lock(file: int, directory: Path) -> bool:
     """Many short tries: somebody may be looking who has it, which takes the lock for a moment, again and again."""
-    for attempt in range(_TRIES):
-        try:
+    tries, end = 0, time.monotonic() + _LOOKING_S
+    while True:
+        with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if attempt < _TRIES - 1:
-                time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - out of step with others, guards nothing
-            continue
-        return True
-    return False
+            return True
+        tries += 1
+        if tries >= _TRIES and (time.monotonic() > end or read_owner(directory) is not None):
+            return False
+        time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - out of step with others, guards nothing
 
 
 def read_owner(directory: Path) -> OwnerInfo | None:
