@@ -265,6 +265,23 @@ def test_too_many_waiting_readers_are_told_so(tmp_path, monkeypatch):
             reader.join()
 
 
+def test_a_reader_that_has_hung_up_gives_its_place_to_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("frazil.log.remote.broker.MOST_WAITERS", 1)
+    with Log.open(tmp_path / "log") as log, Broker(log) as broker:
+        log.create_topic("orders")
+        with Client(broker.address, HASTY) as hasty, pytest.raises(UnavailableError):
+            hasty.wait("orders", 0, 30.0)
+        began = time.monotonic()
+
+        def has_room() -> bool:
+            with Client(broker.address) as other, suppress(UnavailableError):
+                return other.wait("orders", 0, 0.1) == 0
+            return False
+
+        until(has_room)
+        assert time.monotonic() - began < 12, "it would have kept it for 20 s"
+
+
 # -- once, and in order ------------------------------------------------------------------------------------------------
 
 

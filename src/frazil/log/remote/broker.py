@@ -204,9 +204,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
             return [to_json({"frazil": __version__, "protocol": PROTOCOL, "where": self._log.where})]
         if action.type not in self._actions:
             raise UsageError(f"there is no action '{action.type}'", hint=", ".join(ACTIONS))
-        return [to_json(self._actions[action.type](_arguments(action.body.to_pybytes())))]
+        arguments = _arguments(action.body.to_pybytes())
+        if action.type == "wait":
+            arguments["hung_up"] = context.is_cancelled
+        return [to_json(self._actions[action.type](arguments))]
 
-    def _wait(self, topic: str, offset: int, timeout: float) -> int:
+    def _wait(self, topic: str, offset: int, timeout: float, hung_up: Callable[[], bool]) -> int:
         if not self._waiters.acquire(blocking=False):
             raise UnavailableError(
                 f"{MOST_WAITERS} readers wait for messages already", hint="fewer readers, or poll `info`"
@@ -217,7 +220,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
             while True:
                 left = deadline - time.monotonic()
                 end = self._log.wait(topic, offset, max(0.0, min(left, _WAIT_STEP_S)))
-                if end > offset or left <= 0:
+                if end > offset or left <= 0 or hung_up():
                     return end
                 self._check_open()
         finally:
