@@ -34,6 +34,8 @@ from tests.soak_scale import RATE, TABLES, Scale
 
 _BATCH = 100
 _LONGEST_S = 180.0
+#: Of each kind that there must be.
+_LOOKS = 3
 
 
 class Soak:
@@ -67,12 +69,19 @@ class Soak:
             self.samples, self.before = Samples(), dict(self.said)
             self.stop.wait(self.scale.seconds)
             # A machine that is busy with other things may need longer for a short soak to see everything once.
-            while time.monotonic() - self.samples.began < max(self.scale.seconds, _LONGEST_S) and self._lacking():
+            while time.monotonic() - self.samples.began < max(self.scale.seconds, _LONGEST_S) and not self.has_enough:
                 if self.stop.wait(1.0):
                     break
             self.stop.set()
             for thread in threads:
                 thread.join()
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether it has published what it should, the reader is with it, and everything was looked at and done."""
+        looks = (self.replays, self.topic_reads, self.merge_reads, self.checks, self.held_checks, self.snapshots_read)
+        kept_up = self.published > 0.8 * self.scale.seconds * RATE and self.followed > self.published - 20 * RATE
+        return kept_up and min(looks) >= _LOOKS and not self._lacking()
 
     def share(self, table: str) -> float:
         """Of the measured time, what upkeep of a table took."""

@@ -14,7 +14,7 @@ from frazil.upkeep.runs.history import History
 from tests.soak_judge import excused, grown
 from tests.soak_kit import Soak, soaking
 from tests.soak_merge import ACCOUNTS
-from tests.soak_scale import RATE, TABLES, Scale
+from tests.soak_scale import TABLES, Scale
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "10"))
 #: Seconds that the oldest message waits, at the 95th percentile.
@@ -28,9 +28,7 @@ def soak(folder: Path, seconds: float) -> Soak:
         run.run()
         assert not run.wrong, "\n".join(run.wrong)
         rows = History(run.kit.store, run.kit.settings.model.upkeep.history).rows()
-    assert run.published > 0.8 * seconds * RATE, "the log kept up"
-    assert run.followed > run.published - 20 * RATE
-    assert min(run.replays, run.topic_reads, run.merge_reads, run.checks, run.held_checks, run.snapshots_read) >= 3
+    assert run.has_enough, f"{run.published} published, {run.followed} followed, {run.checks} checks"
     assert {row["table"] for row in rows} >= set(TABLES)
     failed = [row for row in rows if row["result"] == "failed"]
     assert not failed, [(row["table"], row["kind"], row["reason"]) for row in failed]
