@@ -11,10 +11,13 @@ import pyarrow as pa
 import pytest
 
 from frazil.log.access import OffsetGoneError
+from frazil.log.remote.producer import Producer
 from frazil.tables import remove_files
 from frazil.topics.care.migrate import Migrating
 from frazil.topics.floor import LazyStore
 from frazil.topics.layout import dead_letters_name
+from frazil.topics.letters.looking import show_dead_letter
+from frazil.topics.letters.resending import replay_dead_letters
 from frazil.topics.reading.reader import TopicReader, open_reader
 from frazil.topics.source.filters import Range
 from frazil.topics.source.options import parse_options
@@ -76,6 +79,53 @@ def test_table_first_and_log_first_give_the_same_messages(kit: SinkKit, trimmed:
         assert read(kit, first, 0, columns=ALL) == from_log
         assert read(kit, first, 3, end=8, columns=ALL) == from_log[3:8]
         assert [row["offset"] for row in read(kit, first)] == list(range(19))
+
+
+WHO = ["offset", "request_id", "producer_id", "producer_name", "amount"]
+
+
+def publish_as(kit: SinkKit, name: str, *amounts: float | None) -> None:
+    """Messages of a producer with a name, each with a number of its own."""
+    batch = pa.record_batch(
+        {
+            "payload": pa.array([b"x"] * len(amounts), pa.binary()),
+            "request_id": pa.array([100 + n for n in range(len(amounts))], pa.int64()),
+            "amount": pa.array(amounts, pa.float64()),
+        }
+    )
+    with Producer(kit.client, TOPIC, name=name) as producer:
+        producer.publish_batch(batch)
+
+
+def test_they_keep_the_numbers_and_the_producer_of_their_messages(kit: SinkKit) -> None:
+    spoil(kit)
+    publish_as(kit, "till", 1.5, None, 2.5)
+    kit.engine(TOPIC).catch_up()
+    assert dead(kit) == [1, 3]
+    expected = read(kit, "log", 1, columns=WHO)
+    assert [(row["request_id"], row["producer_name"]) for row in expected] == [(n, "till") for n in (100, 101, 102)]
+    assert read(kit, "table", 1, columns=WHO) == expected
+    shown = show_dead_letter(kit.store, kit.settings, TOPIC, 3)
+    assert (shown.request_id, shown.producer_name) == (102, "till") and shown.producer_id == expected[2]["producer_id"]
+    assert replay_dead_letters(kit.store, kit.settings, kit.client, TOPIC).sent == 2
+    assert [row["request_id"] for row in read(kit, "log", 4, columns=WHO)] == [100, 102], (
+        "sent again with their numbers"
+    )
+
+
+def test_dead_letters_of_an_older_version_are_read_and_get_the_new_columns(kit: SinkKit) -> None:
+    spoil(kit)
+    publish_as(kit, "till", 1.5)
+    kit.engine(TOPIC).catch_up()
+    with kit.store.load(dead_letters_name(kit.settings)).update_schema() as older:
+        for name in ("request_id", "producer_id", "producer_name"):
+            older.delete_column(name)
+    found = read(kit, "table", 1, columns=WHO)
+    assert [(row["offset"], row["request_id"], row["amount"]) for row in found] == [(1, None, 1.5)]
+    assert show_dead_letter(kit.store, kit.settings, TOPIC, 1).producer_name is None
+    publish_as(kit, "till", 2.5)
+    kit.engine(TOPIC).catch_up()
+    assert [row["producer_name"] for row in read(kit, "table", 1, columns=WHO)] == [None, "till"]
 
 
 def test_spark_s_tasks_read_them_too(kit: SinkKit) -> None:

@@ -58,6 +58,9 @@ DEAD_LETTER = pa.schema(
         pa.field("log_id", pa.string(), metadata={"doc": "where it lay in the log: which log"}),
         pa.field("replay", pa.string(), metadata={"doc": "which replay took it, as JSON"}),
         pa.field("written_at", TIME, nullable=False, metadata={"doc": "when this row was written"}),
+        pa.field("request_id", pa.int64(), metadata={"doc": "the producer's own number of the message"}),
+        pa.field("producer_id", pa.int64(), metadata={"doc": "who published it: the number"}),
+        pa.field("producer_name", pa.string(), metadata={"doc": "who published it: the name"}),
     ]
 )
 
@@ -119,13 +122,9 @@ def ensure_topic_table(store: TableStore, settings: Settings, info: TopicInfo) -
 
 
 def ensure_dead_letters(store: TableStore, settings: Settings) -> Table:
-    return ensure_table(
-        store,
-        dead_letters_name(settings),
-        DEAD_LETTER,
-        partition=["day(written_at)"],
-        properties=table_properties(settings),
-    )
+    name, properties = dead_letters_name(settings), table_properties(settings)
+    table = ensure_table(store, name, DEAD_LETTER, partition=["day(written_at)"], properties=properties)
+    return _with_columns(store, table, DEAD_LETTER)
 
 
 def _with_columns(store: TableStore, table: Table, columns: pa.Schema) -> Table:

@@ -98,6 +98,7 @@ def _record_batch(info: TopicInfo, messages: pa.Table) -> pa.RecordBatch:
     rows: list[dict[str, Any]] = messages.select(["topic", "partition", "offset", "headers", "columns"]).to_pylist()
     given: dict[str, pa.Array] = {
         "payload": messages["payload"].combine_chunks(),
+        "request_id": messages["request_id"].combine_chunks(),
         "headers": pa.array([_headers(row) for row in rows], HEADERS),
     }
     own = [json.loads(row["columns"]) if row["columns"] else {} for row in rows]

@@ -62,6 +62,9 @@ class DeadLetter:
     segment_id: int | None = None
     segment_offset: int | None = None
     log_id: str | None = None
+    request_id: int | None = None
+    producer_id: int | None = None
+    producer_name: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,8 +1,8 @@
 """Sends dead letters again, in portions, each of them once.
 
-A replay publishes each message anew, with its payload, headers and columns, and a header that says where it was. It
-survives a crash at any point without sending twice. For each portion, first the dead-letter table notes which
-messages a producer of its own is going to send (`replaying`), then they are sent, then it notes that they are
+A replay publishes each message anew, with its payload, request id, headers and columns, and a header that says where
+it was. It survives a crash at any point without sending twice. For each portion, first the dead-letter table notes
+which messages a producer of its own is going to send (`replaying`), then they are sent, then it notes that they are
 (`replayed`). Whoever finds a portion that was cut off sends it again as the same producer, and the log takes only
 what it does not have.
 """

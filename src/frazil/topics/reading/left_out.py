@@ -88,11 +88,12 @@ def snapshots_of(*tables: Table | None) -> tuple[int | None, ...]:
 
 
 def read_letters(file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> pa.Table:
-    """The messages that became dead letters, as the log gave them, except for their request ids and producers."""
+    """The messages that became dead letters, as the log gave them."""
     letters = file.letters
     assert letters is not None
-    rows = letters.of(file, start, end, [*_KEPT, "columns"])
-    given = {name: rows[name].cast(MESSAGE.field(name).type) for name in _KEPT}
+    kept = [name for name in _KEPT if name in letters.metadata.schema().column_names]  # an older table has fewer
+    rows = letters.of(file, start, end, [*kept, "columns"])
+    given = {name: rows[name].cast(MESSAGE.field(name).type) for name in kept}
     for name, value in (("topic_name", letters.topic), ("broker_addr", letters.broker_addr)):
         given[name] = pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
     own = [json.loads(text) if text else {} for text in rows["columns"].to_pylist()]
