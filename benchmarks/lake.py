@@ -41,11 +41,11 @@ class Lake:
     address: str
 
     @contextmanager
-    def asking_the_broker(self) -> Iterator[Pipeline]:
-        """A second pipeline, whose tasks never read the log's files."""
-        flags = {"home": str(self.settings.model.home), "pipeline.read_segments": "never"}
-        settings = for_pipeline(load_settings(flags=flags, environ={}))
-        with Pipeline(settings, self.client, self.spark, self.address) as pipeline:
+    def only(self, topic: str, **flags: str) -> Iterator[Pipeline]:
+        """A pipeline of one topic, which no other may have taken: both would write the same."""
+        given = {"home": str(self.settings.model.home), **{f"pipeline.{name}": value for name, value in flags.items()}}
+        settings = for_pipeline(load_settings(flags=given, environ={}))
+        with Pipeline(settings, self.client, self.spark, self.address, topics=[topic]) as pipeline:
             yield pipeline
 
     def fill(self, topic: str, rows: int, size: int = 1024) -> None:

@@ -36,15 +36,24 @@ def freezing(there: Lake, folder: Path) -> Iterator[Result]:
 
     Tasks on the broker's machine read the log's files; those elsewhere ask the broker, which is measured too.
     """
-    there.client.create_topic("frozen", storage="iceberg")
+    for topic in ("frozen", "asked"):
+        there.client.create_topic(topic, storage="iceberg")
     rows = ROWS_EACH * CORES
-    near, asked, floor = [], [], []
-    with parquet_writers(folder, ROWS_EACH) as write, there.asking_the_broker() as asking:
-        there.fill("frozen", 10 * BATCH)
-        there.pipeline.drain()  # starts Spark's Python workers, makes the table
+    near: list[float] = []
+    asked: list[float] = []
+    floor: list[float] = []
+    with (
+        parquet_writers(folder, ROWS_EACH) as write,
+        there.only("frozen") as reading,
+        there.only("asked", read_segments="never") as asking,
+    ):
+        ways = (("frozen", reading, near), ("asked", asking, asked))
+        for topic, pipeline, _ in ways:
+            there.fill(topic, 10 * BATCH)
+            pipeline.drain()  # starts Spark's Python workers, makes the table
         for _ in range(ROUNDS):
-            for pipeline, taken in ((there.pipeline, near), (asking, asked)):
-                there.fill("frozen", rows)
+            for topic, pipeline, taken in ways:
+                there.fill(topic, rows)
                 taken.append(seconds(pipeline.drain))
             floor.append(write())
     payload, bare = rows * MESSAGE / 1e6, statistics.median(floor)

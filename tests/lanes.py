@@ -19,13 +19,11 @@ from pathlib import Path
 from tests.failed import VARIABLE
 
 _ROOT = Path(__file__).resolve().parents[1]
-#: Whole commands that mostly wait, so that both lanes are of about the same length.
-_MOVED = ("tests/e2e/test_content_scan_stop.py",)
 Lane = tuple[str, ...]
-#: The first is shown while it runs.
+#: Of about the same length. The first is shown while it runs.
 LANES: tuple[Lane, Lane] = (
-    ("tests/unit", "tests/component", "tests/contract", "tests/e2e", *(f"--ignore={path}" for path in _MOVED)),
-    ("tests/integration", *_MOVED),
+    ("tests/unit", "tests/component", "tests/contract", "tests/e2e"),
+    ("tests/integration",),
 )
 #: The unit tests, in two halves of about the same length.
 _HALF = ("test_extract*.py", "test_log*.py", "test_catalog*.py")

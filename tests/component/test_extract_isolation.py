@@ -87,7 +87,7 @@ PLAIN = [f"plain{n}" for n in range(30)]
     ("name", "reason"),
     [
         ("hangs", "took longer than 3 s"),
-        ("grips", "took longer than 3 s"),
+        pytest.param("grips", "took longer than 3 s", marks=pytest.mark.slow),
         ("exits", "ended the process (exit code 3)"),
         ("crashes", "crashed the process (SIGSEGV)"),
         ("eats", "took more than 0.195312 GiB of memory"),

@@ -21,7 +21,7 @@ from frazil.log.access import Span
 from frazil.observe.faultpoints import handled
 from frazil.observe.resilience import CircuitBreaker
 from frazil.tables import RolledBackError, accept_rollback, position_of
-from frazil.topics.care.adopt import Adopting
+from frazil.topics.care.adopt import Adopting, Choice
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError, LogGapError
 from frazil.topics.sinks.archive import ArchiveSink, ArchiveWork
@@ -456,6 +456,45 @@ def test_a_rewind_that_the_log_can_no_longer_serve_is_refused_and_changes_nothin
         with pytest.raises(ConflictError, match="it cannot be written again"):
             adopting.do(plan)
         assert kit.table(TOPIC).metadata_location == before
+
+
+def without_telling_snapshots(kit: SinkKit) -> None:
+    """Others rewrite the rows and expire all that was before; a batch comes, and somebody takes it back."""
+    for payload in (b"a", b"b"):
+        kit.publish(TOPIC, payload)
+        kit.engine(TOPIC).catch_up()
+    kit.table(TOPIC).overwrite(kit.table(TOPIC).scan().to_arrow())
+    table = kit.table(TOPIC)
+    rewritten = table.metadata.current_snapshot_id
+    old = [s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id != rewritten]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    kit.publish(TOPIC, b"c", b"d")
+    kit.engine(TOPIC).catch_up()
+    kit.table(TOPIC).manage_snapshots().set_current_snapshot(snapshot_id=rewritten).commit()
+
+
+@pytest.mark.parametrize("choice", ["rewind", "keep"])
+def test_where_no_snapshot_tells_how_far_a_table_is_its_rows_do(kit: SinkKit, choice: Choice) -> None:
+    without_telling_snapshots(kit)
+    adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables, choice)
+    plan = adopting.plan()
+    assert (plan.before, plan.after) == (4, 2 if choice == "rewind" else 4) and "from offset 4 to 2" in plan.message
+    adopting.do(plan)
+    kit.publish(TOPIC, b"e")
+    kit.engine(TOPIC).catch_up()
+    assert [row["offset"] for row in kit.rows(TOPIC)] == ([0, 1, 2, 3, 4] if choice == "rewind" else [0, 1, 4])
+
+
+def test_where_neither_snapshots_nor_rows_tell_how_far_a_table_is_a_rewind_is_refused(
+    kit: SinkKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a sink whose rows have no offsets."""
+    without_telling_snapshots(kit)
+    monkeypatch.setattr("frazil.topics.care.adopt.ARCHIVE", "another")
+    before = kit.table(TOPIC).metadata_location
+    with pytest.raises(ConflictError, match="to where nobody knows: rows that it has would be written again") as error:
+        Adopting(kit.client, kit.settings, TOPIC, kit.tables, "rewind").plan()
+    assert "--keep" in str(error.value.hint) and kit.table(TOPIC).metadata_location == before
 
 
 def test_a_foreign_commit_between_write_and_commit_is_harmless(kit: SinkKit) -> None:

@@ -460,7 +460,7 @@ def test_a_refused_connection_is_told_within_ten_seconds() -> None:
     assert "s3.endpoint" in (error.hint or "")
 
 
-@pytest.mark.parametrize("call", [CALLS[0], CALLS[3], CALLS[6]])
+@pytest.mark.parametrize("call", [CALLS[0], *(pytest.param(CALLS[n], marks=pytest.mark.slow) for n in (3, 6))])
 def test_a_server_that_never_answers_is_told_within_ten_seconds(call: Callable[[ObjectStore], object]) -> None:
     error = told_within_ten_seconds(call, listening=True)
     assert error.cause == "no answer in time"

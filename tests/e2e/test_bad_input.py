@@ -102,6 +102,7 @@ def make_table(shell: Shell) -> str:
     return "bad_input.people"
 
 
+@pytest.mark.slow
 def test_a_wrong_s3_secret(shell, table_on_s3, services):
     wrong = ["--set", f"s3.access_key={services.rest_on_s3.access.access_key}", "--set", "s3.secret_key=hush-hush"]
     said = fails(shell, "table", "files", table_on_s3, *wrong, code=12, says=["refuses our keys", "s3.secret_key"])

@@ -49,6 +49,7 @@ def test_a_plugin_runs_on_spark_and_what_it_breaks_is_told(photos: Shell):
     assert row["extraction_status"] == "ok"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_and_the_processes_that_look_inside(photos: Shell):
     process = subprocess.Popen(
         [FRAZIL, "content", "extract", "--only", "hangs", "--set", "content.extract.timeout_s=600"],

@@ -86,6 +86,7 @@ def test_a_broker_that_hangs_while_spark_reads_from_it_does_not_keep_it(shell):
                 server.send(signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once_with_its_jvm(shell):
     with serving(shell) as server:
         server.create("orders", "iceberg")
@@ -163,6 +164,7 @@ def test_a_catalog_that_does_not_answer_does_not_keep_it(shell, silent):
             assert "stopped before everything was in its table" in last_error(running)["message"]
 
 
+@pytest.mark.slow
 def test_a_drain_that_is_interrupted_ends_in_bounded_time_and_the_next_one_goes_on(shell, silent):
     with serving(shell) as server:
         server.create("orders", "iceberg")

@@ -43,6 +43,7 @@ def test_nothing_on_standard_input_is_told(shell):
     assert done.returncode == 2 and "no message to publish" in done.stderr
 
 
+@pytest.mark.slow
 def test_with_a_broker_all_go_through_it(shell):
     with serving(shell) as server:
         made = shell.run("topic", "create", "orders", "--storage", "log")
@@ -168,6 +169,7 @@ def test_a_broker_that_is_away_is_told(shell):
     assert done.returncode == 1 and "Try: " in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_where_the_log_was_deleted_offsets_go_on_after_adoption(shell: Shell):
     shell.run("topic", "create", "orders", "--storage", "log")
     shell.run("topic", "publish", "orders", "a", "b", "c")

@@ -153,6 +153,7 @@ def test_what_keeps_the_pipeline_from_starting_is_told_and_ends_both(shell, tmp_
     assert re.search(r"^serve    \| stopped", done.stderr, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_it_is_up_when_the_pipeline_has_looked_at_every_topic(shell):
     shell.run("topic", "create", "orders")
     shell.run("topic", "publish", "orders", "a")

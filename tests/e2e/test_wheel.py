@@ -74,6 +74,7 @@ def test_doctor_is_content_outside_the_repository(shell, installed):
     assert json.loads(done.stdout)["ok"] is True
 
 
+@pytest.mark.slow
 def test_the_demo_runs_outside_the_repository(shell, installed):
     """Its first chapter, which starts Spark; all of them are played in test_demo.py."""
     done = run(shell, installed, "demo", "--chapter", "tables")

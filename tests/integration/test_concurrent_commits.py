@@ -57,7 +57,7 @@ def test_commits_from_both_sides_and_none_is_lost(home, catalog, count):
     assert ancestors == 2 * count, "every commit stands on the one before it"
 
 
-@pytest.mark.parametrize("engine", ["pyiceberg", "spark"])
+@pytest.mark.parametrize("engine", ["pyiceberg", pytest.param("spark", marks=pytest.mark.slow)])
 def test_a_writer_killed_in_the_middle_loses_nothing_that_it_acknowledged(home, catalog, engine):
     """kill -9 of one writer while the other goes on: what was acknowledged stays, and none is doubled."""
     victim = start_writer(engine, home, 0, 10_000)

@@ -403,6 +403,7 @@ def frazil(
     return run
 
 
+@pytest.mark.slow
 def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, str, str]], tmp_path: Path):
     folder = tmp_path / "photos"
     put(folder, "a.jpg", "b/c.jpg")

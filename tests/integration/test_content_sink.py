@@ -175,6 +175,7 @@ def test_a_tombstone_keeps_its_content_and_a_column_more_does_not_matter(kit):
     assert (kit.row("a")["etag"], kit.row("a")["theirs"]) == ("y", None)
 
 
+@pytest.mark.slow
 def test_in_partitions_too(lane_settings, spark, tmp_path):
     events = some_events(random.Random(3), 120)
     with content_kit(lane_settings, spark, tmp_path, partition=["bucket(4, key)"]) as kit:

@@ -84,6 +84,7 @@ with spark_session(load_settings(flags=flags, environ={})) as session:
 """
 
 
+@pytest.mark.slow
 def test_spark_takes_its_keys_from_an_aws_profile(services, tmp_path):
     server = services.rest_on_s3
     keys = f"aws_access_key_id = {server.access.access_key}\naws_secret_access_key = {server.access.secret_key}\n"

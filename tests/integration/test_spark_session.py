@@ -38,6 +38,7 @@ def test_secrets_are_not_on_the_command_line_of_the_jvm(spark, services):
     assert not any(services.seaweedfs.access.secret_key in line or services.secured_rest.token in line for line in jvms)
 
 
+@pytest.mark.slow
 def test_a_session_is_quiet_and_leaves_no_jvm_and_no_file(tmp_path):
     script = (
         "import sys; from frazil.settings import load_settings; from frazil.spark import spark_session\n"

@@ -292,7 +292,10 @@ def test_a_stream_takes_about_as_many_bytes_per_batch_as_it_is_told_also_after_a
     assert len(stream.batches) > 1, "a restarted stream knows where it was"
 
 
-@pytest.mark.parametrize(("first", "expected"), [("earliest", 0), ("latest", 100), ("42", 42)])
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [("42", 42), *(pytest.param(*given, marks=pytest.mark.slow) for given in (("earliest", 0), ("latest", 100)))],
+)
 def test_a_stream_begins_where_it_is_told(spark, table, broker, tmp_path, first, expected):
     publish(table, 100)
     stream = Stream(spark, tmp_path, options(table, broker, startingOffset=first))

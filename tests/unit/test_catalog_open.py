@@ -46,7 +46,7 @@ def takes(seconds: float, act: Callable[[], None]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kind", ["thrift", "glue", "http"])
+@pytest.mark.parametrize("kind", ["thrift", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("glue", "http"))])
 def test_a_silent_server_is_an_error_within_ten_seconds(tmp_path, silent, kind):
     where = (
         {"catalog.uri": "glue", "catalog.endpoint": f"http://{silent}", **KEYS}

@@ -182,10 +182,9 @@ class _Sink:
         return self._adoption("letters_rolled_back", f"{told}; they stay out", offset, offset)
 
     def _roll_back(self, offset: int) -> Adoption:
-        assert self._rolled_back is not None
-        held = self._rolled_back.table_position
-        reached = held.offsets.get(0, 0) if held is not None else 0
-        told = f"the table was rolled back from offset {offset} to {reached}"
+        reached = self._reached(offset)
+        to = "where nobody knows" if reached is None else reached
+        told = f"the table was rolled back from offset {offset} to {to}"
         if self._choice is None:
             raise UsageError(
                 told,
@@ -194,8 +193,29 @@ class _Sink:
             )
         if self._choice == "keep":
             return self._adoption("rolled_back", f"{told}; the rows stay out", offset, offset)
+        if reached is None:
+            raise ConflictError(
+                f"{told}: rows that it has would be written again",
+                cause="every snapshot that told how far its rows reach has been expired",
+                hint="--keep to leave out what is missing, or roll the table forward again",
+            )
         self._require_kept(told, reached)
         return self._adoption("rolled_back", f"{told}; the rows are written again", offset, reached)
+
+    def _reached(self, before: int) -> int | None:
+        """How far the rows of a table reach that was rolled back; None: there are some, and nothing tells.
+
+        Where others have rewritten them, and expired what was before, no snapshot tells. Of the archive its rows do.
+        """
+        assert self._rolled_back is not None
+        held = self._rolled_back.table_position
+        if held is not None:
+            return held.offsets.get(0, 0)
+        if self._table.current_snapshot() is None:
+            return 0
+        if self._sink != ARCHIVE:
+            return None
+        return self._store.call(lambda: _end_of_rows(self._table, before), "scan", "storage")
 
     def _require_kept(self, told: str, reached: int) -> None:
         if self._behind(reached) is not None:
@@ -205,20 +225,37 @@ class _Sink:
             )
 
     def do(self, plan: Adoption) -> None:
-        from frazil.tables import Position, accept_rollback, adopt
+        from frazil.tables import accept_rollback
 
         if plan.problem == "rolled_back":
+            assert self._rolled_back is not None
             # Before anything else: the log lets go of what it believes to be in the table.
             self._access.report(self._topic, self._sink, plan.after)
             self._info = self._access.info(self._topic)
             if self._choice == "rewind":
                 self._require_kept(f"the table was rolled back to offset {plan.after}", plan.after)
-            accept_rollback(self._store, self._table, self._sink, self._topic, keep=self._choice == "keep")
+            if self._choice == "rewind" and self._rolled_back.table_position is None and plan.after:
+                self._go_on_at(plan.after)
+            else:
+                accept_rollback(self._store, self._table, self._sink, self._topic, keep=self._choice == "keep")
         elif plan.problem in ("new_log", "gap"):
-            info = self._info
-            position = Position(self._sink, self._topic, {0: plan.after}, info.log_id, info.epoch, str(uuid.uuid4()))
-            adopt(self._store, self._table, position)
+            self._go_on_at(plan.after)
         if plan.problem != "none":
             while gone := self._sides_rolled_back():
                 table, sink, name = gone[0]
                 self._sides[self._sides.index(table)] = accept_rollback(self._store, table, sink, name, keep=True)
+
+    def _go_on_at(self, offset: int) -> None:
+        from frazil.tables import Position, adopt
+
+        info = self._info
+        position = Position(self._sink, self._topic, {0: offset}, info.log_id, info.epoch, str(uuid.uuid4()))
+        adopt(self._store, self._table, position)
+
+
+def _end_of_rows(table: Table, before: int) -> int:
+    """The offset behind the last row of an archive that is below another; 0 where it has none."""
+    import pyarrow.compute as pc
+
+    rows = table.scan(row_filter=f"offset < {before}", selected_fields=("offset",)).to_arrow_batch_reader()
+    return max((pc.max(batch["offset"]).as_py() + 1 for batch in rows if batch.num_rows), default=0)
