@@ -424,6 +424,20 @@ def test_an_idle_engine_that_looks_again_writes_what_a_rewind_took_out(kit: Sink
     kit.check(TOPIC)
 
 
+def test_what_another_pipeline_has_taken_is_not_written_again_in_vain(kit: SinkKit) -> None:
+    engines = [kit.engine(TOPIC) for _ in range(2)]
+    for engine in engines:
+        engine.turn(at_once=True)
+    written: list[str] = []
+    for number in range(4):
+        kit.publish(TOPIC, b"%d" % number)
+        engines[number % 2].turn(at_once=True)
+        with handled(written.append):
+            engines[1 - number % 2].turn(at_once=True)
+    assert "sink.look.before" in written and "sink.write.before" not in written
+    kit.check(TOPIC)
+
+
 @contextmanager
 def rolled_back(folder: Path) -> Iterator[SinkKit]:
     """Six messages, each in a segment and a commit of its own, and the table taken back to the second."""

@@ -173,7 +173,7 @@ class Engine:
             self._access.sync(self.topic)
             self._prepared = True
         before = info = self._access.info(self.topic)
-        if self._table is None or self._is_behind(info):
+        if self._table is None or self._is_behind(info) or self._is_passed(info):
             self._look(info)
             info = self._access.info(self.topic)  # the table may be further by now than the log was then
         assert self._table is not None
@@ -196,6 +196,10 @@ class Engine:
     def _is_behind(self, info: TopicInfo) -> bool:
         """Whether the log has let go of what comes next. If another pipeline has taken it, the table says so."""
         return self._backfill is None and self._start(info) < info.start
+
+    def _is_passed(self, info: TopicInfo) -> bool:
+        """Whether another pipeline has told the log that it has taken what comes next: it need not be written first."""
+        return (info.sinks.get(self.sink.name) or 0) > self._start(info)
 
     def _look(self, info: TopicInfo) -> None:
         """Where the table is. The log is told, because a crash may have come between commit and report."""
