@@ -1,4 +1,4 @@
-"""A plugin of pytest: notes the tests that fail in the file that `FAILED_TESTS` names, for `tests.lanes`."""
+"""A plugin of pytest for `tests.lanes`: notes in the folder `LANES_NOTES` which tests fail, and that all were run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ from pathlib import Path
 
 import pytest
 
-VARIABLE = "FAILED_TESTS"
+VARIABLE = "LANES_NOTES"
+FAILED, WHOLE = "failed", "whole"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _note(report)
+    if report.failed:
+        _note(FAILED, report.nodeid)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    _note(report)
-
-
-def _note(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.failed:
-        with Path(os.environ[VARIABLE]).open("a") as file:
-            file.write(f"{report.nodeid}\n")
+        _note(FAILED, report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Not reached where the process was ended in the middle."""
+    if not session.shouldfail and not session.shouldstop:
+        _note(WHOLE, " ".join(session.config.args))
+
+
+def _note(file: str, line: str) -> None:
+    with Path(os.environ[VARIABLE], file).open("a") as notes:
+        notes.write(f"{line}\n")

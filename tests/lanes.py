@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.failed import VARIABLE
+from tests.failed import FAILED, VARIABLE, WHOLE
 
 _ROOT = Path(__file__).resolve().parents[1]
 Lane = tuple[str, ...]
@@ -46,22 +46,22 @@ def run(lanes: tuple[Lane, Lane], options: Sequence[str], *, few: int) -> int:
     """The exit code of pytest for both lanes together; up to `few` tests that failed are run again."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="frazil-lanes-") as folder:
-        noted = Path(folder, "failed")
-        codes = _both(lanes, options, Path(folder, "output"), noted)
-        failed = sorted(set(noted.read_text().splitlines())) if noted.exists() else []
+        codes = _both(lanes, options, Path(folder))
+        failed, whole = (_noted(Path(folder, name)) for name in (FAILED, WHOLE))
     for lane, code in zip(lanes, codes, strict=True):
         print(f"{'passed' if code in (0, _NOTHING_COLLECTED) else f'FAILED ({code})'}: {' '.join(lane)}")
     print(f"both lanes: {time.monotonic() - began:.0f} s", flush=True)
     if all(code == _NOTHING_COLLECTED for code in codes):
         return _NOTHING_COLLECTED
-    if 0 < len(failed) <= few and set(codes) <= {0, _FAILED, _NOTHING_COLLECTED}:
+    were_all_run = len(whole) == len(lanes) and set(codes) <= {0, _FAILED, _NOTHING_COLLECTED}
+    if were_all_run and 0 < len(failed) <= few:
         return _again(failed, options)
     return max(0 if code == _NOTHING_COLLECTED else abs(code) for code in codes)
 
 
-def _both(lanes: tuple[Lane, Lane], options: Sequence[str], kept: Path, failed: Path) -> list[int]:
-    options, env = ["-p", "tests.failed", *options], {**os.environ, VARIABLE: str(failed)}
-    with kept.open("w+b") as output:
+def _both(lanes: tuple[Lane, Lane], options: Sequence[str], notes: Path) -> list[int]:
+    options, env = ["-p", "tests.failed", *options], {**os.environ, VARIABLE: str(notes)}
+    with tempfile.TemporaryFile() as output:
         # The signals of this process, and not those that a shell gives to what runs in the background.
         second = _start(lanes[1], options, env=env, stdout=output, stderr=subprocess.STDOUT)
         first = _start(lanes[0], options, env=env)
@@ -82,6 +82,10 @@ def _again(failed: Sequence[str], options: Sequence[str]) -> int:
     word = "UNSTEADY (failed beside others, passed alone)" if code == 0 else f"FAILED twice ({code})"
     print("\n".join(f"{word}: {test}" for test in failed), flush=True)
     return abs(code)
+
+
+def _noted(file: Path) -> list[str]:
+    return sorted(set(file.read_text().splitlines())) if file.exists() else []
 
 
 def _start(tests: Sequence[str], options: Sequence[str], **more: object) -> subprocess.Popen[bytes]:

@@ -19,6 +19,9 @@ def test_unsteady():
 """
 
 
+DIES = "import os\n\ndef test_dies():\n    os._exit({})\n"
+
+
 @pytest.fixture
 def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     """In a folder of its own, as in the project's."""
@@ -27,12 +30,12 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
 
-    def call(first: dict[str, str], second: dict[str, str], few: int = 3) -> tuple[int, str]:
+    def call(first: dict[str, str], second: dict[str, str], *options: str, few: int = 3) -> tuple[int, str]:
         for lane, tests in (("first", first), ("second", second)):
             (tmp_path / lane).mkdir()
             for name, text in tests.items():
                 (tmp_path / lane / f"test_{name}.py").write_text(text)
-        code = lanes.run((("first",), ("second",)), ["-q"], few=few)
+        code = lanes.run((("first",), ("second",)), ["-q", *options], few=few)
         return code, capfd.readouterr().out
 
     return call
@@ -61,9 +64,15 @@ def test_many_are_not_run_again(run):
     assert code == 1 and AGAIN not in said
 
 
-def test_a_lane_that_dies_is_not_excused(run):
-    code, said = run({"a": FIRST_TIME_BAD}, {"b": "import os\n\ndef test_dies():\n    os._exit(77)\n"})
-    assert code == 77 and AGAIN not in said
+@pytest.mark.parametrize("code", [1, 77])
+def test_a_lane_that_dies_is_not_excused(run, code):
+    found, said = run({"a": FIRST_TIME_BAD}, {"b": DIES.format(code)})
+    assert found == code and AGAIN not in said
+
+
+def test_where_not_all_were_run_nothing_is_excused(run):
+    code, said = run({"a": FIRST_TIME_BAD, "b": GOOD}, {"c": GOOD}, "-x")
+    assert code == 1 and AGAIN not in said
 
 
 def test_the_fast_lane_runs_nothing_twice(run):
