@@ -40,7 +40,7 @@ def ids_in(catalog: Catalog) -> list[int]:
     return sorted(catalog.load_table(TABLE).scan().to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [15, pytest.param(200, marks=pytest.mark.soak)])
 def test_commits_from_both_sides_and_none_is_lost(home, catalog, count):
     writers = [start_writer("spark", home, 1000, count), start_writer("pyiceberg", home, 0, count)]
     for writer in writers:
