@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.types import DateType
 
+from frazil.catalogs import local_path
 from frazil.log.access import Ack
 from frazil.log.batch import Batch
 from frazil.log.log import Log
@@ -103,7 +104,7 @@ class SinkKit:
 
     def committed_files(self, topic: str) -> list[Path]:
         paths = [t.file.file_path for t in self.table(topic).scan().plan_files()]
-        return sorted(Path(p.removeprefix("file://")) for p in paths)
+        return sorted(Path(str(local_path(p))) for p in paths)
 
 
 @contextmanager
