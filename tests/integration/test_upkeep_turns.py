@@ -6,7 +6,6 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from frazil.upkeep.runs.caretaker import TableCaretaker, caretaking
 from frazil.upkeep.runs.history import History
 from frazil.upkeep.runs.run import Limits, Report, care_for
 from tests.rewrite_kit import Bench, striking
+from tests.sink_kit import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
 MERGE_ON_READ = {f"write__{kind}__mode": "merge-on-read" for kind in ("delete", "update", "merge")}
@@ -185,13 +185,6 @@ def test_upkeep_beside_a_writer_that_merges_all_the_time_brings_no_row_back(benc
     assert not [error for report in reports for error in report.errors]
     assert merger.merges > 3
     merger.check()
-
-
-def until(done: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.02)
 
 
 def new_caretaker(bench: Bench) -> TableCaretaker:
