@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +77,31 @@ def test_a_read_that_fails_gives_its_block_back(file: int):
     with pytest.raises(OSError, match="Bad file descriptor"):
         read_at(10**6, 0, 10)
     assert len(memory._free) == 1
+
+
+_FAULTS = """
+import resource, sys
+from frazil.log.memory import keep_freed_memory
+
+def used_again():
+    for _ in range(20):
+        held = [bytearray(b"x") * (4 << 20) for _ in range(8)]
+        del held
+
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+used_again()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+used_again()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries of the system keep what they like")
+def test_freed_memory_is_kept_where_asked_for():
+    faults = {
+        how: int(subprocess.run([sys.executable, "-c", _FAULTS, how], capture_output=True, check=True).stdout)
+        for how in ("plain", "keep")
+    }
+    assert faults["plain"] > 10_000  # the system gives the same pages again and again
+    assert faults["keep"] < 1_000

@@ -40,7 +40,7 @@ from frazil.observe.faultpoints import reach
 from frazil.topics.letters.dead_letters import Origin, dead_rows
 from frazil.topics.sinks.archive import read_span
 from frazil.topics.sinks.fit import fit
-from frazil.topics.sinks.jobs import BatchFailedError, forget_archives, spare_garbage_collector
+from frazil.topics.sinks.jobs import BatchFailedError, end_task
 from frazil.topics.sinks.parquet import TableWriter, Target, parsed
 from frazil.topics.sinks.position_deletes import Place, write_position_deletes
 from frazil.topics.sinks.sink import PARTITION, Written
@@ -95,7 +95,7 @@ class Reading:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from _reporting(READ, self._span(self.spans[number]), self.spans[number])
-        _end_task()
+        end_task()
 
     def _span(self, span: Span) -> Iterator[pa.Table | Report]:
         reach("content.read.before")
@@ -142,7 +142,7 @@ class Merging:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _reporting(MERGED, self._merge(batches), None)
-        _end_task()
+        end_task()
 
     def _merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table | Report]:
         found = [pa.Table.from_batches([batch]).cast(PACKED) for batch in batches if batch.num_rows]
@@ -196,7 +196,7 @@ class Refilling:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _reporting(MERGED, self._refill(batches), None)
-        _end_task()
+        end_task()
 
     def _refill(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table | Report]:
         found = [pa.Table.from_batches([batch]).cast(PLACE) for batch in batches if batch.num_rows]
@@ -260,11 +260,6 @@ def _report(schema: pa.Schema, thing: Report | FrazilError) -> pa.RecordBatch:
         pa.array([pickle.dumps(thing)], f.type) if f.name == REPORT.name else pa.nulls(1, f.type) for f in schema
     ]
     return pa.record_batch(columns, schema=schema)
-
-
-def _end_task() -> None:
-    forget_archives()
-    spare_garbage_collector()
 
 
 def journal_rows(changes: pa.Table, topic: str) -> pa.Table:

@@ -27,7 +27,7 @@ from frazil.log.access import Ack
 from frazil.log.remote.producer import Producer
 from frazil.observe.faultpoints import reach
 from frazil.settings.model import NetworkSettings, S3Settings
-from frazil.topics.sinks.jobs import forget_archives, spare_garbage_collector
+from frazil.topics.sinks.jobs import end_task
 
 #: Objects of a message.
 _AT_ONCE = 200
@@ -149,8 +149,7 @@ class Task:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         report = self.run(row for batch in batches for row in batch.to_pylist())
         yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
-        forget_archives()
-        spare_garbage_collector()
+        end_task()
 
     def run(self, rows: Iterable[dict[str, Any]]) -> Report:
         report = Report()

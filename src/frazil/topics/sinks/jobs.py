@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, UnavailableError, first_line
 from frazil.log.access import Span
+from frazil.log.memory import keep_freed_memory
 from frazil.settings import Settings
 from frazil.topics.sinks.sink import Runner, Work, Written
 
@@ -68,11 +69,17 @@ class _Task:
 class _SparkTask(_Task):
     def __call__(self, spans: Iterable[Span]) -> Iterator[Written | Failed]:
         yield from super().__call__(spans)
-        forget_archives()
-        spare_garbage_collector()
+        end_task()
 
 
-def forget_archives() -> None:
+def end_task() -> None:
+    """What a worker does behind each task, so that its next ones are cheap."""
+    _forget_archives()
+    _spare_garbage_collector()
+    keep_freed_memory()
+
+
+def _forget_archives() -> None:
     """Makes this process forget the zips and jars on its path; an import that needs one finds it again."""
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -80,7 +87,7 @@ def forget_archives() -> None:
 
 
 @cache
-def spare_garbage_collector() -> None:
+def _spare_garbage_collector() -> None:
     """Takes what is loaded by now, which stays anyway, out of the collector's sight; once per worker."""
     gc.freeze()
 
@@ -121,7 +128,8 @@ def _load(_: Iterable[int]) -> Iterator[int]:
     """What a task needs of Python, loaded. It stays a moment, so that no worker gets two of these."""
     import_module("frazil.topics.sinks.archive")
     import_module("frazil.log.remote.client")
-    forget_archives()
+    _forget_archives()
+    keep_freed_memory()
     time.sleep(_STAY_S)
     yield 0
 
