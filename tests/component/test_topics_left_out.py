@@ -18,7 +18,9 @@ from frazil.topics.floor import LazyStore
 from frazil.topics.layout import dead_letters_name
 from frazil.topics.letters.looking import show_dead_letter
 from frazil.topics.letters.resending import replay_dead_letters
+from frazil.topics.reading.left_out import Letters
 from frazil.topics.reading.reader import TopicReader, open_reader
+from frazil.topics.reading.table_plan import PlannedFile
 from frazil.topics.source.filters import Range
 from frazil.topics.source.options import parse_options
 from frazil.topics.source.plan import splits
@@ -211,6 +213,30 @@ def test_a_read_goes_on_where_compaction_of_the_dead_letters_takes_their_files_a
         letters.rewrite()
         letters.expire()
         assert offsets(reader) == [0, 1, 2, 3]
+
+
+def test_a_file_of_dead_letters_is_looked_into_once_however_often_the_table_moves(
+    kit: SinkKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_into: list[str] = []
+    look = Letters.of
+
+    def noting(self: Letters, file: PlannedFile, start: int, end: int, names: list[str]) -> pa.Table:
+        looked_into.append(file.path)
+        return look(self, file, start, end, names)
+
+    monkeypatch.setattr(Letters, "of", noting)
+    spoil(kit)
+    with open_reader(kit.client, kit.settings, TOPIC) as reader:
+        for count in range(1, 5):
+            publish(kit, 1.5, None)
+            kit.engine(TOPIC).catch_up()
+            plan = reader.plan(reader.info())
+            assert plan is not None
+            assert len([file for file in plan.files if file.letters is not None]) == count
+        assert len(looked_into) == len(set(looked_into)) == 4
+        monkeypatch.undo()
+        assert [row["offset"] for table in reader.read(0) for row in table.to_pylist()] == list(range(9))
 
 
 def test_a_topic_goes_back_into_its_log_with_what_the_table_could_not_take(kit: SinkKit) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.plain_values import from_plain
 from frazil.topics.reading.metadata_files import planned_tasks
 from frazil.topics.reading.patience import patiently
-from frazil.topics.reading.table_plan import PlannedFile, TablePlan, planned, slim
+from frazil.topics.reading.table_plan import HIGHEST, PlannedFile, TablePlan, planned, slim
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -55,10 +55,41 @@ class Letters:
         return And(Choice(self.topic, ARCHIVE, first=start, before=end).letters(), own)
 
 
-def with_letters(plan: TablePlan, table: Table, info: TopicInfo, network: NetworkSettings) -> TablePlan:
+class Offsets:
+    """The offsets of a topic in each file of dead letters. A file never changes, so that it is looked into once."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, ...], list[int]] = {}
+
+    def of(self, letters: Letters, files: Sequence[PlannedFile], network: NetworkSettings) -> list[list[int]]:
+        """Per file; what is known of others is forgotten."""
+        known = self._of
+        found: dict[tuple[str, ...], list[int]] = {}
+        for file in files:
+            deletes = sorted(one.file_path for one in file.task.delete_files)
+            key = (letters.log_id, file.path, *deletes)
+            offsets = known.get(key)
+            if offsets is None:
+                looked_up = patiently(partial(letters.of, file, 0, HIGHEST, ["offset"]), network)
+                offsets = looked_up["offset"].to_pylist()
+            found[key] = offsets
+        self._of = found
+        return list(found.values())
+
+
+def with_letters(
+    plan: TablePlan, table: Table, info: TopicInfo, network: NetworkSettings, known: Offsets | None = None
+) -> TablePlan:
     """The plan of a topic's table, with the files that have what the table could not take.
 
     Load the dead letters after the topic's table: they are committed first, so that they know all that it left out.
+
+    Args:
+        plan: of the topic's table.
+        table: the dead letters.
+        info: the topic.
+        network: patience with their storage.
+        known: what the last plan has looked up.
 
     Raises:
         OSError: a file has gone, or storage does not answer.
@@ -71,9 +102,10 @@ def with_letters(plan: TablePlan, table: Table, info: TopicInfo, network: Networ
     tasks = planned_tasks(table.scan(row_filter=letters.expression(0, plan.position)), network)
     offsets: set[int] = set()
     files = []
-    for file in planned(table, tasks):
-        # Its statistics are about all topics: what it has of this one is looked up.
-        found = patiently(partial(letters.of, file, 0, plan.position, ["offset"]), network)["offset"].to_pylist()
+    asked = list(planned(table, tasks))
+    # A file's statistics are about all topics: what it has of this one is looked up.
+    for file, held in zip(asked, (known or Offsets()).of(letters, asked, network), strict=True):
+        found = [offset for offset in held if offset < plan.position]
         if found:
             files.append(replace(file, lower=min(found), upper=max(found), letters=letters))
             offsets.update(found)

@@ -21,7 +21,7 @@ from frazil.topics.floor import LazyStore, find_table
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import check_log
 from frazil.topics.reading.follow import Reading
-from frazil.topics.reading.left_out import snapshots_of, with_letters
+from frazil.topics.reading.left_out import Offsets, snapshots_of, with_letters
 from frazil.topics.reading.table_plan import TablePlan, plan_table
 from frazil.topics.reading.table_scan import BUDGET, scan
 from frazil.topics.reading.vanished import Vanished
@@ -71,6 +71,7 @@ class TopicReader:
         self.first = first
         self.network = network or NetworkSettings()
         self._load, self._letters = load, letters
+        self._dead = Offsets()
         #: The last plan and the metadata that it was made of, in one: threads share a reader.
         self._known: tuple[str, TablePlan] | None = None
 
@@ -88,9 +89,8 @@ class TopicReader:
         """The messages from an offset or a time on, as tables that are never empty, ordered by offset.
 
         Offsets may have gaps: a log skips some after a crash. A message that the table could not take comes from the
-        dead letters, without its request id and producer. Where somebody has given a column another type in the table,
-        it is null in what comes from there. A column that comes up while reading is in the tables from then on; with
-        `columns` their schema never changes.
+        dead letters. Where somebody has given a column another type in the table, it is null in what comes from there.
+        A column that comes up while reading is in the tables from then on; with `columns` their schema never changes.
 
         Args:
             start: the first offset; by default the oldest that can be read.
@@ -175,7 +175,7 @@ class TopicReader:
                 try:
                     made = plan_table(table, self.topic, self.network)
                     if letters is not None:
-                        made = with_letters(made, letters, info, self.network)
+                        made = with_letters(made, letters, info, self.network, self._dead)
                 except OSError as error:
                     vanished.check(error, snapshots_of(table, letters))
                     continue
