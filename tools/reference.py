@@ -200,7 +200,8 @@ def _kinds(kind: type[errors.FrazilError], depth: int) -> Iterator[tuple[int, ty
     yield depth, kind
     own = {below.__name__: below for below in kind.__subclasses__() if below.__module__.startswith("frazil.")}
     for name in sorted(own):
-        yield from _kinds(own[name], depth + 1)
+        if not name.startswith("_"):  # caught where it is raised: nobody is told
+            yield from _kinds(own[name], depth + 1)
 
 
 def _first_line(kind: type[errors.FrazilError]) -> str:

@@ -51,6 +51,11 @@ class FrazilError(Exception):
             return self._cause
         return first_line(self.__cause__) if self.__cause__ is not None else None
 
+    @property
+    def in_one_line(self) -> str:
+        """What happened, and why."""
+        return self.message if self.cause is None else f"{self.message} ({self.cause})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark pickles errors on their way from executors to the driver; keyword arguments need help there.
         return _rebuild, (type(self), self.message, self.cause, self.hint)

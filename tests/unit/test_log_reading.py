@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -320,3 +321,23 @@ def test_offsets_go_on_after_everything_but_the_last_segment_is_gone(tmp_path: P
     with open_log(tmp_path / "log") as log:
         assert log.info("orders").start == 3
         assert log.publish("orders", b"x").offset == 4
+
+
+@pytest.mark.parametrize("sizes", [[20, 20, 20], [20, 1500, 20], [3000, 3000, 3000]])
+def test_the_epoch_below_an_offset_is_that_of_the_message_before_it(small: None, tmp_path: Path, sizes: list[int]):
+    """Also where state stands between messages, or between two opens, and where a new open has skipped offsets."""
+    with new_log(tmp_path / "log") as log:
+        assert log.epoch_below("orders", 5) == 0
+        log._files["orders"] = replace(log._files["orders"], storage="iceberg")
+        log._files["orders"]._put(log._folder("orders"), log._disk)
+    epochs: dict[int, int] = {}
+    for size, floor in zip(sizes, (0, 3, 9), strict=True):
+        with open_log(tmp_path / "log", floor=floor) as log:
+            for _ in range(3):
+                log.commit("orders", "reader", 1)
+                epochs[log.publish("orders", bytes(size)).offset] = log.info("orders").epoch
+            log.commit("orders", "reader", 2)
+            for offset in range(14):
+                expected = max((e for o, e in epochs.items() if o < offset), default=0)
+                assert log.epoch_below("orders", offset) == expected, offset
+    assert len(set(epochs.values())) == 3 and max(epochs) == 11

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import struct
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from frazil.errors import LockedError, NotFoundError
 from frazil.log import Log, decode_chunk
 from frazil.log.care.repair import repair_log
 from frazil.log.care.verify import verify_log
-from frazil.log.frame import unpack_header
+from frazil.log.frame import NewerVersionError, unpack_header
 from frazil.log.recovery import DamagedError
 from frazil.observe.faultpoints import handled
 from frazil.settings.model import LogSettings
@@ -254,3 +258,55 @@ def test_whatever_bytes_are_flipped_the_repaired_log_opens_and_tells_its_losses(
     assert after.items() <= before.items()
     assert before.keys() - after.keys() == lost
     assert verify_log(tmp_path, "orders").sound
+
+
+def make_newer(path: Path, at: int) -> None:
+    """As if a later version of Frazil had written the frame at a position."""
+    data = bytearray(path.read_bytes())
+    data[at + 4] = 9
+    data[at + 76 : at + 80] = struct.pack("<I", zlib.crc32(data[at : at + 76]))
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("damaged_before", [False, True])
+def test_what_a_newer_frazil_has_written_is_never_repaired_away(tmp_path: Path, damaged_before: bool):
+    publish(tmp_path, 100)
+    path = segments(tmp_path)[-1]
+    places = [at for at, _ in frames(path)]
+    make_newer(path, places[-2])
+    if damaged_before:
+        spoil(path, places[-3] + 100)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for look in (lambda: verify_log(tmp_path, "orders"), lambda: repair_log(tmp_path, "orders", dry_run=False)):
+        with pytest.raises(NewerVersionError, match=f"written by a newer Frazil; .*{path.name}") as told:
+            look()
+        assert "version 9" in str(told.value.cause) and "newer Frazil" in str(told.value.hint)
+    after = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.name != "LOCK"}
+    assert after == {p: content for p, content in before.items() if p.name != "LOCK"}
+
+
+def test_a_message_that_holds_a_frame_of_another_newer_log_does_not_stop_a_repair(tmp_path: Path):
+    publish(tmp_path / "other", 1)
+    other = segments(tmp_path / "other")[0]
+    at, _ = frames(other)[-1]
+    make_newer(other, at)
+    with Log.open(tmp_path / "log", SMALL) as log:
+        log.create_topic("orders")
+        for payload in (b"a", (other.read_bytes()[at:] + b"x") * 8, b"c"):  # one of the eight is aligned
+            log.publish("orders", payload)
+    path = segments(tmp_path / "log")[0]
+    places = [at for at, header in frames(path) if header.count]
+    spoil(path, places[1])  # so that what stands inside of the message is searched for frames
+    repair_log(tmp_path / "log", "orders", dry_run=False)
+    assert set(contents(tmp_path / "log").values()) == {b"a", b"c"}
+
+
+def test_a_chunk_of_a_newer_frazil_is_told_as_such(tmp_path: Path):
+    publish(tmp_path, 3)
+    path = segments(tmp_path)[0]
+    with Log.open(tmp_path, SMALL) as log:
+        info, chunk = log.info("orders"), next(log.chunks("orders", 0))
+    make_newer(path, frames(path)[-1][0])
+    newer = replace(chunk, data=pa.py_buffer(path.read_bytes()))
+    with pytest.raises(NewerVersionError):
+        decode_chunk(newer, info.view)

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from frazil.errors import FrazilError, NotFoundError, UnavailableError, UsageError
-from frazil.log.access import NOT_TAKEN, OffsetGoneError
+from frazil.log.access import NOT_TAKEN
 
 #: Seconds that a client is asked to wait when the log takes no more for now.
 RETRY_AFTER = 1
@@ -32,9 +32,7 @@ class RequestError(UsageError):
 
 
 def status_of(error: FrazilError) -> int:
-    if isinstance(error, RequestError):
-        return error.status
-    return 410 if isinstance(error, OffsetGoneError) else error.http_status
+    return error.status if isinstance(error, RequestError) else error.http_status
 
 
 def answer_to(error: FrazilError) -> JSONResponse:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from frazil.api.messages import Shared
 from frazil.api.models import Health, Readiness
-from frazil.errors import UnavailableError
+from frazil.errors import FrazilError, UnavailableError
+from frazil.log.access import TopicInfo
+from frazil.log.log import Log
 from frazil.observe.metrics import REGISTRY
 
 router = APIRouter(tags=["health"])
@@ -24,12 +28,26 @@ async def healthz() -> JSONResponse:
 async def readyz(service: Shared) -> JSONResponse:
     """The server takes messages for every topic; 503 where it does not."""
     service.must_run()
-    topics = await service.off_loop(service.log.topics)
+    topics = await service.off_loop(_topics, service.log)
     if broken := next((topic for topic in topics if topic.problem), None):
         raise UnavailableError(
             f"topic '{broken.name}' cannot be used", cause=broken.problem, hint=f"frazil topic verify {broken.name}"
         )
+    if shut := next((topic for topic in topics if topic.refuses), None):
+        raise UnavailableError(
+            f"topic '{shut.name}' takes no messages", cause=shut.refuses, hint="see to that, then restart frazil serve"
+        )
     return JSONResponse({"status": "ready", "topics": len(topics)})
+
+
+def _topics(log: Log) -> list[TopicInfo]:
+    """The topics. One whose tables could not be asked is tried again: nobody else may, while this says no."""
+    topics = log.topics()
+    for topic in topics:
+        if topic.refuses:
+            with suppress(FrazilError):
+                log.prepare(topic.name)
+    return log.topics() if any(topic.refuses for topic in topics) else topics
 
 
 @router.get("/metrics", response_class=Response)

@@ -126,6 +126,7 @@ class Topic(Answered):
     retention_age_s: float | None = Field(description="as `TopicChanges` says")
     retention_bytes: int | None = Field(description="as `TopicChanges` says")
     problem: str | None = Field(description="why the topic cannot be used, where that is so")
+    refuses: str | None = Field(description="why the topic takes no messages, where that is so; it can be read")
     columns: dict[str, str] = Field(description="columns that producers brought, with their Arrow types")
 
 

@@ -121,8 +121,7 @@ def _telling(intake: FileIntake) -> Iterator[None]:
     except FrazilError as error:
         told = error
         if intake.taken.messages and not isinstance(error, InterruptedByUser):
-            why = error.message if error.cause is None else f"{error.message} ({error.cause})"
-            told = PartialError("taking events failed in the middle", cause=why, hint=_AGAIN)
+            told = PartialError("taking events failed in the middle", cause=error.in_one_line, hint=_AGAIN)
         text = f"{intake.taken.messages} messages are in the log"
         if intake.under_way:
             text += f"; whether the next {intake.under_way} are is not known"

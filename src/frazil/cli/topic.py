@@ -72,9 +72,9 @@ def list_(run: Run) -> None:
     if run.printer.json_output:
         run.printer.json([_shown(info) for info in found])
         return
-    rows = [[i.name, i.storage, i.start, i.end, shown_size(i.size), _lag(i), i.problem] for i in found]
+    rows = [[i.name, i.storage, i.start, i.end, shown_size(i.size), _lag(i), i.problem or i.refuses] for i in found]
     columns = ["topic", "storage", "start", "end", "size", "lag", "problem"]
-    if not any(info.problem for info in found):
+    if not any(info.problem or info.refuses for info in found):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     run.printer.rows(columns, rows, none="no topics: frazil topic create NAME")
 

@@ -31,8 +31,7 @@ def telling_progress(acks: Sequence[Ack]) -> Iterator[list[int]]:
         if not acks:
             _told(error, acks, unknown)
             raise
-        why = error.message if error.cause is None else f"{error.message} ({error.cause})"
-        partial = PartialError("publishing failed in the middle", cause=why, hint=_hint(acks, unknown))
+        partial = PartialError("publishing failed in the middle", cause=error.in_one_line, hint=_hint(acks, unknown))
         raise _told(partial, acks, unknown) from error
 
 

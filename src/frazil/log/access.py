@@ -33,6 +33,8 @@ LEVEL_OF_MODE = {"always": Level.disk, "periodic": Level.os, "none": Level.memor
 class OffsetGoneError(NotFoundError):
     """Retention has removed the range. `start` says from which offset on it can be read."""
 
+    http_status = 410
+
     def __init__(self, message: str, *, start: int = 0, cause: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, cause=cause, hint=hint)
         self.start = start
@@ -152,6 +154,8 @@ class TopicInfo:
     retention_bytes: int | None = None
     problem: str | None = None
     """Why the topic cannot be used, where that is so; its offsets are then unknown."""
+    refuses: str | None = None
+    """Why the topic takes no messages, where that is so; what it has can be read."""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the extra columns as names and types, and the Arrow schema for those who rebuild it."""
@@ -232,6 +236,10 @@ class LogAccess(Protocol):
 
     def offset_at(self, topic: str, time_us: int) -> int:
         """The first visible offset that was published at or after a time; the visible end if there is none."""
+        ...
+
+    def epoch_below(self, topic: str, offset: int) -> int:
+        """The epoch of the last visible message below an offset; 0 where the log has none."""
         ...
 
     def report(self, topic: str, sink: str, offset: int) -> None:

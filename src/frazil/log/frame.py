@@ -12,6 +12,8 @@ import zlib
 from enum import IntEnum
 from typing import NamedTuple
 
+from frazil.errors import UnsupportedError
+
 MAGIC = b"FRZL"
 VERSION = 1
 HEADER = struct.Struct("<4sBBHQIIqqqqqIIII")
@@ -59,8 +61,8 @@ class BadFrameError(ValueError):
     """These bytes are no frame; the text says why."""
 
 
-class NewerVersionError(BadFrameError):
-    """A frame that a later version of Frazil has written."""
+class NewerVersionError(UnsupportedError):
+    """A frame that a later version of Frazil has written. Unlike a bad one it is whole: nobody may cut it off."""
 
 
 def frame_size(body_size: int) -> int:
@@ -80,6 +82,7 @@ def unpack_header(data: Bytes, at: int = 0) -> Header:
 
     Raises:
         BadFrameError: it is cut off, has another magic, or its CRC does not fit.
+        NewerVersionError: it is whole, and of a version that came later.
     """
     if len(data) - at < HEADER_SIZE:
         raise BadFrameError("the header is cut off")
@@ -89,8 +92,18 @@ def unpack_header(data: Bytes, at: int = 0) -> Header:
     if zlib.crc32(memoryview(data)[at : at + _CRC_AT]) != crc:
         raise BadFrameError("the header's CRC does not fit")
     if version > VERSION:
-        raise NewerVersionError(f"the frame has version {version}, this Frazil knows up to {VERSION}")
+        raise NewerVersionError(
+            "a frame of the log was written by a newer Frazil",
+            cause=f"it has version {version}, and this Frazil knows up to {VERSION}",
+            hint="a newer Frazil on this machine",
+        )
     return Header(*fields)
+
+
+def is_of(data: Bytes, at: int, log_id: int) -> bool:
+    """Whether the header at a position, whatever its version, belongs to a log."""
+    found: int = HEADER.unpack_from(data, at)[4]
+    return found == log_id
 
 
 def unpack_trusted(data: Bytes, at: int) -> Header:

@@ -145,13 +145,14 @@ class Log:
             subscriptions=dict(opened.state.subscriptions),
             retention_age_s=kept.retention_age_s,
             retention_bytes=kept.retention_bytes,
+            refuses=opened.refuses,
         )
 
     def _info_or_problem(self, name: str) -> TopicInfo:
         try:
             return self.info(name)
         except FrazilError as error:
-            return TopicFile.broken(name, self._folder(name), f"{error.message} ({error.cause})", self.broker_addr)
+            return TopicFile.broken(name, self._folder(name), error.in_one_line, self.broker_addr)
 
     def delete_topic(self, topic: str) -> None:
         """Removes a topic's log. Its table, if it has one, stays."""
@@ -333,6 +334,9 @@ class Log:
 
     def offset_at(self, topic: str, time_us: int) -> int:
         return reading.offset_at(self._topic(topic), time_us)
+
+    def epoch_below(self, topic: str, offset: int) -> int:
+        return reading.epoch_below(self._topic(topic), offset)
 
     def commit(self, topic: str, subscription: str, offset: int) -> None:
         self._topic(topic).commit(subscription, offset)

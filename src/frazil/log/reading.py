@@ -156,6 +156,17 @@ def offset_at(topic: TopicLog, time_us: int) -> int:
     return topic.end
 
 
+def epoch_below(topic: TopicLog, offset: int) -> int:
+    """The epoch of the last visible message below an offset; 0 where the log has none."""
+    segments, synced = topic.visible()
+    for segment in reversed(segments):
+        last = min(offset, synced.offset if segment.id == synced.segment_id else segment.end_offset) - 1
+        if segment.id <= last:
+            headers = _headers(topic, segment, segment.position_before(last), synced)
+            return next(h.epoch for h in headers if h.count and h.end_offset > last)
+    return 0
+
+
 def _exact(topic: TopicLog, header: Header, time_us: int) -> int:
     """The same inside a frame that a migration has made: its messages have times of their own."""
     view = TopicView(topic.name, "", pa.schema([]))

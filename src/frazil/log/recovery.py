@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from frazil.errors import IntegrityError, UnsupportedError
+from frazil.errors import IntegrityError
 from frazil.log import metrics
 from frazil.log.disk import Disk
 from frazil.log.frame import (
@@ -30,6 +30,7 @@ from frazil.log.frame import (
     Kind,
     NewerVersionError,
     check_body,
+    is_of,
     unpack_header,
 )
 from frazil.log.mark import Mark
@@ -71,7 +72,7 @@ def recover(folder: Path, topic: str, log_id: int, mark: Mark | None, disk: Disk
 
     Raises:
         DamagedError: bytes below the synced mark are damaged or missing.
-        UnsupportedError: a newer version has written here.
+        NewerVersionError: a newer version has written here.
     """
     _remove_leftovers(folder, disk)
     ids = segment_ids(folder)
@@ -126,11 +127,7 @@ def _next(data: Bytes, found: Found, log_id: int, topic: str) -> tuple[Header | 
         header = unpack_header(data, segment.size)
         check_body(data, segment.size, header)
     except NewerVersionError as error:
-        raise UnsupportedError(
-            f"topic '{topic}': {segment.path.name} was written by a newer Frazil",
-            cause=str(error),
-            hint="a newer Frazil on this machine",
-        ) from error
+        raise error.adding(f"topic '{topic}', {segment.path.name}, byte {segment.size:,}") from None
     except BadFrameError as error:
         return None, str(error)
     if header.log_id != log_id:
@@ -166,7 +163,11 @@ def _damaged(topic: str, segment: Segment, start: int, end: int, cause: str) -> 
 
 
 def valid_frames_after(data: bytes | mmap.mmap, start: int, log_id: int) -> Iterator[tuple[int, Header]]:
-    """Every whole frame of this log from a position on; they begin at multiples of 8."""
+    """Every whole frame of this log from a position on; they begin at multiples of 8.
+
+    Raises:
+        NewerVersionError: a later version of Frazil has written one.
+    """
     view = memoryview(data)
     at = start + -start % ALIGNMENT
     while (at := _find_magic(data, at)) >= 0:
@@ -174,6 +175,11 @@ def valid_frames_after(data: bytes | mmap.mmap, start: int, log_id: int) -> Iter
             header = unpack_header(view, at)
             check_body(view, at, header)
         except BadFrameError:
+            at += ALIGNMENT
+            continue
+        except NewerVersionError:
+            if is_of(view, at, log_id):
+                raise
             at += ALIGNMENT
             continue
         if header.log_id == log_id:

@@ -70,6 +70,12 @@ class TopicLog:
         return self.writer.epoch
 
     @property
+    def refuses(self) -> str | None:
+        """Why it takes no messages: its disk has failed, or its tables could not be asked."""
+        error = self.files.failed or self._not_prepared
+        return None if error is None else error.in_one_line
+
+    @property
     def next_offset(self) -> int:
         return self.writer.next_offset
 
@@ -181,7 +187,7 @@ class TopicLog:
                 self._not_prepared, self._prepare_again = error, time.monotonic() + _PREPARE_PAUSE_S
                 raise
             self.writer.begin(floor)
-            self._ready = True
+            self._not_prepared, self._ready = None, True
 
     def raise_floor(self, floor: int) -> None:
         """From now on no offset below is given out: a table knows it already."""

@@ -57,10 +57,14 @@ class Writer:
 
     def begin(self, floor: int | None) -> None:
         """Before the first commit: a new epoch, and no offset that a table knows already."""
-        self.epoch += 1
         if floor is not None and floor > self.next_offset:
             self.next_offset = self.skipped_to = floor
+        self._begin_epoch()
         self.group = self._new_group()
+
+    def _begin_epoch(self) -> None:
+        """By the clock: an older copy of the log that is brought back does not know which number came next."""
+        self.epoch = max(self.epoch + 1, int(time.time()))
 
     def now(self) -> int:
         return max(self._last_time_us, time.time_ns() // 1000)
@@ -168,7 +172,7 @@ class Writer:
         first = self.next_offset
         if self.files.segments and first == self.files.active.id:
             first += 1  # a segment of nothing but state: its name is taken, and an offset is cheap
-            self.epoch += 1
+            self._begin_epoch()
         self.files.begin_segment(first, self.state, self.epoch, self.group.time_us)
         self.next_offset = first
         self.group = self._new_group()

@@ -159,7 +159,11 @@ class LogSettings(Section):
         64 * 1024 * 1024, description="bytes at which a segment rotates"
     )
     sync_mode: Literal["always", "periodic", "none"] = Field("always", description="when appended bytes reach the disk")
-    sync_interval_ms: Annotated[int, Field(ge=1)] = Field(1000, description="interval of sync_mode periodic")
+    sync_interval_ms: Annotated[int, Field(ge=1)] = Field(
+        1000,
+        description="pace of the work in the background: sync_mode periodic syncs, level memory is written, the synced "
+        "mark is synced, metrics are brought up to date; retention about every 10 s, or at this pace if that is slower",
+    )
     max_message_size: Annotated[int, Field(ge=1, le=256 * _MIB)] = Field(
         8 * _MIB, description="bytes of the largest message that is taken"
     )

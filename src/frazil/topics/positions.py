@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.errors import IntegrityError, NotFoundError
-from frazil.log.access import TopicInfo
+from frazil.log.access import LogAccess, TopicInfo
 from frazil.topics.sinks.sink import PARTITION
 
 if TYPE_CHECKING:
@@ -50,8 +50,30 @@ def check_position(info: TopicInfo, position: Position | None, sink: str) -> Non
     if offset > info.written:
         raise TableAheadError(
             f"the table of topic '{info.name}' (sink {sink}) is at offset {offset}, but the log ends at {info.written}",
-            cause="an older copy of the log was brought back",
-            hint=f"bring the newer log back, or frazil topic adopt {info.name} to go on with this one",
+            cause="an older copy of the log was brought back while a pipeline was at work",
+            hint="bring the newer log back, or restart frazil serve: it asks the table, and goes on behind it",
+        )
+
+
+def has_other_messages(access: LogAccess, info: TopicInfo, position: Position | None) -> bool:
+    """Whether the log has messages below a sink's position that are younger than the batch that took it there.
+
+    An older copy of the log was brought back while that batch was under way: those offsets were given out twice.
+    """
+    if position is None or position.log_id != info.log_id or position.epoch >= info.epoch:
+        return False
+    return access.epoch_below(info.name, position.offsets.get(PARTITION, 0)) > position.epoch
+
+
+def check_messages(access: LogAccess, info: TopicInfo, position: Position | None, sink: str) -> None:
+    """Raises TableAheadError if a sink's table has other messages than the log below its position."""
+    if has_other_messages(access, info, position):
+        assert position is not None
+        raise TableAheadError(
+            f"the table of topic '{info.name}' (sink {sink}) is at offset {position.offsets.get(PARTITION, 0)}, and "
+            "the last messages before that are not those of the log",
+            cause="an older copy of the log was brought back while a pipeline was at work",
+            hint=f"frazil topic verify {info.name} shows which; then frazil topic adopt {info.name}",
         )
 
 

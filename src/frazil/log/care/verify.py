@@ -72,6 +72,7 @@ def verify_log(directory: Path, topic: str) -> LogReport:
 
     Raises:
         NotFoundError: the folder has no such topic.
+        NewerVersionError: a later version of Frazil has written there.
     """
     folder = directory / "topics" / topic
     if not (folder / NAME).exists():

@@ -10,7 +10,16 @@ from typing import Any
 
 from frazil.errors import FrazilError
 from frazil.log.batch import Batch
-from frazil.log.frame import HEADER_SIZE, BadFrameError, Bytes, Header, Kind, check_body, unpack_header
+from frazil.log.frame import (
+    HEADER_SIZE,
+    BadFrameError,
+    Bytes,
+    Header,
+    Kind,
+    NewerVersionError,
+    check_body,
+    unpack_header,
+)
 from frazil.log.recovery import valid_frames_after
 from frazil.log.segment import Segment
 from frazil.log.state import State, read_state
@@ -92,11 +101,17 @@ def walk_segment(
         log_id: frames of other logs do not count.
         limit: bytes to look at; what lies behind may be written this moment.
         at: positions of which `ends` shall tell.
+
+    Raises:
+        NewerVersionError: a later version of Frazil has written there: what this one makes of it is worth nothing.
     """
     segment = Segment(folder, segment_id)
     found = Walked(segment, segment.path.stat().st_size)
     view = view_of(segment.path)[: found.size if limit is None else limit]
-    _walk(view, found, log_id, frozenset(at))
+    try:
+        _walk(view, found, log_id, frozenset(at))
+    except NewerVersionError as error:
+        raise error.adding(str(segment.path)) from None
     return found
 
 

@@ -32,7 +32,7 @@ from frazil.settings.model import ServeSettings
 #: Methods of `LogAccess` that are actions.
 ACTIONS = (
     "create_topic", "topics", "info", "delete_topic", "configure", "register", "sync", "wait", "spans", "offset_at",
-    "report", "retain", "commit", "import_segments", "places",
+    "epoch_below", "report", "retain", "commit", "import_segments", "places",
 )  # fmt: skip
 #: A call of `wait` holds a thread of the broker, so that it is short, and clients call again.
 LONGEST_WAIT_S = 30.0

@@ -199,6 +199,9 @@ class Client:
     def offset_at(self, topic: str, time_us: int) -> int:
         return int(self._call("offset_at", topic=topic, time_us=time_us))
 
+    def epoch_below(self, topic: str, offset: int) -> int:
+        return int(self._call("epoch_below", topic=topic, offset=offset))
+
     def commit(self, topic: str, subscription: str, offset: int) -> None:
         self._call("commit", topic=topic, subscription=subscription, offset=offset)
 

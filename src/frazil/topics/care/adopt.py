@@ -11,6 +11,7 @@ from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
 from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of, sink_tables
+from frazil.topics.positions import has_other_messages
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -25,7 +26,7 @@ class Adoption:
     """What is not right between table and log, and what adopting makes of it."""
 
     topic: str
-    problem: Literal["none", "new_log", "rolled_back", "gap", "letters_rolled_back"]
+    problem: Literal["none", "new_log", "rolled_back", "gap", "other_messages", "letters_rolled_back"]
     message: str
     before: int
     """The table's position as it is."""
@@ -133,6 +134,8 @@ class _Sink:
             return self._new_log(held, offset)
         if self._rolled_back is not None:
             return self._roll_back(offset)
+        if (ahead := self._ahead(held, offset)) is not None:
+            return ahead
         if (gap := self._behind(offset)) is not None:
             return gap
         if gone := self._sides_rolled_back():
@@ -170,6 +173,28 @@ class _Sink:
         after = max(highest, self._info.start)
         message = f"the table was written from log {held.log_id}; it goes on with log {self._info.log_id}"
         return self._adoption("new_log", message, offset, after)
+
+    def _ahead(self, held: Position, offset: int) -> Adoption | None:
+        """Where an older copy of the log was brought back while a batch was under way; None: it was not."""
+        if has_other_messages(self._access, self._info, held):
+            told = f"the last rows before offset {offset} are not the log's messages with those offsets"
+            if self._choice != "keep":
+                raise UsageError(
+                    told,
+                    cause="an older copy of the log was brought back while a pipeline was at work",
+                    hint="--keep to leave the log's messages out; or roll the table back to before those rows, and then"
+                    " --rewind",
+                )
+            return self._adoption("other_messages", f"{told}; the log's messages stay out", offset, offset)
+        if self._info.written < offset <= self._access.sync(self._topic):
+            self._info = self._access.info(self._topic)
+        if self._info.written < offset:
+            raise ConflictError(
+                f"the log of topic '{self._topic}' ends at {self._info.written}, and its table is at {offset}",
+                cause="the table was written after the log had asked it how far it was",
+                hint="restart frazil serve: it asks again, and goes on behind the table",
+            )
+        return None
 
     def _without_some(self, offset: int, side: str) -> Adoption:
         told = f"the table {side} was rolled back: some of this topic's rows are gone"
@@ -238,7 +263,7 @@ class _Sink:
                 self._go_on_at(plan.after)
             else:
                 accept_rollback(self._store, self._table, self._sink, self._topic, keep=self._choice == "keep")
-        elif plan.problem in ("new_log", "gap"):
+        elif plan.problem in ("new_log", "gap", "other_messages"):
             self._go_on_at(plan.after)
         if plan.problem != "none":
             while gone := self._sides_rolled_back():

@@ -55,6 +55,7 @@ def _log(access: LogAccess, info: TopicInfo) -> dict[str, Any]:
         "size": info.size,
         "retention_age_s": info.retention_age_s,
         "retention_bytes": info.retention_bytes,
+        "refuses": info.refuses,
     }
 
 

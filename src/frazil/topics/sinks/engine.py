@@ -17,7 +17,7 @@ from frazil.observe.resilience import CircuitBreaker
 from frazil.settings.model import PipelineSettings
 from frazil.tables import PositionMovedError, position_of
 from frazil.tables.durable import sync_metadata
-from frazil.topics.positions import check_position, check_start
+from frazil.topics.positions import check_messages, check_position, check_start
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archived import FilesGoneError
 from frazil.topics.sinks.jobs import TasksFailedError
@@ -176,6 +176,7 @@ class Engine:
         if self._table is None or self._is_behind(info) or self._is_passed(info):
             self._look(info)
             info = self._access.info(self.topic)  # the table may be further by now than the log was then
+            check_messages(self._access, info, self._position, self.sink.name)
         assert self._table is not None
         check_position(info, self._position, self.sink.name)
         start = self._start(info)

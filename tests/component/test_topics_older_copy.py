@@ -1,0 +1,149 @@
+"""An older copy of the log is brought back while a sink is at work: its table never counts for messages it has not."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from frazil.errors import ConflictError, UnavailableError, UsageError
+from frazil.log.access import Span
+from frazil.log.batch import Batch
+from frazil.log.log import Log
+from frazil.log.remote.broker import Broker
+from frazil.log.remote.client import Client
+from frazil.observe.faultpoints import handled
+from frazil.settings import Settings, load_settings
+from frazil.topics import open_log
+from frazil.topics.care.adopt import Adopting
+from frazil.topics.floor import LazyStore
+from frazil.topics.positions import TableAheadError
+from frazil.topics.sinks.jobs import in_process
+from frazil.topics.sinks.sink import Work, Written
+from tests.machine import machine_flags
+from tests.sink_kit import SinkKit
+
+TOPIC = "orders"
+
+
+class Served:
+    """A log with a broker that keeps its address, whatever happens to the log's folder."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self._settings, self._folder = settings, folder
+        self._port = 0
+        self._open()
+
+    def _open(self) -> None:
+        self.log: Log = open_log(self._settings)
+        self._broker = Broker(self.log, "127.0.0.1", self._port).start()
+        self._port = int(self._broker.address.rsplit(":", 1)[1])
+        self.log.announce(flight=self._broker.address)
+        self.address = self._broker.address
+
+    def close(self) -> None:
+        self._broker.stop()
+        self.log.close()
+
+    def restart(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.close()
+        meanwhile()
+        self._open()
+
+    def keep_copy(self) -> None:
+        self.restart(lambda: shutil.copytree(self._folder, self._folder.with_name("copy")) and None)
+
+    def bring_copy_back(self) -> None:
+        def exchange() -> None:
+            shutil.rmtree(self._folder)
+            shutil.copytree(self._folder.with_name("copy"), self._folder)
+            while int(time.time()) <= epoch:  # who copies a folder back needs longer than a second
+                time.sleep(0.05)
+
+        epoch = self.log.info(TOPIC).epoch
+        self.restart(exchange)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Served, SinkKit]]:
+    """Two messages in log and table, of which there is a copy, and two more in the log alone."""
+    flags = {**machine_flags(), "home": str(tmp_path), "log.min_free": "0"}
+    settings = load_settings(flags=flags, environ={})
+    server = Served(settings, tmp_path / "log")
+    try:
+        with Client(server.address) as client, LazyStore(settings) as tables:
+            kit = SinkKit(settings, server.log, client, tables)
+            kit.create(TOPIC)
+            kit.publish(TOPIC, b"a", b"b")
+            kit.engine(TOPIC).catch_up()
+            server.keep_copy()
+            client.append(TOPIC, Batch.of_messages([b"lost-2", b"lost-3"]))
+            yield server, kit
+    finally:
+        server.close()
+
+
+def test_a_batch_that_was_read_from_the_log_before_is_not_committed(served: tuple[Served, SinkKit]) -> None:
+    server, kit = served
+
+    def run(work: Work, spans: Sequence[Span]) -> list[Written]:
+        made = in_process(work, spans)
+        server.bring_copy_back()
+        kit.publish(TOPIC, b"c", b"d", b"e")
+        return made
+
+    with pytest.raises(UnavailableError, match="was opened anew while a batch was read"):
+        kit.engine(TOPIC, run).turn(at_once=True)
+    kit.engine(TOPIC).catch_up()
+    kit.check(TOPIC)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_batch_that_lands_afterwards_is_found_out_and_a_person_decides(
+    served: tuple[Served, SinkKit], restarted: bool
+) -> None:
+    server, kit = served
+    with handled(lambda step: _exchange(server, kit, b"c", b"d", b"e") if step == "sink.write.after" else None):
+        kit.engine(TOPIC).turn(at_once=True)
+    assert [r["payload"] for r in kit.rows(TOPIC)] == [b"a", b"b", b"lost-2", b"lost-3"]
+    if restarted:
+        server.restart()
+    with pytest.raises(TableAheadError, match="the last messages before that are not those of the log") as found:
+        kit.engine(TOPIC).turn(at_once=True)
+    assert f"frazil topic adopt {TOPIC}" in str(found.value.hint)
+    with pytest.raises(UsageError, match="before offset 4 are not the log's messages"):
+        Adopting(kit.client, kit.settings, TOPIC, kit.tables).plan()
+    adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables, "keep")
+    plan = adopting.plan()
+    assert (plan.problem, plan.before, plan.after) == ("other_messages", 4, 4)
+    adopting.do(plan)
+    kit.engine(TOPIC).catch_up()
+    assert [r["payload"] for r in kit.rows(TOPIC)] == [b"a", b"b", b"lost-2", b"lost-3", b"e"]
+
+
+def test_a_log_that_the_table_has_overtaken_goes_on_behind_it_when_it_is_opened_again(
+    served: tuple[Served, SinkKit],
+) -> None:
+    server, kit = served
+    kit.client.append(TOPIC, Batch.of_messages([b"lost-4"]))
+    with handled(lambda step: _exchange(server, kit) if step == "sink.write.after" else None):
+        kit.engine(TOPIC).turn(at_once=True)
+    with pytest.raises(TableAheadError, match="is at offset 5, but the log ends at 2") as found:
+        kit.engine(TOPIC).turn(at_once=True)
+    assert "restart frazil serve" in str(found.value.hint)
+    with pytest.raises(ConflictError, match="ends at 2, and its table is at 5"):
+        Adopting(kit.client, kit.settings, TOPIC, kit.tables).plan()
+    server.restart()
+    kit.publish(TOPIC, b"c")
+    kit.engine(TOPIC).catch_up()
+    assert [(r["offset"], r["payload"]) for r in kit.rows(TOPIC)][-2:] == [(4, b"lost-4"), (5, b"c")]
+
+
+def _exchange(server: Served, kit: SinkKit, *payloads: bytes) -> None:
+    server.bring_copy_back()
+    kit.client.sync(TOPIC)
+    if payloads:
+        kit.publish(TOPIC, *payloads)
