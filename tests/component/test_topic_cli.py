@@ -19,6 +19,7 @@ from frazil.cli.amounts import seconds, shown_size, size
 from frazil.cli.run import run_command
 from frazil.cli.topic_publish import _lines
 from frazil.errors import UsageError
+from frazil.topics.care.verify import verify_topic
 from frazil.topics.reading.places import parse_place
 from tests.sink_kit import put_dead_letters, sink_kit
 
@@ -446,6 +447,31 @@ def test_rows_that_are_missing_or_doubled_in_the_table_are_told(frozen, tmp_path
     code, out, _ = frozen("verify", "orders", "--output", "json")
     errors = {(f["what"], *f["offsets"]) for f in json.loads(out)["findings"] if f["severity"] == "error"}
     assert code == 13 and errors == {("missing", 20, 22), ("doubled", 7, 8)}
+
+
+def test_other_messages_in_the_table_than_in_the_log_are_told(frozen, tmp_path, monkeypatch):
+    monkeypatch.setattr("frazil.topics.care.compare.CHUNK_BYTES", 700)
+    with sink_kit(tmp_path, **{"log.max_file_size": "4096"}) as kit:
+        table = kit.table("orders")
+        rows = table.scan(row_filter="offset in (7, 20, 21)").to_arrow()
+        at = rows.schema.get_field_index("payload")
+        other = pa.array([b"another"] * 3, rows.schema.field("payload").type)
+        table.delete("offset in (7, 20, 21)")
+        kit.table("orders").append(rows.set_column(at, rows.schema.field("payload"), other))
+        remote = verify_topic(kit.client, kit.settings, "orders", kit.tables)
+    code, out, _ = frozen("verify", "orders", "--output", "json")
+    errors = {(f["what"], *f["offsets"]) for f in json.loads(out)["findings"] if f["severity"] == "error"}
+    assert code == 13 and errors == {("different", 7, 8), ("different", 20, 22)}
+    assert {(f.what, f.offsets) for f in remote.findings} == {("different", (7, 8)), ("different", (20, 22))}
+
+
+def test_dead_letters_of_another_log_do_not_stand_for_rows_that_are_missing(frozen, tmp_path):
+    with sink_kit(tmp_path, **{"log.max_file_size": "4096"}) as kit:
+        put_dead_letters(kit, "orders", 20, 2, log_id="aa" * 16)
+        kit.table("orders").delete("offset in (20, 21)")
+    code, out, _ = frozen("verify", "orders", "--output", "json")
+    errors = {(f["what"], *f["offsets"]) for f in json.loads(out)["findings"] if f["severity"] == "error"}
+    assert code == 13 and errors == {("missing", 20, 22)}
 
 
 def test_a_table_of_another_log_is_told(frozen):

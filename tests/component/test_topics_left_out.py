@@ -13,7 +13,9 @@ import pytest
 from frazil.log.access import OffsetGoneError
 from frazil.log.remote.producer import Producer
 from frazil.tables import remove_files
+from frazil.topics.care.adopt import Adopting
 from frazil.topics.care.migrate import Migrating
+from frazil.topics.care.verify import verify_topic
 from frazil.topics.floor import LazyStore
 from frazil.topics.layout import dead_letters_name
 from frazil.topics.letters.looking import show_dead_letter
@@ -252,3 +254,28 @@ def test_a_topic_goes_back_into_its_log_with_what_the_table_could_not_take(kit: 
         Migrating(kit.client, kit.settings, TOPIC, store).to_log()
     found = [row for table in TopicReader(kit.client, TOPIC).read(0, columns=names) for row in table.to_pylist()]
     assert found[:13] == expected
+
+
+@pytest.mark.parametrize("first", ["table", "log"])
+def test_after_the_log_was_lost_and_another_adopted_earlier_dead_letters_are_still_read(
+    tmp_path: Path, first: Literal["table", "log"]
+) -> None:
+    """Also of the log before that; but not those that a topic of the same name, whose table is gone, has left."""
+    with sink_kit(tmp_path, **{"log.max_file_size": "4096"}) as kit:
+        kit.create(TOPIC)
+        put_dead_letters(kit, TOPIC, 1, 1, log_id="dd" * 16)
+        spoil(kit)
+        for _ in range(2):
+            publish(kit, None, 1.5, None)
+            kit.engine(TOPIC).catch_up()
+            kit.log.delete_topic(TOPIC)
+            kit.create(TOPIC)
+            adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables)
+            assert adopting.plan().problem == "new_log"
+            adopting.do(adopting.plan())
+        publish(kit, None, 2.5)
+        kit.engine(TOPIC).catch_up()
+        expected = sorted(kit.acknowledged[TOPIC].items())
+        assert [o for o, _ in expected] == list(range(9))
+        assert [(row["offset"], row["payload"]) for row in read(kit, first)] == expected
+        assert verify_topic(kit.client, kit.settings, TOPIC, kit.tables).sound

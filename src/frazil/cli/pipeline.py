@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
+from frazil.cli.invocation import CATALOG_SECTIONS, Run, command, new_app
 from frazil.cli.stopping import Stopping, leave_soon
 from frazil.errors import FrazilError, InterruptedByUser
 
@@ -33,7 +33,6 @@ def pipeline(
         bool, typer.Option("--drain", "--once", help="take what is in the log now, print what was done, and end")
     ] = False,
     topic: Annotated[list[str] | None, typer.Option(help="only this topic; may be repeated")] = None,
-    catalog: CatalogOption = None,
 ) -> None:
     """Run the sinks. Without --drain it runs until Ctrl-C or SIGTERM, then takes what is left, and ends.
 
@@ -56,7 +55,7 @@ def pipeline(
     try:
         with (
             Stopping(bound_s, work.late, kill=_kill_jvm, json_output=run.printer.json_output) as stopping,
-            connect(settings, note=note, catalog=catalog) as access,
+            connect(settings, note=note) as access,
             flight_address(access, note=note) as address,
             answering_prometheus(settings.model, note),
         ):
@@ -64,14 +63,13 @@ def pipeline(
                 access.info(name)
             with (
                 spark_session(settings) as spark,
-                caretaking(settings, spark, catalog) as caretaker,
+                caretaking(settings, spark) as caretaker,
                 Pipeline(
                     settings,
                     access,
                     spark,
                     address,
                     topics=topic or (),
-                    catalog=catalog,
                     caretaker=caretaker,
                     sinks=CONTENT_SINKS,
                 ) as running,

@@ -5,10 +5,12 @@ It is a commit of its own, so that main moves: a batch that was planned on the o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import RemovePropertiesUpdate
+from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate
 
 from frazil.observe.faultpoints import reach
 from frazil.tables.draft import Draft, base_manifests, draft_append, finish
@@ -20,13 +22,22 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-def adopt(store: TableStore, table: Table, position: Position) -> Table:
+def adopt(store: TableStore, table: Table, position: Position, *, properties: Mapping[str, str] | None = None) -> Table:
     """Gives the table this position: for a log with a new id, to write rows again, or to leave some out.
+
+    Args:
+        store: where.
+        table: as it was loaded when the decision was made.
+        position: the position.
+        properties: further properties that it shall have.
 
     Raises:
         ConflictError: the table has changed since it was loaded. Load it and decide again.
     """
-    return _commit(store, draft_append(store, table, (), position))
+    draft = draft_append(store, table, (), position)
+    if properties:
+        draft = replace(draft, updates=(*draft.updates, SetPropertiesUpdate(updates=dict(properties))))
+    return _commit(store, draft)
 
 
 def accept_rollback(store: TableStore, table: Table, sink: str, topic: str, *, keep: bool) -> Table:

@@ -10,6 +10,7 @@ from frazil.errors import ConflictError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
+from frazil.topics.former import FormerLog, adding
 from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of, sink_tables
 from frazil.topics.positions import has_other_messages
 
@@ -158,12 +159,15 @@ class _Sink:
     def _adoption(self, problem: Any, message: str, before: int, after: int) -> Adoption:
         return Adoption(self._topic, problem, message, before, after)
 
+    @property
+    def _has_messages(self) -> bool:
+        return self._info.written > self._info.start and self._info.segments > 0
+
     def _new_log(self, held: Position, offset: int) -> Adoption:
         from frazil.tables import highest_offsets
 
         highest = max([offset, *highest_offsets(self._table, self._topic).values()])
-        has_messages = self._info.written > self._info.start and self._info.segments > 0
-        if has_messages and self._info.start < highest:
+        if self._has_messages and self._info.start < highest:
             raise ConflictError(
                 f"the log of topic '{self._topic}' has messages from offset {self._info.start} on, and its table has"
                 f" others up to {highest}",
@@ -264,18 +268,30 @@ class _Sink:
             else:
                 accept_rollback(self._store, self._table, self._sink, self._topic, keep=self._choice == "keep")
         elif plan.problem in ("new_log", "gap", "other_messages"):
-            self._go_on_at(plan.after)
+            self._go_on_at(plan.after, self._former() if plan.problem == "new_log" else None)
         if plan.problem != "none":
             while gone := self._sides_rolled_back():
                 table, sink, name = gone[0]
                 self._sides[self._sides.index(table)] = accept_rollback(self._store, table, sink, name, keep=True)
 
-    def _go_on_at(self, offset: int) -> None:
+    def _go_on_at(self, offset: int, former: FormerLog | None = None) -> None:
         from frazil.tables import Position, adopt
 
         info = self._info
         position = Position(self._sink, self._topic, {0: offset}, info.log_id, info.epoch, str(uuid.uuid4()))
-        adopt(self._store, self._table, position)
+        more = None if former is None else adding(self._table.metadata, former)
+        adopt(self._store, self._table, position, properties=more)
+
+    def _former(self) -> FormerLog:
+        """The log that the table had, and where the offsets end that count for that one."""
+        from frazil.tables import highest_offsets
+
+        assert self._position is not None
+        if self._has_messages:
+            return FormerLog(self._position.log_id, self._info.start)
+        # Dead letters may be further than the table; the new log asks them too where it begins.
+        known = [self._table, *self._sides]
+        return FormerLog(self._position.log_id, max(o for t in known for o in highest_offsets(t, self._topic).values()))
 
 
 def _end_of_rows(table: Table, before: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from frazil.errors import NotFoundError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.log.care.verify import Finding, LogReport, verify_log
 from frazil.settings import Settings
+from frazil.topics.care.compare import Chunks, chunks_of, differing
 from frazil.topics.connection import log_folder
-from frazil.topics.floor import LazyStore, find_table
+from frazil.topics.floor import LazyStore, find_table, recorded_position
+from frazil.topics.former import former_logs, left_out
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
+from frazil.topics.reading.table_plan import HIGHEST
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -68,19 +72,21 @@ def verify_topic(access: LogAccess | None, settings: Settings, topic: str, store
         report.findings += report.log.findings
     table = find_table(store.store(), table_name(settings, topic))
     if table is not None:
-        _Comparing(report, table, access.info(topic) if access is not None else None).run(
-            _dead_offsets(settings, topic, store)
-        )
+        info = access.info(topic) if access is not None else None
+        comparing = _Comparing(report, table, info)
+        comparing.run(_dead_offsets(settings, topic, store, table))
+        comparing.check_messages(access, settings)
     return report
 
 
-def _dead_offsets(settings: Settings, topic: str, store: LazyStore) -> frozenset[int]:
+def _dead_offsets(settings: Settings, topic: str, store: LazyStore, table: Table) -> frozenset[int]:
     """Offsets that the archive sink could not take."""
-    table = find_table(store.store(), dead_letters_name(settings))
-    if table is None:
+    letters = find_table(store.store(), dead_letters_name(settings))
+    position = recorded_position(table, topic)
+    if letters is None or position is None:
         return frozenset()
-    chosen = f"topic = '{topic}' and sink = '{ARCHIVE}' and status = 'dead'"
-    scan = table.scan(row_filter=chosen, selected_fields=("offset",))
+    chosen = left_out(topic, position.log_id, former_logs(table.metadata), 0, HIGHEST)
+    scan = letters.scan(row_filter=chosen, selected_fields=("offset",))
     return frozenset(store.store().call(scan.to_arrow, "scan", "storage").column("offset").to_pylist())
 
 
@@ -155,6 +161,23 @@ class _Comparing:
                 self._add("note", "damaged", message, offsets=(start, until))
         older = seen.missing(first, min(log.start, reached), dead) if log.ranges else []
         self._list("gaps", "offsets that are not in the table, and that the log no longer has", older, severity="note")
+
+    def check_messages(self, access: LogAccess | None, settings: Settings) -> None:
+        """What the log and the table have under the same offset must be the same message."""
+        log, table, info = self._report.log, self._report.table, self._info
+        chunks: Chunks
+        if log is not None:
+            log_id, held, chunks = log.log_id, log.ranges, partial(chunks_of, log.walked)
+        elif access is not None and info is not None:
+            log_id, held, chunks = info.log_id, [(info.start, info.end)], partial(access.chunks, info.name)
+        else:
+            return
+        if table is None or table["log_id"] != log_id or table["first"] is None:
+            return
+        ranges = [(max(a, table["first"]), min(b, table["position"])) for a, b in held]
+        wanted = [(a, b) for a, b in ranges if a < b]
+        found = differing(chunks, self._report.topic, self._table, wanted, settings.model.network)
+        self._list("different", "another message in the table than in the log", _ranges(found))
 
     def _list(self, what: str, text: str, ranges: list[tuple[int, int]], severity: str = "error") -> None:
         count = sum(b - a for a, b in ranges)

@@ -14,8 +14,8 @@ from frazil.log.access import TopicInfo
 from frazil.log.columns import MESSAGE
 from frazil.settings import NetworkSettings
 from frazil.topics.floor import recorded_position
+from frazil.topics.former import FormerLog, former_logs, left_out
 from frazil.topics.layout import ARCHIVE, DEAD_LETTER
-from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.plain_values import from_plain
 from frazil.topics.reading.metadata_files import planned_tasks
 from frazil.topics.reading.patience import patiently
@@ -39,6 +39,7 @@ class Letters:
     snapshot_id: int | None
     topic: str
     log_id: str
+    former: tuple[FormerLog, ...]
     broker_addr: str
 
     def of(self, file: PlannedFile, start: int, end: int, names: list[str]) -> pa.Table:
@@ -49,25 +50,22 @@ class Letters:
         return ArrowScan(self.metadata, self.io, chosen, self.expression(start, end)).to_table([file.task])
 
     def expression(self, start: int, end: int) -> BooleanExpression:
-        from pyiceberg.expressions import And, EqualTo
-
-        own = EqualTo(term="log_id", value=self.log_id)  # a topic made anew counts its offsets anew
-        return And(Choice(self.topic, ARCHIVE, first=start, before=end).letters(), own)
+        return left_out(self.topic, self.log_id, self.former, start, end)
 
 
 class Offsets:
     """The offsets of a topic in each file of dead letters. A file never changes, so that it is looked into once."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, ...], list[int]] = {}
+        self._of: dict[tuple[object, ...], list[int]] = {}
 
     def of(self, letters: Letters, files: Sequence[PlannedFile], network: NetworkSettings) -> list[list[int]]:
         """Per file; what is known of others is forgotten."""
         known = self._of
-        found: dict[tuple[str, ...], list[int]] = {}
+        found: dict[tuple[object, ...], list[int]] = {}
         for file in files:
             deletes = sorted(one.file_path for one in file.task.delete_files)
-            key = (letters.log_id, file.path, *deletes)
+            key = (letters.log_id, letters.former, file.path, *deletes)
             offsets = known.get(key)
             if offsets is None:
                 looked_up = patiently(partial(letters.of, file, 0, HIGHEST, ["offset"]), network)
@@ -97,7 +95,13 @@ def with_letters(
     if recorded_position(table, info.name, ARCHIVE) is None:
         return plan  # the archive has taken all of this topic
     letters = Letters(
-        slim(table.metadata), table.io, table.metadata.current_snapshot_id, info.name, info.log_id, info.broker_addr
+        slim(table.metadata),
+        table.io,
+        table.metadata.current_snapshot_id,
+        info.name,
+        info.log_id,
+        former_logs(plan.metadata),
+        info.broker_addr,
     )
     tasks = planned_tasks(table.scan(row_filter=letters.expression(0, plan.position)), network)
     offsets: set[int] = set()
