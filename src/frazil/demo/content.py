@@ -21,6 +21,7 @@ from frazil.log.access import LogAccess
 from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.topics import connect, flight_address
+from frazil.topics.connection import silent
 from frazil.topics.floor import LazyStore
 from frazil.topics.sinks.jobs import for_pipeline
 
@@ -40,7 +41,7 @@ def chapter(stage: Stage, settings: Settings) -> None:
         for number in range(_FILES):
             _write(folder / f"album-{number % 10}" / f"{number:04d}.jpg", number)
     with (
-        connect(tuned) as access,
+        connect(tuned, note=silent) as access,
         flight_address(access) as address,
         started(stage, tuned) as spark,
         LazyStore(tuned) as store,

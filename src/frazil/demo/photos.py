@@ -27,6 +27,7 @@ from frazil.errors import IntegrityError
 from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.topics import connect, flight_address
+from frazil.topics.connection import silent
 from frazil.topics.floor import LazyStore
 from frazil.topics.sinks.jobs import for_pipeline
 
@@ -42,7 +43,7 @@ def chapter(stage: Stage, settings: Settings) -> None:
     with stage.step(f"{_PHOTOS} photos drawn into {folder.name}/, with EXIF and GPS; one in twenty is a copy"):
         write(folder, _PHOTOS)
     with (
-        connect(tuned) as access,
+        connect(tuned, note=silent) as access,
         flight_address(access) as address,
         started(stage, tuned) as spark,
         LazyStore(tuned) as store,

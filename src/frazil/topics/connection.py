@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from frazil.settings import Settings
 from frazil.topics.floor import table_floor
 
@@ -15,21 +17,23 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
+log = structlog.get_logger(__name__)
 
-def _silent(_text: str) -> None:
-    return None
+
+def silent(_text: str) -> None:
+    """For who says by other means where the log is."""
 
 
 def log_folder(settings: Settings) -> Path:
     return settings.model.log.directory or settings.model.home / "log"
 
 
-def connect(settings: Settings, *, note: Note = _silent, catalog: str | None = None) -> LogAccess:
+def connect(settings: Settings, *, note: Note = log.info, catalog: str | None = None) -> LogAccess:
     """The log of the settings: `log.broker`, else the broker that holds the log's folder, else the folder itself.
 
     Args:
         settings: the settings.
-        note: is told where no broker runs and the log is opened here.
+        note: is told where no broker runs and the log is opened here; by default the program's log output is.
         catalog: name of the catalog with the topics' tables, by which the log knows which offsets are taken.
 
     Raises:
@@ -59,7 +63,7 @@ def open_log(settings: Settings, *, catalog: str | None = None) -> Log:
 
 
 @contextmanager
-def flight_address(access: LogAccess, *, note: Note = _silent) -> Iterator[str]:
+def flight_address(access: LogAccess, *, note: Note = silent) -> Iterator[str]:
     """Where Spark's executors reach this log: at its broker, or at one that runs in this process for the time."""
     from frazil.log.log import Log
     from frazil.log.remote.client import Client
