@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -21,6 +23,7 @@ from frazil.topics import open_log
 from frazil.topics.care.adopt import Adopting
 from frazil.topics.floor import LazyStore
 from frazil.topics.positions import TableAheadError
+from frazil.topics.reading.reader import open_reader
 from frazil.topics.sinks.jobs import in_process
 from frazil.topics.sinks.sink import Work, Written
 from tests.machine import machine_flags
@@ -140,6 +143,48 @@ def test_a_log_that_the_table_has_overtaken_goes_on_behind_it_when_it_is_opened_
     kit.publish(TOPIC, b"c")
     kit.engine(TOPIC).catch_up()
     assert [(r["offset"], r["payload"]) for r in kit.rows(TOPIC)][-2:] == [(4, b"lost-4"), (5, b"c")]
+
+
+@pytest.mark.parametrize("first", ["table", "log"])
+def test_what_only_the_table_has_in_the_middle_of_the_log_is_read_from_there(
+    served: tuple[Served, SinkKit], first: Literal["table", "log"]
+) -> None:
+    server, kit = served
+    kit.publish(TOPIC, b"four")
+    engine = kit.engine(TOPIC)
+    engine.catch_up()
+    server.bring_copy_back()
+    assert engine.turn(at_once=True).rows == 0, "a pipeline that goes on finds nothing wrong"
+    expected = [b"a", b"b", b"lost-2", b"lost-3", b"four"]
+    assert _read(kit, first) == expected, "nothing was published since"
+    kit.publish(TOPIC, b"five", b"six")
+    assert _read(kit, first) == [*expected, b"five", b"six"]
+    assert _read(kit, first, 3, end=6) == [b"lost-3", b"four", b"five"]
+    assert _read(kit, first, 1, end=4) == [b"b", b"lost-2", b"lost-3"]
+    engine.catch_up()
+    assert _read(kit, first) == [*expected, b"five", b"six"] == [r["payload"] for r in kit.rows(TOPIC)]
+
+
+def test_who_follows_the_log_gets_what_only_the_table_has(served: tuple[Served, SinkKit]) -> None:
+    server, kit = served
+    stop = threading.Event()
+    with open_reader(kit.client, kit.settings, TOPIC, first="log") as reader:
+        tables = reader.read(1, follow=True, stop=stop, columns=["payload"])
+        assert next(tables)["payload"].to_pylist() == [b"b", b"lost-2", b"lost-3"]
+        kit.publish(TOPIC, b"four")
+        kit.engine(TOPIC).catch_up()
+        server.bring_copy_back()
+        kit.publish(TOPIC, b"five")
+        read: list[bytes] = []
+        while b"five" not in read:
+            read += next(tables)["payload"].to_pylist()
+        assert read == [b"four", b"five"]
+        stop.set()
+
+
+def _read(kit: SinkKit, first: Literal["table", "log"], start: int = 0, **options: int) -> list[bytes]:
+    with open_reader(kit.client, kit.settings, TOPIC, first=first) as reader:
+        return [p for table in reader.read(start, columns=["payload"], **options) for p in table["payload"].to_pylist()]
 
 
 def _exchange(server: Served, kit: SinkKit, *payloads: bytes) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from frazil.log.access import OffsetGoneError, TopicInfo
@@ -81,8 +83,8 @@ class Reading:
             return None
         raise self._reader.gone(self._cursor, info, plan)
 
-    def _from_table(self, plan: TablePlan) -> Iterator[pa.Table]:
-        upto = plan.position if self._end is None else min(plan.position, self._end)
+    def _from_table(self, plan: TablePlan, end: int | None = None) -> Iterator[pa.Table]:
+        upto = min(limit for limit in (plan.position, self._end, end) if limit is not None)
         wanted = self._reader.schema_of(self._reader.info(), self._columns)
         options: dict[str, Any] = {"budget": self._budget, "network": self._reader.network}
         try:
@@ -124,12 +126,31 @@ class Reading:
         names = [*wanted.names, "offset"]
         for chunk in self._reader.access.chunks(self._reader.topic, self._cursor, upto):
             table = decode_chunk(chunk, info.view, self._cursor, upto, names)
-            if table.num_rows:
-                self._cursor = int(table.column("offset")[-1].as_py()) + 1
-                yield conform(table, wanted)
+            for part in _without_gaps(table):
+                yield from self._passed_over(int(part.column("offset")[0].as_py()))
+                self._cursor = int(part.column("offset")[-1].as_py()) + 1
+                yield conform(part, wanted)
             if self._stop.is_set():
                 return
-        self._cursor = max(self._cursor, upto)
+        yield from self._passed_over(upto)
+
+    def _passed_over(self, end: int) -> Iterator[pa.Table]:
+        """What the table has where the log has nothing: an older copy of it was brought back, or it was repaired."""
+        while self._cursor < end and not self._stop.is_set():
+            plan = self._reader.plan(self._reader.info())
+            if plan is None or plan.position <= self._cursor:
+                self._cursor = end
+            else:
+                yield from self._from_table(plan, end)
+
+
+def _without_gaps(table: pa.Table) -> list[pa.Table]:
+    """The rows, cut where offsets are missing."""
+    offsets = table.column("offset").to_numpy()
+    if not len(offsets) or offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [table] if len(offsets) else []
+    cuts = [0, *(np.flatnonzero(np.diff(offsets) > 1) + 1).tolist(), len(offsets)]
+    return [table.slice(begin, end - begin) for begin, end in pairwise(cuts)]
 
 
 def with_offset(wanted: pa.Schema) -> pa.Schema:

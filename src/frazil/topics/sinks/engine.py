@@ -178,6 +178,9 @@ class Engine:
             info = self._access.info(self.topic)  # the table may be further by now than the log was then
             check_messages(self._access, info, self._position, self.sink.name)
         assert self._table is not None
+        if self._start(info) > info.written:  # opened anew, and perhaps as an older copy: it asks the tables first
+            self._access.sync(self.topic)
+            info = self._access.info(self.topic)
         check_position(info, self._position, self.sink.name)
         start = self._start(info)
         self.offset = start
