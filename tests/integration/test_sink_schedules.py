@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.types import DateType
 
 from frazil.errors import ConflictError, FrazilError, UnavailableError
 from frazil.log.access import Level
@@ -34,8 +35,8 @@ from frazil.tables import RolledBackError, TableStore, position_of
 from frazil.tables.position import ancestors
 from frazil.topics.care.adopt import Adopting
 from frazil.topics.floor import LazyStore, find_table, table_floor
-from frazil.topics.layout import ARCHIVE, table_name
-from frazil.topics.reading.reader import TopicReader
+from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
+from frazil.topics.reading.reader import TopicReader, reader_of
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import crash
 from tests.machine import machine_flags
@@ -49,6 +50,10 @@ STEPS = (
     "sink.look.before", "sink.look.after", "sink.plan.before", "sink.plan.after", "sink.task.after", "sink.write.after",
     "sink.commit.before", "tables.commit.manifests.after", "tables.commit.before", "tables.commit.after",
     "sink.commit.after", "sink.report.before", "sink.report.after",
+)  # fmt: skip
+#: What they may do then.
+MEDDLING = (
+    "property", "type", "compaction", "expiry", "retention", "turn", "message", "message and turn", "restart", "crash",
 )  # fmt: skip
 ENGINES = st.integers(0, 1)
 SIZES = st.lists(st.sampled_from([0, 1, 100, 1500]), min_size=1, max_size=5)
@@ -92,6 +97,10 @@ class Schedules(RuleBasedStateMachine):
         #: Acknowledged at `disk`, and at `os`: these a power cut may take.
         self.promised: dict[int, bytes] = {}
         self.hoped: dict[int, bytes] = {}
+        #: The end of the log in the copy that somebody has made of it.
+        self.copied: int | None = None
+        #: Before this snapshot the table cannot be written again: the log was another one.
+        self.oldest = 0
         self.open()
         self.kit.create(TOPIC)
         self.producer = self.kit.client.register(TOPIC, "billing")
@@ -115,7 +124,7 @@ class Schedules(RuleBasedStateMachine):
             if self.sound:
                 self.kit.engine(TOPIC).catch_up()
                 self.check_table()
-                assert len(self.kit.rows(TOPIC)) == len(self.promised | self.hoped), "all has arrived"
+                assert self.in_table(2**62) == self.acknowledged(), "all has arrived"
                 self.check_replay(0)
         finally:
             self.stack.close()
@@ -128,19 +137,31 @@ class Schedules(RuleBasedStateMachine):
         table = find_table(self.kit.store, table_name(self.settings, TOPIC))
         if table is None:
             return
-        reached = position_of(table, ARCHIVE, TOPIC)
-        end = reached.offsets[0] if reached is not None else 0
-        found = table.scan(selected_fields=("offset", "payload")).to_arrow()
-        rows = sorted(zip(found["offset"].to_pylist(), found["payload"].to_pylist(), strict=True))
-        assert rows == [(o, p) for o, p in self.acknowledged() if o < end]
+        end = self.reached()
+        assert self.in_table(end) == [(o, p) for o, p in self.acknowledged() if o < end]
+
+    def reached(self) -> int:
+        table = find_table(self.kit.store, table_name(self.settings, TOPIC))
+        reached = position_of(table, ARCHIVE, TOPIC) if table is not None else None
+        return reached.offsets[0] if reached is not None else 0
+
+    def in_table(self, end: int) -> list[tuple[int, bytes]]:
+        """Its rows, and the messages that it could not take; their letters may be there before the batch is."""
+        rows = [(r["offset"], r["payload"]) for r in self.kit.rows(TOPIC)]
+        return sorted([*rows, *((o, p) for o, p in self.letters() if o < end)])
+
+    def letters(self) -> list[tuple[int, bytes]]:
+        if find_table(self.kit.store, dead_letters_name(self.settings)) is None:
+            return []
+        return [(r["offset"], r["payload"]) for r in self.kit.dead(TOPIC)]
 
     def check_replay(self, start: int) -> None:
-        client = self.kit.client
-        end = client.info(TOPIC).end
-        reader = TopicReader(client, TOPIC, lambda: self.kit.store.load(table_name(self.settings, TOPIC)))
-        parts = list(reader.read(start, end=end, columns=["offset", "payload"])) if end > start else []
-        read = [(r["offset"], r["payload"]) for part in parts for r in part.to_pylist()]
-        assert read == [(o, p) for o, p in self.acknowledged() if start <= o < end]
+        end = self.kit.client.info(TOPIC).end
+        expected = [(o, p) for o, p in self.acknowledged() if start <= o < end]
+        for first in ("table", "log"):
+            reader = reader_of(self.kit.client, self.settings, TOPIC, self.tables, first=first)  # type: ignore[arg-type]
+            parts = list(reader.read(start, end=end, columns=["offset", "payload"])) if end > start else []
+            assert [(r["offset"], r["payload"]) for part in parts for r in part.to_pylist()] == expected, first
 
     def acknowledged(self) -> list[tuple[int, bytes]]:
         return sorted({**self.promised, **self.hoped}.items())
@@ -228,7 +249,7 @@ class Schedules(RuleBasedStateMachine):
 
     # -- others, between turns and in the middle of one --------------------------------------------------------------
 
-    @rule(what=st.sampled_from(["property", "tag", "compaction", "expiry", "retention", "restart"]))
+    @rule(what=st.sampled_from(["property", "tag", "type", "compaction", "expiry", "retention", "restart"]))
     @step
     def somebody_does(self, what: str) -> None:
         self.meddle(what, 1)
@@ -236,9 +257,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(
         which=ENGINES,
         at=st.sampled_from(STEPS),
-        what=st.sampled_from(
-            ["property", "compaction", "expiry", "retention", "turn", "message", "message and turn", "restart", "crash"]
-        ),
+        what=st.sampled_from(MEDDLING),
     )
     @step
     def somebody_does_in_the_middle_of_a_turn(self, which: int, at: str, what: str) -> None:
@@ -299,6 +318,67 @@ class Schedules(RuleBasedStateMachine):
         lost = {o: p for o, p in self.hoped.items() if o >= visible and left.get(o) != p}
         self.hoped = {o: p for o, p in self.hoped.items() if o not in lost}
 
+    # -- the log's folder --------------------------------------------------------------------------------------------
+
+    @rule()
+    @step
+    def somebody_copies_the_log(self) -> None:
+        shutil.rmtree(self.folder / "copy", ignore_errors=True)
+        self.exchange(lambda: shutil.copytree(self.folder / "log", self.folder / "copy"))
+        self.copied = self.kit.client.sync(TOPIC)
+
+    @precondition(lambda self: self.copied is not None)
+    @rule()
+    @step
+    def somebody_brings_the_copy_back(self) -> None:
+        """What is younger, and in no table, is lost. What a table has is not; nor are its offsets given out anew."""
+        assert self.copied is not None
+        self.lose(max(self.copied, self.reached()))
+        self.exchange(self.put_copy)
+        self.begin_anew()
+
+    @rule()
+    @step
+    def the_log_is_lost_and_a_person_adopts_a_new_one(self) -> None:
+        self.lose(self.reached())
+        self.exchange(lambda: shutil.rmtree(self.folder / "log" / "topics"))
+        shutil.rmtree(self.folder / "copy", ignore_errors=True)
+        self.copied = None
+        self.kit.create(TOPIC)
+        table = find_table(self.kit.store, table_name(self.settings, TOPIC))
+        if table is not None:
+            adopting = Adopting(self.kit.client, self.settings, TOPIC, self.tables)
+            adopting.do(adopting.plan())
+        self.begin_anew()
+
+    def put_copy(self) -> None:
+        shutil.rmtree(self.folder / "log")
+        shutil.copytree(self.folder / "copy", self.folder / "log")
+
+    def lose(self, end: int) -> None:
+        """From an offset on nothing is left, but for dead letters: they are written before the rows of their batch."""
+        kept = dict(self.letters())
+        for acknowledged in (self.promised, self.hoped):
+            for offset in [o for o, p in acknowledged.items() if o >= end and kept.get(o) != p]:
+                del acknowledged[offset]
+
+    def exchange(self, put: Callable[[], object]) -> None:
+        """Does something to the folder of the log while no broker runs."""
+        engines, log = self.engines, self.kit.log
+        self.stack.close()
+        log.close()
+        put()
+        self.disk = FaultyDisk(self.folder / "log")
+        self.open()
+        self.engines = engines
+
+    def begin_anew(self) -> None:
+        """Producers register again, and the table does not go back to what this log does not have."""
+        self.producer, self.sequence = self.kit.client.register(TOPIC, "billing"), 0
+        self.kit.client.sync(TOPIC)
+        table = find_table(self.kit.store, table_name(self.settings, TOPIC))
+        self.oldest = table.metadata.last_sequence_number if table is not None else 0
+
     @precondition(lambda self: len(self.history()) > 1)
     @rule(back=st.integers(1, 3), which=ENGINES)
     @step
@@ -326,7 +406,8 @@ class Schedules(RuleBasedStateMachine):
         if (table := find_table(self.kit.store, table_name(self.settings, TOPIC))) is None:
             return []
         chain = ancestors(table.metadata)
-        return [s.snapshot_id for s in chain if s.summary and s.summary.operation is not Operation.DELETE]
+        kept = [s for s in chain if (s.sequence_number or 0) >= self.oldest]
+        return [s.snapshot_id for s in kept if s.summary and s.summary.operation is not Operation.DELETE]
 
     # -- readers -----------------------------------------------------------------------------------------------------
 
@@ -341,6 +422,8 @@ def _foreign(table: Any, what: str) -> None:
     current = table.current_snapshot()
     if what == "property":
         table.transaction().set_properties(owner="somebody").commit_transaction()
+    elif what == "type":
+        _change_type(table, "amount")
     elif current is None:
         return
     elif what == "tag":
@@ -353,6 +436,16 @@ def _foreign(table: Any, what: str) -> None:
         old = [s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id not in held]
         if old:
             table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def _change_type(table: Any, column: str) -> None:
+    """Somebody makes a column of numbers one of dates: a message that has one does not fit any more."""
+    names = table.schema().column_names
+    if column in names and not isinstance(table.schema().find_field(column).field_type, DateType):
+        with table.update_schema(allow_incompatible_changes=True) as update:
+            update.delete_column(column)
+        with table.refresh().update_schema() as update:
+            update.add_column(column, DateType())
 
 
 class TestSchedules(Schedules.TestCase):  # type: ignore[name-defined,misc]

@@ -173,7 +173,7 @@ class Engine:
             self._access.sync(self.topic)
             self._prepared = True
         before = info = self._access.info(self.topic)
-        if self._table is None or self._is_behind(info) or self._is_passed(info):
+        if self._table is None or self._is_behind(info) or self._is_passed(info) or self._is_foreign(info):
             self._look(info)
             info = self._access.info(self.topic)  # the table may be further by now than the log was then
             check_messages(self._access, info, self._position, self.sink.name)
@@ -200,6 +200,10 @@ class Engine:
     def _is_behind(self, info: TopicInfo) -> bool:
         """Whether the log has let go of what comes next. If another pipeline has taken it, the table says so."""
         return self._backfill is None and self._start(info) < info.start
+
+    def _is_foreign(self, info: TopicInfo) -> bool:
+        """Whether the log is another one than it was. If somebody has adopted it, the table says so."""
+        return self._position is not None and self._position.log_id != info.log_id
 
     def _is_passed(self, info: TopicInfo) -> bool:
         """Whether another pipeline has told the log that it has taken what comes next: it need not be written first."""
