@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import CircuitOpenError, ConflictError, FrazilError, UnavailableError, UsageError
-from frazil.log.access import Span
+from frazil.log.access import Level, Span
+from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled
 from frazil.observe.resilience import CircuitBreaker
 from frazil.tables import RolledBackError, accept_rollback, position_of
@@ -711,3 +712,69 @@ def test_any_schedule_of_producers_engines_and_faults_ends_exactly_once(
             schedule.step()
         kit.engine(TOPIC).catch_up()
         kit.check(TOPIC)
+
+
+# -- faults at steps that not every batch has --------------------------------------------------------------------------
+
+
+@contextmanager
+def dying_before(step: str) -> Iterator[None]:
+    """Whoever reaches the step dies there; somebody does."""
+
+    def reached(name: str) -> None:
+        if name == step:
+            raise FaultError(step)
+
+    with handled(reached), pytest.raises(FaultError):
+        yield
+
+
+@pytest.mark.parametrize("step", ["tables.create.before", "tables.create.after", "sink.sync.before"])
+def test_a_fault_in_a_first_batch_neither_loses_nor_doubles(kit: SinkKit, step: str) -> None:
+    """It makes the table, and has the log bring to the disk what nobody wanted to wait for."""
+    kit.publish(TOPIC, b"a", b"b")
+    last = kit.client.append(TOPIC, Batch.of_messages([b"c"]), Level.os)
+    kit.acknowledged[TOPIC][last.offset] = b"c"
+    with dying_before(step):
+        engine = kit.engine(TOPIC)
+        engine._prepared = True  # else it has the log synced at once
+        engine.turn(at_once=True)
+    kit.engine(TOPIC).catch_up()
+    kit.check(TOPIC)
+
+
+@pytest.mark.parametrize(
+    "step", ["sink.expire.before", "tables.remove.before", "tables.remove.after", "sink.expire.after"]
+)
+def test_a_fault_in_a_retention_of_the_table_leaves_the_newest_rows(tmp_path: Path, step: str) -> None:
+    with sink_kit(tmp_path, **{"topics.retention_bytes": "1"}) as kit:
+        kit.create(TOPIC)
+        engine = kit.engine(TOPIC)
+        for payload in (b"a", b"b", b"c"):
+            kit.publish(TOPIC, payload)
+            engine.catch_up()
+        with dying_before(step):
+            kit.engine(TOPIC).turn()
+        assert [r["payload"] for r in kit.rows(TOPIC)][-1] == b"c"
+        kit.engine(TOPIC).turn()
+        assert [(r["offset"], r["payload"]) for r in kit.rows(TOPIC)] == [(2, b"c")]
+        kit.publish(TOPIC, b"d")
+        engine.catch_up()
+        assert [(r["offset"], r["payload"]) for r in kit.rows(TOPIC)][-1] == (3, b"d")
+
+
+@pytest.mark.parametrize("step", ["tables.position.before", "tables.position.after"])
+def test_a_fault_in_an_adoption_leaves_it_to_be_done_or_done(kit: SinkKit, step: str) -> None:
+    kit.publish(TOPIC, b"a")
+    kit.engine(TOPIC).catch_up()
+    kit.log.delete_topic(TOPIC)
+    kit.create(TOPIC)
+    with dying_before(step):
+        adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables)
+        adopting.do(adopting.plan())
+    again = Adopting(kit.client, kit.settings, TOPIC, kit.tables)
+    assert again.plan().problem == ("new_log" if step == "tables.position.before" else "none")
+    again.do(again.plan())
+    kit.publish(TOPIC, b"b")
+    kit.engine(TOPIC).catch_up()
+    kit.check(TOPIC)
