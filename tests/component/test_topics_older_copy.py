@@ -182,6 +182,19 @@ def test_who_follows_the_log_gets_what_only_the_table_has(served: tuple[Served, 
         stop.set()
 
 
+def test_a_rewind_says_which_rows_the_log_cannot_write_again(served: tuple[Served, SinkKit]) -> None:
+    server, kit = served
+    before = kit.table(TOPIC).current_snapshot()
+    kit.engine(TOPIC).catch_up()
+    server.bring_copy_back()
+    kit.publish(TOPIC, b"four")
+    kit.engine(TOPIC).catch_up()
+    assert before is not None
+    kit.table(TOPIC).manage_snapshots().rollback_to_snapshot(before.snapshot_id).commit()
+    plan = Adopting(kit.client, kit.settings, TOPIC, kit.tables, "rewind").plan()
+    assert plan.message.endswith("the rows are written again, but not those at 2 to 4, where the log has nothing")
+
+
 def _read(kit: SinkKit, first: Literal["table", "log"], start: int = 0, **options: int) -> list[bytes]:
     with open_reader(kit.client, kit.settings, TOPIC, first=first) as reader:
         return [p for table in reader.read(start, columns=["payload"], **options) for p in table["payload"].to_pylist()]

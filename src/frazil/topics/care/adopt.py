@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.errors import ConflictError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
+from frazil.log.messages import walk
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
 from frazil.topics.former import FormerLog, adding
@@ -229,7 +230,20 @@ class _Sink:
                 hint="--keep to leave out what is missing, or roll the table forward again",
             )
         self._require_kept(told, reached)
-        return self._adoption("rolled_back", f"{told}; the rows are written again", offset, reached)
+        told += "; the rows are written again"
+        if passed_over := self._passed_over(reached, offset):
+            told += f", but not those at {', '.join(passed_over)}, where the log has nothing"
+        return self._adoption("rolled_back", told, offset, reached)
+
+    def _passed_over(self, start: int, end: int) -> list[str]:
+        """The offsets in a range that the log does not have, as where an older copy of it was brought back."""
+        found, at = [], max(start, self._info.start)
+        for chunk in self._access.chunks(self._topic, at, end):
+            for header in (header for _, header in walk(chunk) if header.count):
+                if at < header.base_offset:
+                    found.append(f"{at} to {min(header.base_offset, end)}")
+                at = max(at, header.end_offset)
+        return [*found, f"{at} to {end}"] if at < end else found
 
     def _reached(self, before: int) -> int | None:
         """How far the rows of a table reach that was rolled back; None: there are some, and nothing tells.
