@@ -21,6 +21,7 @@ from frazil.cli.topic_publish import _lines
 from frazil.errors import UsageError
 from frazil.topics.care.verify import verify_topic
 from frazil.topics.reading.places import parse_place
+from frazil.topics.reading.reader import open_reader
 from tests.sink_kit import put_dead_letters, sink_kit
 
 
@@ -435,6 +436,8 @@ def test_damage_in_the_log_is_told_and_the_table_still_has_it(frozen, tmp_path):
     assert frozen.json("verify", "orders", "--repair", "--dry-run")["lost"] == [{"start": start, "end": end}]
     frozen.ok("verify", "orders", "--repair", "--yes")
     assert [m["offset"] for m in frozen.json("replay", "orders")] == list(range(60))
+    with sink_kit(tmp_path) as kit, open_reader(kit.client, kit.settings, "orders", first="log") as reader:
+        assert [o for table in reader.read(0) for o in table["offset"].to_pylist()] == list(range(60))
     assert frozen.json("verify", "orders")["sound"]
 
 
