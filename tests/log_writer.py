@@ -1,6 +1,7 @@
 """Publishes to a log until it is killed, and says on stdout what was acknowledged: `python -m tests.log_writer …`.
 
-A line per acknowledgement, after it: `offset count level text`. The pipe is the witness: it outlives the process.
+A line per acknowledgement, after it: `ack offset count level text`. A line per retention, before it: `plan start`,
+and one after it: `start start`. The pipe is the witness: it outlives the process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from pathlib import Path
 
 from frazil.log import Ack, Batch, Level, Log, OffsetGoneError
 from tests.log_kit import settings
+
+#: The log lets go of nothing that this sink has not reported.
+SINK = "table"
+KEPT_BYTES = 60_000
 
 _lock = threading.Lock()
 
@@ -73,6 +78,7 @@ def main() -> None:
     folder, run = Path(sys.argv[1]), int(sys.argv[2])
     log = Log.open(folder, settings(max_file_size=16_384, sync_interval_ms=20))
     log.create_topic("orders", exist_ok=True)
+    log.configure("orders", {"sinks": [SINK]})
     say("open", log.info("orders").end)
     work = [(thread, (log, f"t{n}.{run}", run * 10 + n)) for n in range(2)]
     work.append((producer, (log, "billing", run)))
@@ -94,7 +100,16 @@ def follow(log: Log) -> None:
         except OffsetGoneError:
             pass
         if end % 7 == 0:
-            log.retain("orders", size=400_000)
+            retain(log, end)
+
+
+def retain(log: Log, end: int) -> None:
+    """Removes what was planned and told, and not what the others fill up meanwhile: the sink has only that."""
+    log.report("orders", SINK, end)
+    planned = log.retain("orders", size=KEPT_BYTES, dry_run=True).start
+    log.report("orders", SINK, planned)
+    say("plan", planned)
+    say("start", log.retain("orders", size=KEPT_BYTES).start)
 
 
 if __name__ == "__main__":

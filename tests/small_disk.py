@@ -22,6 +22,9 @@ def small_disk(size: str) -> Iterator[Path]:
     if not mounted or mounted.returncode:
         folder.rmdir()
         pytest.skip("cannot mount a small file system here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-    folder.rmdir()
+    try:
+        yield folder
+    finally:
+        # Lazily: a test that failed may still have files open there.
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+        folder.rmdir()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from unittest.mock import patch
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 
 from frazil.catalogs import open_catalog
@@ -116,6 +120,28 @@ class MemoryLog:
 
 def settings_in(folder: Path) -> Settings:
     return load_settings(flags={"home": str(folder)}, environ={})
+
+
+@contextmanager
+def files_read() -> Iterator[Counter[str]]:
+    """Counts the files of tables that are opened to be read: `metadata`, manifest `lists`, `manifests` and `data`."""
+    opened: Counter[str] = Counter()
+    open_file = PyArrowFile.open
+
+    def counting(file: PyArrowFile, *args: Any, **options: Any) -> Any:
+        opened[_kind(file.location.rpartition("/")[2])] += 1
+        return open_file(file, *args, **options)
+
+    with patch.object(PyArrowFile, "open", counting):
+        yield opened
+
+
+def _kind(name: str) -> str:
+    if name.endswith(".metadata.json"):
+        return "metadata"
+    if name.endswith(".avro"):
+        return "lists" if name.startswith("snap-") else "manifests"
+    return "data"
 
 
 class TopicTable:

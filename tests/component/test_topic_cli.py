@@ -19,6 +19,8 @@ from frazil.cli.amounts import seconds, shown_size, size
 from frazil.cli.run import run_command
 from frazil.cli.topic_publish import _lines
 from frazil.errors import UsageError
+from frazil.settings import Settings
+from frazil.topics.care import compare
 from frazil.topics.care.verify import verify_topic
 from frazil.topics.reading.places import parse_place
 from frazil.topics.reading.reader import open_reader
@@ -466,6 +468,39 @@ def test_other_messages_in_the_table_than_in_the_log_are_told(frozen, tmp_path, 
     errors = {(f["what"], *f["offsets"]) for f in json.loads(out)["findings"] if f["severity"] == "error"}
     assert code == 13 and errors == {("different", 7, 8), ("different", 20, 22)}
     assert {(f.what, f.offsets) for f in remote.findings} == {("different", (7, 8)), ("different", (20, 22))}
+
+
+@pytest.mark.parametrize("column", ["payload", "publish_time"])
+def test_a_table_whose_columns_have_other_names_is_not_compared_message_by_message(frozen, tmp_path, column):
+    with sink_kit(tmp_path, **{"log.max_file_size": "4096"}) as kit, kit.table("orders").update_schema() as update:
+        update.rename_column(column, "renamed")
+    found = frozen.json("verify", "orders")
+    assert found["sound"] and [(f["severity"], f["what"]) for f in found["findings"]] == [("note", "columns")]
+
+
+def test_files_that_compaction_takes_away_meanwhile_are_no_fault(frozen, tmp_path, monkeypatch):
+    real, gone = compare.scan, [FileNotFoundError("compacted")]
+
+    def scan(*args: Any, **options: Any) -> Any:
+        if gone:
+            raise gone.pop()
+        return real(*args, **options)
+
+    monkeypatch.setattr("frazil.topics.care.compare.scan", scan)
+    assert frozen.json("verify", "orders")["findings"] == [] and not gone
+
+
+def test_a_damaged_log_on_another_machine_is_not_sound(frozen, tmp_path):
+    with sink_kit(tmp_path, **{"log.max_file_size": "4096"}) as kit:
+        path = sorted((tmp_path / "log/topics/orders").glob("*.seg"))[1]
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(bytes(data))
+        elsewhere = kit.settings.model.log.model_copy(update={"directory": tmp_path / "elsewhere"})
+        settings = Settings(kit.settings.model.model_copy(update={"log": elsewhere}))
+        report = verify_topic(kit.client, settings, "orders", kit.tables)
+    assert not report.sound
+    assert [(f.severity, f.what) for f in report.findings] == [("note", "log"), ("error", "damaged")]
 
 
 def test_dead_letters_of_another_log_do_not_stand_for_rows_that_are_missing(frozen, tmp_path):

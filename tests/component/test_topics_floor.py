@@ -9,7 +9,7 @@ import sys
 import pytest
 import structlog
 
-from frazil.errors import UnavailableError
+from frazil.errors import UnavailableError, UsageError
 from frazil.settings import load_settings
 from frazil.topics import connect
 from frazil.topics.floor import table_floor
@@ -104,3 +104,11 @@ def test_a_program_that_opens_the_log_itself_says_so(tmp_path):
         assert access.topics() == []
     said = f"no broker runs: the log at {tmp_path / 'log'} is opened by this process"
     assert [entry["event"] for entry in told] == [said]
+
+
+def test_a_log_behind_a_broker_goes_with_the_catalog_of_the_settings(tmp_path):
+    with sink_kit(tmp_path) as kit:
+        with pytest.raises(UsageError, match="which asks the catalog of its settings") as told:
+            connect(kit.settings, catalog="another")
+        assert "without --catalog" in str(told.value.hint)
+        connect(kit.settings, catalog=kit.settings.model.catalog.name).close()

@@ -13,9 +13,7 @@ import pytest
 from frazil.log.access import OffsetGoneError
 from frazil.log.remote.producer import Producer
 from frazil.tables import remove_files
-from frazil.topics.care.adopt import Adopting
 from frazil.topics.care.migrate import Migrating
-from frazil.topics.care.verify import verify_topic
 from frazil.topics.floor import LazyStore
 from frazil.topics.layout import dead_letters_name
 from frazil.topics.letters.looking import show_dead_letter
@@ -28,7 +26,7 @@ from frazil.topics.source.options import parse_options
 from frazil.topics.source.plan import splits
 from frazil.topics.source.source import SourceTopic
 from tests.sink_kit import SinkKit, put_dead_letters, sink_kit
-from tests.topic_kit import TopicTable
+from tests.topic_kit import TopicTable, files_read
 
 TOPIC = "orders"
 ALL = ["offset", "payload", "publish_time", "amount", "note", "headers", "topic_name", "segment_id", "segment_offset"]
@@ -217,6 +215,18 @@ def test_a_read_goes_on_where_compaction_of_the_dead_letters_takes_their_files_a
         assert offsets(reader) == [0, 1, 2, 3]
 
 
+def test_dead_letters_of_a_table_that_has_not_changed_are_not_planned_again(kit: SinkKit) -> None:
+    spoil(kit)
+    publish(kit, 1.5, None, 2.5)
+    kit.engine(TOPIC).catch_up()
+    with open_reader(kit.client, kit.settings, TOPIC) as reader:
+        for expected in ((2, True), (0, False)):
+            with files_read() as opened:
+                assert [o for table in reader.read(0) for o in table["offset"].to_pylist()] == [0, 1, 2, 3]
+            assert (opened["lists"], opened["manifests"] > 0) == expected
+        assert opened["metadata"] <= 2, "of the topic's table only, where a read begins and where it is planned"
+
+
 def test_a_file_of_dead_letters_is_looked_into_once_however_often_the_table_moves(
     kit: SinkKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,28 +264,3 @@ def test_a_topic_goes_back_into_its_log_with_what_the_table_could_not_take(kit: 
         Migrating(kit.client, kit.settings, TOPIC, store).to_log()
     found = [row for table in TopicReader(kit.client, TOPIC).read(0, columns=names) for row in table.to_pylist()]
     assert found[:13] == expected
-
-
-@pytest.mark.parametrize("first", ["table", "log"])
-def test_after_the_log_was_lost_and_another_adopted_earlier_dead_letters_are_still_read(
-    tmp_path: Path, first: Literal["table", "log"]
-) -> None:
-    """Also of the log before that; but not those that a topic of the same name, whose table is gone, has left."""
-    with sink_kit(tmp_path, **{"log.max_file_size": "4096"}) as kit:
-        kit.create(TOPIC)
-        put_dead_letters(kit, TOPIC, 1, 1, log_id="dd" * 16)
-        spoil(kit)
-        for _ in range(2):
-            publish(kit, None, 1.5, None)
-            kit.engine(TOPIC).catch_up()
-            kit.log.delete_topic(TOPIC)
-            kit.create(TOPIC)
-            adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables)
-            assert adopting.plan().problem == "new_log"
-            adopting.do(adopting.plan())
-        publish(kit, None, 2.5)
-        kit.engine(TOPIC).catch_up()
-        expected = sorted(kit.acknowledged[TOPIC].items())
-        assert [o for o, _ in expected] == list(range(9))
-        assert [(row["offset"], row["payload"]) for row in read(kit, first)] == expected
-        assert verify_topic(kit.client, kit.settings, TOPIC, kit.tables).sound

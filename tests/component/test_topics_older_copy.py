@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import pyarrow as pa
 import pytest
 
 from frazil.errors import ConflictError, UnavailableError, UsageError
-from frazil.log.access import Span
+from frazil.log.access import Chunk, Span
 from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
@@ -24,8 +25,11 @@ from frazil.topics.care.adopt import Adopting
 from frazil.topics.floor import LazyStore
 from frazil.topics.positions import TableAheadError
 from frazil.topics.reading.reader import open_reader
+from frazil.topics.reading.subscription import Subscription
 from frazil.topics.sinks.jobs import in_process
 from frazil.topics.sinks.sink import Work, Written
+from frazil.topics.source.plan import bounded_end, splits
+from frazil.topics.storage import IcebergStorage
 from tests.machine import machine_flags
 from tests.sink_kit import SinkKit
 
@@ -104,18 +108,24 @@ def test_a_batch_that_was_read_from_the_log_before_is_not_committed(served: tupl
     kit.check(TOPIC)
 
 
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("then", ["the pipeline goes on", "another begins", "the broker is restarted"])
 def test_a_batch_that_lands_afterwards_is_found_out_and_a_person_decides(
-    served: tuple[Served, SinkKit], restarted: bool
+    served: tuple[Served, SinkKit], then: str
 ) -> None:
     server, kit = served
+    engine = kit.engine(TOPIC)
     with handled(lambda step: _exchange(server, kit, b"c", b"d", b"e") if step == "sink.write.after" else None):
-        kit.engine(TOPIC).turn(at_once=True)
+        engine.turn(at_once=True)
     assert [r["payload"] for r in kit.rows(TOPIC)] == [b"a", b"b", b"lost-2", b"lost-3"]
-    if restarted:
+    if then == "the broker is restarted":
         server.restart()
+    if then != "the pipeline goes on":
+        engine = kit.engine(TOPIC)
     with pytest.raises(TableAheadError, match="the last messages before that are not those of the log") as found:
-        kit.engine(TOPIC).turn(at_once=True)
+        engine.turn(at_once=True)
+    with pytest.raises(TableAheadError):
+        IcebergStorage(kit.client, TOPIC, kit.settings, kit.tables).retain_log(age_s=0, size=None, dry_run=False)
+    assert (kit.client.info(TOPIC).sinks["archive"] or 0) <= 2, "the log keeps what no table has"
     assert f"frazil topic adopt {TOPIC}" in str(found.value.hint)
     with pytest.raises(UsageError, match="before offset 4 are not the log's messages"):
         Adopting(kit.client, kit.settings, TOPIC, kit.tables).plan()
@@ -180,6 +190,54 @@ def test_who_follows_the_log_gets_what_only_the_table_has(served: tuple[Served, 
             read += next(tables)["payload"].to_pylist()
         assert read == [b"four", b"five"]
         stop.set()
+
+
+def test_a_reader_that_is_stopped_before_a_gap_does_not_pass_it(served: tuple[Served, SinkKit]) -> None:
+    server, kit = served
+    kit.engine(TOPIC).catch_up()
+    server.bring_copy_back()
+    kit.publish(TOPIC, b"four")
+    stop = threading.Event()
+    real = kit.client.chunks
+
+    def stopped_meanwhile(*given: Any) -> Iterator[Chunk]:
+        for chunk in real(*given):
+            stop.set()
+            yield chunk
+
+    with open_reader(kit.client, kit.settings, TOPIC, first="log") as reader:
+        subscription = Subscription(reader, "billing")
+        kit.client.chunks = stopped_meanwhile  # type: ignore[method-assign]
+        read = [p for table in subscription.read(stop=stop) for p in table["payload"].to_pylist()]
+        kit.client.chunks = real  # type: ignore[method-assign]
+        assert read == [b"a", b"b"] and subscription.commit() == 2
+        assert [p for table in subscription.read() for p in table["payload"].to_pylist()] == [
+            b"lost-2", b"lost-3", b"four",
+        ]  # fmt: skip
+
+
+def test_a_column_that_the_copy_did_not_know_stays_once_it_was_read(served: tuple[Served, SinkKit]) -> None:
+    server, kit = served
+    kit.publish(TOPIC, b"four", colour=pa.array(["red"]))
+    kit.engine(TOPIC).catch_up()
+    server.bring_copy_back()
+    kit.publish(TOPIC, b"five")
+    with open_reader(kit.client, kit.settings, TOPIC, first="log") as reader:
+        found = [(table["offset"].to_pylist(), "colour" in table.column_names) for table in reader.read(0)]
+    assert found == [([0, 1], False), ([2, 3, 4], True), ([5], True)]
+
+
+def test_spark_reads_a_gap_of_the_log_from_the_table(served: tuple[Served, SinkKit]) -> None:
+    server, kit = served
+    kit.engine(TOPIC).catch_up()
+    server.bring_copy_back()
+    kit.client.sync(TOPIC)
+    with open_reader(kit.client, kit.settings, TOPIC, first="log") as reader:
+        assert bounded_end(reader, 2, 1000) == 4
+        (split,) = splits(reader, 2, 4)
+        assert (split.start, split.end) == (2, 4) and split.plan is not None
+        (split,) = splits(reader, 0, 2)
+        assert split.plan is None, "where the log has all, nobody asks the catalog"
 
 
 def test_a_rewind_says_which_rows_the_log_cannot_write_again(served: tuple[Served, SinkKit]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from frazil.api.reading import read_page
 from frazil.errors import IntegrityError, UsageError
 from frazil.log.access import OffsetGoneError
 from frazil.tables import Position, adopt, position_of, remove_files
@@ -22,7 +23,7 @@ from frazil.topics.reading.reader import TopicReader
 from frazil.topics.reading.subscription import Subscription
 from frazil.topics.reading.table_plan import plan_table
 from frazil.topics.reading.table_scan import scan
-from tests.topic_kit import FIRST_TIME_US, MemoryLog, TopicTable, settings_in
+from tests.topic_kit import FIRST_TIME_US, MemoryLog, TopicTable, files_read, settings_in
 
 
 @pytest.fixture
@@ -126,6 +127,39 @@ def test_a_thread_with_an_older_table_does_not_put_its_plan_in_the_place_of_a_ne
     assert reader.plan(reader.info()).position == 3
     assert loads == []
     assert reader.plan(reader.info()).position == 3
+
+
+@pytest.mark.parametrize("first", ["table", "log"])
+def test_a_table_that_has_not_changed_is_not_planned_again(log, table, first):
+    for _ in range(5):
+        log.publish(b"x", b"y")
+        table.sink()
+    log.retain(below=8)
+    reader = table.reader(first=first)
+    with files_read() as opened:
+        assert offsets(reader.read(0)) == list(range(10))
+    assert (opened["lists"], opened["manifests"]) == (1, 5)
+    again = {
+        "all": lambda: offsets(reader.read(0)) == list(range(10)),
+        "a range": lambda: offsets(reader.read(3, end=6)) == [3, 4, 5],
+        "from a time on": lambda: offsets(reader.read(since=at_second(1))) == list(range(2, 10)),
+        "a page": lambda: read_page(reader, 2, 3, 1 << 20).next == 5,
+        "bounds": lambda: reader.bounds().start == 0,
+        "schema": lambda: "offset" in reader.schema().names,
+    }
+    for name, ask in again.items():
+        with files_read() as opened:
+            assert ask(), name
+        assert (opened["lists"], opened["manifests"]) == (0, 0), name
+        # The catalog reads this one when it is asked whether the table has changed: once for each time.
+        assert opened["metadata"] <= 3, name
+    log.publish(b"z")
+    table.sink()
+    log.retain(below=11)
+    with files_read() as opened:
+        assert offsets(reader.read(0)) == list(range(11))
+        assert offsets(reader.read(0)) == list(range(11))
+    assert (opened["lists"], opened["manifests"]) == (1, 6), "once for the new snapshot"
 
 
 def test_offsets_that_the_log_skipped_are_no_gap(log, table):

@@ -9,13 +9,18 @@ import socket
 import threading
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from frazil.log.owner import read_owner
+from frazil.log.remote.client import Client
+from frazil.topics.layout import ARCHIVE
 from tests.e2e.servers import JSON, RAW, Server, Tail, eventually, serving
+from tests.topic_kit import TopicTable, settings_in
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -428,8 +433,6 @@ def test_lines_and_arrow_say_in_headers_where_to_go_on(server, topic):
 
 
 def test_what_retention_has_removed_is_gone_and_the_answer_says_from_where_on_it_can_be_read(shell):
-    from frazil.log.remote.client import Client
-
     with serving(shell, "--set", "log.max_file_size=4096") as server:
         server.create("orders")
         for _ in range(20):
@@ -441,6 +444,72 @@ def test_what_retention_has_removed_is_gone_and_the_answer_says_from_where_on_it
             gone = server.ask("GET", path)
             assert gone.status == 410 and gone.json["start"] == start
         assert server.get("/topics/orders/messages")["messages"][0]["offset"] == start
+
+
+# -- what only the table has -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def with_table(shell) -> Iterator[tuple[Server, TopicTable]]:
+    """A server with a topic in small segments, and its table, which the test fills itself."""
+    home = shell.folder / "data"
+    with serving(shell, "--set", f"home={home}", "--set", "log.max_file_size=4096") as server:
+        server.create("orders", storage="iceberg")
+        with Client(server.served["flight"]) as client:
+            yield server, TopicTable(client, "orders", settings_in(home))
+
+
+def move(table: TopicTable, upto: int | None = None) -> int:
+    """Into the table, and out of the log, as the pipeline does; returns the first offset that the log still has."""
+    table.sink(upto)
+    table.log.report(table.topic, ARCHIVE, table.position)
+    return table.log.retain(table.topic, size=0).start
+
+
+def test_pages_and_tails_cross_from_the_table_into_the_log(shell):
+    texts = [f"{number} {'x' * 500}" for number in range(30)]
+    with with_table(shell) as (server, table):
+        for text in texts:
+            server.publish("orders", text)
+        start = move(table, upto=20)
+        assert 5 < start <= 20, "the log has only the end"
+        assert server.payloads("orders") == texts
+        at, pages = 0, []
+        while at < 30:
+            page = server.get(f"/topics/orders/messages?from={at}&limit=4")
+            pages.append([m["offset"] for m in page["messages"]])
+            at = page["next"]
+        assert pages == [list(range(n, min(n + 4, 30))) for n in range(0, 30, 4)]
+
+        oldest = server.get("/topics/orders/messages?from=start&limit=1")["messages"][0]
+        assert (oldest["offset"], oldest["payload"]) == (0, texts[0])
+        (third,) = server.get("/topics/orders/messages?from=2&limit=1")["messages"]
+        by_time = server.get(f"/topics/orders/messages?from={third['publish_time']}")["messages"]
+        assert [m["offset"] for m in by_time] == list(range(2, 30))
+
+        tail = Tail(server, "/topics/orders/tail?from=start")
+        assert [m["payload"] for m in tail.messages(30)] == texts
+        server.publish("orders", "later")
+        (later,) = tail.messages(1)
+        assert (later["offset"], later["payload"]) == (30, "later")
+        tail.close()
+        again = Tail(server, "/topics/orders/tail", last_seen=2)
+        assert [m["offset"] for m in again.messages(28)] == list(range(3, 31))
+        again.close()
+
+
+def test_a_tail_that_retention_overtakes_goes_on_in_the_table(shell):
+    text = "x" * 50_000
+    with with_table(shell) as (server, table):
+        tail = Tail(server, "/topics/orders/tail?from=0")
+        for number in range(20):
+            server.publish("orders", *(f"{20 * number + n} {text}" for n in range(20)))  # 20 MB: more than sockets hold
+        assert move(table) > 370
+        server.publish("orders", "later")
+        found = tail.messages(401)
+        assert [m["offset"] for m in found] == list(range(401))
+        assert [m["payload"].split()[0] for m in found] == [*map(str, range(400)), "later"]
+        tail.close()
 
 
 # -- live tail ---------------------------------------------------------------------------------------------------------

@@ -277,6 +277,26 @@ def test_verify_finds_log_and_table_in_agreement_after_both_ways(kit):
     assert verify_topic(kit.log, kit.settings, TOPIC, kit.tables).findings == []
 
 
+def test_a_topic_whose_last_row_before_the_log_was_erased_goes_both_ways_over_a_restart(tmp_path):
+    small = {"log.max_file_size": "4096"}
+    with sink_kit(tmp_path, **small) as kit:
+        kit.create(TOPIC)
+        fill(kit, 30)
+        kit.engine(TOPIC).catch_up()
+        fill(kit, 20)
+        start = kit.log.retain(TOPIC, age_s=0.0).start
+        assert 0 < start <= 60
+        kit.table(TOPIC).delete(f"offset = {start - 1}")
+        before = read(kit)
+        migrating(kit).to_log()
+    with sink_kit(tmp_path, **small) as kit:
+        assert kit.log.epoch_below(TOPIC, start) == 0, "of a message that came back from the table"
+        migrating(kit).to_iceberg()
+        assert read(kit) == before
+        kit.engine(TOPIC).catch_up()
+        assert read(kit) == before
+
+
 def test_a_log_without_anything_to_copy_only_changes_its_storage(kit):
     kit.create(TOPIC)
     fill(kit, 3)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,11 +16,13 @@ import pytest
 
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log import Ack, Batch, Level, Log
+from frazil.log.disk import Disk
 from frazil.log.files import LogShutError
 from frazil.log.topic_file import TopicFile
 from frazil.observe.faultpoints import handled
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import crash, messages_of, new_log, open_log, segments_of
+from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -46,12 +50,13 @@ def log(tmp_path: Path, disk: FaultyDisk) -> Iterator[Log]:
 
 
 class Witness:
-    """Stands outside, and notes what was acknowledged, and how far readers could see."""
+    """Stands outside, and notes what was acknowledged, how far readers could see, and what retention was to remove."""
 
     def __init__(self) -> None:
         self.acked: dict[Level, dict[int, bytes]] = {Level.os: {}, Level.disk: {}}
         self.seen = 0
-        self.start = 0
+        self.start = self.planned = 0
+        """Where the log began after the last retention that came to its end, and where the last one wanted it to."""
 
     def work(self, log: Log, chance: random.Random, rounds: int = 30) -> None:
         """Publishes at all levels, with rotations, registrations and retention, until a fault ends it."""
@@ -69,6 +74,7 @@ class Witness:
                 log.commit("orders", "reader", number)
             self.seen = max(self.seen, log.info("orders").end)
             if chance.random() < 0.1:
+                self.planned = log.retain("orders", size=9000, dry_run=True).start
                 self.start = log.retain("orders", size=9000).start
 
     def _note(self, ack: Ack, payload: bytes) -> None:
@@ -79,10 +85,11 @@ class Witness:
         info = log.info("orders")
         read = messages_of(log)
         assert info.end >= self.seen, "a reader had seen more"
+        assert self.start <= info.start <= self.planned, "retention removes what it has planned, and nothing else does"
         assert sorted(read) == list(range(info.start, info.end))
         for level in survives:
             for offset, payload in self.acked[level].items():
-                assert offset < info.start <= max(self.start, info.start) or read[offset] == payload
+                assert offset < info.start or read[offset] == payload
         known = self.acked[Level.os] | self.acked[Level.disk]
         assert all(known[o] == p for o, p in read.items() if o in known)
         return read
@@ -176,8 +183,8 @@ def test_a_power_cut_in_the_middle_of_retention_leaves_no_hole(tmp_path: Path, d
     crash(log)
     disk.power_loss(random.Random(seed))
     with open_log(tmp_path / "log", disk=disk) as again:
-        info = again.info("orders")
-        assert sorted(messages_of(again)) == list(range(info.start, 6))
+        assert again.info("orders").start == 1 + seed % 3, "one segment per message, and each is gone before the next"
+        assert sorted(messages_of(again)) == list(range(1 + seed % 3, 6))
 
 
 # -- a sync that fails ---------------------------------------------------------------------------------------------
@@ -332,6 +339,135 @@ def test_a_disk_that_fills_up_at_any_byte_of_a_rotation_leaves_the_log_as_it_was
         log.close()
         with open_log(Path(folder) / "log", disk=disk) as again:
             assert messages_of(again) == {0: bytes(3000), 1: b"small", 2: bytes(2000)}
+
+
+def publish_until_refused(log: Log, name: str, chance: random.Random) -> list[tuple[int, bytes]]:
+    """What one thread gets acknowledged before the disk is full, in the order of sending."""
+    acked: list[tuple[int, bytes]] = []
+    while True:
+        payload = b"%s-%d-" % (name.encode(), len(acked)) + chance.randbytes(chance.choice([5, 900, 9000]))
+        level = chance.choice([Level.os, Level.disk])
+        kind = chance.random()
+        try:
+            if kind < 0.1:  # more parts than the operating system takes at once
+                answers = log.append_many("orders", [(Batch.of_messages([payload[:50]]), level)] * 400)
+            elif kind < 0.3:
+                answers = [log.append("orders", Batch.of_messages([payload] * 3), level)]
+            else:
+                answers = [log.publish("orders", payload, level=level)]
+        except UnavailableError as error:
+            answers = [error]
+        for answer in answers:
+            if isinstance(answer, Ack):
+                sent = payload[:50] if kind < 0.1 else payload
+                acked += [(offset, sent) for offset in range(answer.offset, answer.offset + answer.count)]
+        for answer in answers:
+            if not isinstance(answer, Ack):
+                assert "No space left" in (answer.cause or ""), answer
+                return acked
+
+
+def test_a_disk_that_is_really_full_loses_and_doubles_nothing_and_goes_on_when_there_is_room(monkeypatch):
+    taken: list[tuple[int, int]] = []
+    pwritev = os.pwritev
+
+    def noting_parts(fd: int, buffers: list[bytes], at: int) -> int:
+        written = pwritev(fd, buffers, at)
+        taken.append((written, sum(map(len, buffers))))
+        return written
+
+    monkeypatch.setattr("frazil.log.disk.os.pwritev", noting_parts)
+    acked: dict[int, bytes] = {}
+
+    def fill(log: Log, name: str) -> None:
+        """Several threads, so that what is written at once has many parts; all are refused in the end."""
+        before = len(acked)
+        with ThreadPoolExecutor(3) as threads:
+            names = [f"{name}{n}" for n in range(3)]
+            told = list(threads.map(lambda each: publish_until_refused(log, each, random.Random(each)), names))
+        for its in told:
+            offsets = [offset for offset, _ in its]
+            assert offsets == sorted(offsets), "messages of one thread stay in order"
+            acked.update(its)
+        assert len(acked) == before + sum(map(len, told)) > before, "no offset was given out twice"
+        check(log)
+
+    def check(log: Log) -> None:
+        log.sync("orders")
+        start = log.info("orders").start
+        assert messages_of(log) == {o: p for o, p in acked.items() if o >= start}
+
+    with small_disk("640k") as folder:
+        ballast = folder / "ballast"
+        ballast.write_bytes(bytes(320 * 1024))
+        log = new_log(folder / "log", max_file_size=64 * 1024)
+        fill(log, "full")
+        ballast.unlink()
+        fill(log, "full again")
+        assert log.info("orders").start == 0
+        removed = log.retain("orders", size=150_000)
+        assert removed.segments > 2
+        fill(log, "and again")
+        assert log.info("orders").start == removed.start
+        crash(log)
+        with open_log(folder / "log", max_file_size=64 * 1024) as again:
+            check(again)
+            again.retain("orders", size=0)
+            assert again.publish("orders", b"after").offset > max(acked)
+        assert not (folder / "log" / "topics" / "orders" / "quarantine").exists()
+    assert any(written < size for written, size in taken), "the disk took parts"
+
+
+def write(disk: Disk, fd: int, pieces: list[bytes], at: int) -> None:
+    disk.write(fd, b"".join(pieces), at)
+
+
+def write_all(disk: Disk, fd: int, pieces: list[bytes], at: int) -> None:
+    disk.write_all(fd, pieces, at)
+
+
+@pytest.mark.parametrize("put", [write, write_all])
+@pytest.mark.parametrize("pieces", [4, 1500])
+def test_what_a_real_disk_takes_only_a_part_of_is_refused(put: Callable, pieces: int):
+    with small_disk("64k") as folder:
+        disk = Disk()
+        fd = disk.open(folder / "file", create=True)
+        with pytest.raises(OSError, match="No space left"):
+            put(disk, fd, [bytes(100_000 // pieces)] * pieces, 10)
+        assert 0 < (folder / "file").stat().st_size < 100_000
+        disk.close(fd)
+
+
+@pytest.mark.parametrize("put", [write, write_all])
+@pytest.mark.parametrize("pieces", [4, 1500])
+def test_what_is_written_in_parts_is_whole_in_the_end(tmp_path: Path, monkeypatch, put: Callable, pieces: int):
+    pwrite = os.pwrite
+    monkeypatch.setattr("frazil.log.disk.os.pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:997], at))
+    monkeypatch.setattr("frazil.log.disk.os.pwritev", lambda fd, buffers, at: pwrite(fd, b"".join(buffers)[:997], at))
+    disk = Disk()
+    parts = [random.Random(n).randbytes(6000 // pieces) for n in range(pieces)]
+    fd = disk.open(tmp_path / "file", create=True)
+    put(disk, fd, parts, 10)
+    disk.close(fd)
+    assert (tmp_path / "file").read_bytes() == bytes(10) + b"".join(parts)
+
+
+def test_messages_that_fit_are_taken_although_the_zeros_that_would_stand_ready_behind_them_do_not():
+    with small_disk("256k") as folder:
+        with new_log(folder / "log", max_file_size=64 * 1024) as log:
+            log.publish("orders", b"first")
+        with open_log(folder / "log", max_file_size=64 * 1024) as log:
+            assert log.info("orders").end == 1
+            with (folder / "ballast").open("wb", buffering=0) as ballast:
+                with pytest.raises(OSError, match="No space left"):
+                    while True:
+                        ballast.write(bytes(4096))
+                ballast.truncate(ballast.tell() - 4 * 4096)
+            for offset in range(1, 5):
+                assert log.publish("orders", bytes(3000)).offset == offset
+            with pytest.raises(UnavailableError, match="cannot be written"):
+                log.publish("orders", bytes(9000))
+            assert sorted(messages_of(log)) == list(range(5))
 
 
 @pytest.mark.parametrize("match", ["synced", ".idx"])

@@ -7,8 +7,10 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -18,8 +20,10 @@ from hypothesis import strategies as st
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
 from frazil.log.access import Level
 from frazil.log.batch import Batch
+from frazil.log.frame import unpack_header
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk
+from frazil.log.remote.broker import Broker
 from frazil.log.remote.courier import Courier, LocalLink
 from frazil.log.remote.outbox import Outbox
 from frazil.log.remote.parcel import Parcel
@@ -46,6 +50,19 @@ def rows(log: Log, topic: str = "orders") -> list[dict]:
 
 def payloads(log: Log) -> list[bytes]:
     return [row["payload"] for row in rows(log)]
+
+
+def batches(log: Log) -> list[int]:
+    """How many messages each batch has that came to the log: one frame is one batch."""
+    log.sync("orders")
+    counts = []
+    for chunk in log.chunks("orders", 0):
+        at = 0
+        while at < chunk.data.size:
+            header = unpack_header(chunk.data, at)
+            counts.append(header.count)
+            at += header.frame_size
+    return [count for count in counts if count]
 
 
 # -- without faults ----------------------------------------------------------------------------------------------------
@@ -390,6 +407,110 @@ def test_nobody_waits_for_ever_when_the_producer_itself_fails(log):
         producer.publish(b"b")
     with pytest.raises(FrazilError):
         producer.close()
+
+
+# -- how large a batch gets --------------------------------------------------------------------------------------------
+
+#: In these tests nothing goes because of it.
+AN_HOUR_MS = 3_600_000
+#: The outbox counts 100 bytes for it.
+HUNDRED = bytes(36)
+
+
+@pytest.fixture(params=["embedded", "broker"])
+def way(request, log) -> Iterator[Log | str]:
+    """What a producer is given: the log itself, or where its broker is."""
+    if request.param == "embedded":
+        yield log
+        return
+    with Broker(log) as broker:
+        yield broker.address
+
+
+def test_messages_within_the_linger_travel_as_one_batch_wherever_they_come_from(log, way):
+    async def one_per_turn(producer):
+        tasks = []
+        for n in range(5):
+            tasks.append(asyncio.create_task(producer.publish_async(b"c%d" % n)))
+            await asyncio.sleep(0.001)
+        assert not any(task.done() for task in tasks)
+        await asyncio.to_thread(producer.flush)
+        return await asyncio.gather(*tasks)
+
+    with Producer(way, "orders", linger_ms=AN_HOUR_MS) as producer:
+        producer.send(b"first")
+        producer.flush()  # makes the way to the log: from now on a loop could send at once
+        sent = [producer.send(b"s%d" % n) for n in range(5)]
+        acks = asyncio.run(one_per_turn(producer))
+        assert [f.result(30).offset for f in sent] == list(range(1, 6))
+        assert [a.offset for a in acks] == list(range(6, 11))
+    assert batches(log) == [1, 10]
+
+
+def test_a_batch_goes_as_soon_as_it_has_its_bytes_and_the_rest_stays(log, way):
+    with Producer(way, "orders", linger_ms=AN_HOUR_MS, batch_bytes=1000) as producer:
+        full = [producer.send(HUNDRED) for _ in range(10)]
+        assert [f.result(30).offset for f in full] == list(range(10))
+        more = [producer.send(HUNDRED) for _ in range(15)]
+        assert [f.result(30).offset for f in more[:10]] == list(range(10, 20))
+        assert batches(log) == [10, 10]
+        assert not any(f.done() for f in more[10:])
+    assert batches(log) == [10, 10, 5]
+
+
+def test_a_batch_goes_when_the_next_message_would_make_it_too_large(log, way):
+    with Producer(way, "orders", linger_ms=AN_HOUR_MS, batch_bytes=300) as producer:
+        sent = [producer.send(payload) for payload in (HUNDRED, HUNDRED, bytes(LIMIT))]
+        assert [f.result(30).offset for f in sent[:2]] == [0, 1]
+        assert batches(log) == [2] and not sent[2].done()
+    assert batches(log) == [2, 1]
+
+
+def test_what_coroutines_publish_in_one_turn_or_in_several_is_divided_by_bytes_too(log, way):
+    async def crowd(producer):
+        first = [asyncio.create_task(producer.publish_async(HUNDRED)) for _ in range(25)]
+        await asyncio.wait_for(asyncio.gather(*first[:20]), 30)
+        assert not any(task.done() for task in first[20:])
+        second = [asyncio.create_task(producer.publish_async(HUNDRED)) for _ in range(6)]
+        await asyncio.wait_for(asyncio.gather(*first), 30)
+        assert not any(task.done() for task in second)
+        await asyncio.to_thread(producer.flush)
+        await asyncio.gather(*second)
+
+    with Producer(way, "orders", linger_ms=AN_HOUR_MS, batch_bytes=1000) as producer:
+        asyncio.run(crowd(producer))
+    assert batches(log) == [10, 10, 5, 6]
+
+
+def test_a_lone_message_goes_after_the_linger_though_nobody_asks_for_it(log, way):
+    with Producer(way, "orders", linger_ms=30) as producer:
+        for n in range(3):
+            assert producer.send(b"alone").result(30).offset == n
+        assert asyncio.run(producer.publish_async(b"alone")).offset == 3
+        assert batches(log) == [1, 1, 1, 1]
+
+
+def test_a_batch_lingers_from_its_first_message_on_and_no_shorter_or_longer(log, monkeypatch):
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("frazil.log.remote.outbox.time", clock)
+    outbox = Outbox(batch_bytes=10**6, linger_s=0.5, limit=10**9)
+    courier = Courier(log, lambda: LocalLink(log, "orders"), "orders", outbox)
+
+    def after(seconds: float, payload: bytes | None = None) -> list[int]:
+        clock.now += seconds
+        if payload is not None:
+            outbox.add(payload, None, None, Future())
+        courier.run(lambda: False)
+        return batches(log)
+
+    assert after(0, b"a") == []
+    assert after(0.25, b"b") == []
+    assert outbox.due_in() == 0.25
+    assert after(0.1875) == []
+    assert after(0.0625) == [2]
+    assert outbox.due_in() is None
+    assert after(10, b"c") == [2], "its own time begins with it"
+    assert after(0.5) == [2, 1]
 
 
 # -- with faults -------------------------------------------------------------------------------------------------------

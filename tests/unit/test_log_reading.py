@@ -341,3 +341,9 @@ def test_the_epoch_below_an_offset_is_that_of_the_message_before_it(small: None,
                 expected = max((e for o, e in epochs.items() if o < offset), default=0)
                 assert log.epoch_below("orders", offset) == expected, offset
     assert len(set(epochs.values())) == 3 and max(epochs) == 11
+    with open_log(tmp_path / "log", floor=15) as log:
+        assert log.info("orders").gaps == [(6, 9)]
+        log.sync("orders")
+        assert log.info("orders").gaps == [(6, 9), (12, 15)], "it goes on behind what a table knows"
+        log.publish("orders", b"x")
+        assert log.info("orders").gaps == [(6, 9), (12, 15)]

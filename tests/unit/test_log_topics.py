@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -270,3 +271,16 @@ def test_a_crash_at_any_step_of_a_rotation_is_mended_by_the_next_open(tmp_path: 
         assert [int(p.stem) for p in segments_of(tmp_path / "log")] == [0, 1]
     with open_log(tmp_path / "log", disk=disk) as again:
         assert len(messages_of(again)) == 2
+
+
+def test_a_log_that_cannot_note_its_owner_is_not_held_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As on a full disk: the next one who opens it, of this process or another, finds it free."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(UnavailableError, match="cannot be opened") as told:
+        patch.setattr("frazil.log.owner.os.pwrite", full)
+        open_log(tmp_path / "log")
+    assert "No space left" in str(told.value.cause)
+    open_log(tmp_path / "log").close()

@@ -310,3 +310,17 @@ def test_a_chunk_of_a_newer_frazil_is_told_as_such(tmp_path: Path):
     newer = replace(chunk, data=pa.py_buffer(path.read_bytes()))
     with pytest.raises(NewerVersionError):
         decode_chunk(newer, info.view)
+
+
+def test_a_newer_frame_behind_a_torn_one_stops_the_topic_and_not_the_others(tmp_path: Path):
+    publish(tmp_path, 3)
+    path = segments(tmp_path)[-1]
+    places = [at for at, _ in frames(path)]
+    make_newer(path, places[-1])
+    spoil(path, places[-2] + 100)
+    (path.parent / "synced").unlink()
+    with Log.open(tmp_path, SMALL) as log:
+        log.create_topic("payments")
+        with pytest.raises(NewerVersionError):
+            log.info("orders")
+        assert ["newer Frazil" in str(info.problem) for info in log.topics()] == [True, False]

@@ -10,9 +10,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from frazil.api.messages import Shared
 from frazil.api.models import Health, Readiness
+from frazil.api.service import Service
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log.access import TopicInfo
-from frazil.log.log import Log
 from frazil.observe.metrics import REGISTRY
 
 router = APIRouter(tags=["health"])
@@ -28,26 +28,34 @@ async def healthz() -> JSONResponse:
 async def readyz(service: Shared) -> JSONResponse:
     """The server takes messages for every topic; 503 where it does not."""
     service.must_run()
-    topics = await service.off_loop(_topics, service.log)
+    topics = await service.off_loop(_topics, service)
     if broken := next((topic for topic in topics if topic.problem), None):
         raise UnavailableError(
             f"topic '{broken.name}' cannot be used", cause=broken.problem, hint=f"frazil topic verify {broken.name}"
         )
     if shut := next((topic for topic in topics if topic.refuses), None):
         raise UnavailableError(
-            f"topic '{shut.name}' takes no messages", cause=shut.refuses, hint="see to that, then restart frazil serve"
+            f"topic '{shut.name}' takes no messages",
+            cause=shut.refuses,
+            hint="see to that; after a disk has failed, restart frazil serve",
         )
     return JSONResponse({"status": "ready", "topics": len(topics)})
 
 
-def _topics(log: Log) -> list[TopicInfo]:
-    """The topics. One whose tables could not be asked is tried again: nobody else may, while this says no."""
-    topics = log.topics()
-    for topic in topics:
-        if topic.refuses:
-            with suppress(FrazilError):
-                log.prepare(topic.name)
-    return log.topics() if any(topic.refuses for topic in topics) else topics
+def _topics(service: Service) -> list[TopicInfo]:
+    """The topics. Those whose tables could not be asked are tried again: nobody else may, while this says no."""
+    topics = service.log.topics()
+    refusing = [topic.name for topic in topics if topic.refuses]
+    # A catalog that does not answer keeps one probe waiting, once, and not all the threads that answer others.
+    if not refusing or not service.probing.acquire(blocking=False):
+        return topics
+    try:
+        with suppress(FrazilError):
+            for name in refusing:
+                service.log.prepare(name)
+    finally:
+        service.probing.release()
+    return service.log.topics()
 
 
 @router.get("/metrics", response_class=Response)

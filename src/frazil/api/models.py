@@ -121,6 +121,7 @@ class Topic(Answered):
     segments: int = Field(description="files in the log")
     first_time_us: int | None = Field(description="of the first message in the log, microseconds since 1970")
     last_time_us: int | None = Field(description="of the last message in the log, microseconds since 1970")
+    gaps: list[tuple[int, int]] = Field(description="ranges between start and end that the log does not have")
     sinks: dict[str, int | None] = Field(description="enabled sinks, and up to which offset each has committed")
     subscriptions: dict[str, int] = Field(description="subscriptions, and the next offset that each wants")
     retention_age_s: float | None = Field(description="as `TopicChanges` says")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -36,6 +37,8 @@ class Service:
         self.body_limit = max(2 * settings.log.max_message_size, _SMALLEST_BODY_LIMIT)
         self.bodies = Allowance(max(settings.log.max_buffer, self.body_limit))
         self.stopping = False
+        self.probing = threading.Lock()
+        """Held by the one probe that tries whether a topic takes messages again."""
         self._watch = Watch(log)
         self._threads = ThreadPoolExecutor(_THREADS, "frazil-http")
         # Apart, because these may wait for the disk.

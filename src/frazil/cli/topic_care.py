@@ -120,12 +120,17 @@ def adopt(
     run: Run,
     topic: TopicName,
     rewind: Annotated[bool, typer.Option("--rewind", help="after a rollback: write the rows again")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="after a rollback: leave the rows out")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="leave out what a rollback removed, or the log's messages that were too late")
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Bring a table and its log together again: after a new log, a rollback of the table, or a gap that is lost."""
+    """Bring a table and its log together again: after a new log, a rollback of the table, or a gap that is lost.
+
+    Also where an older copy of the log was brought back while a pipeline was at work, and the table has other messages.
+    """
     from frazil.topics.care.adopt import Adopting, Choice
 
     if rewind and keep:

@@ -156,6 +156,8 @@ class TopicInfo:
     """Why the topic cannot be used, where that is so; its offsets are then unknown."""
     refuses: str | None = None
     """Why the topic takes no messages, where that is so; what it has can be read."""
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets between start and end of which it has nothing: an older copy that was brought back, or a repair."""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the extra columns as names and types, and the Arrow schema for those who rebuild it."""
@@ -165,6 +167,7 @@ class TopicInfo:
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
         plain = {k: v for k, v in given.items() if k in cls.__dataclass_fields__}
+        plain["gaps"] = [(start, end) for start, end in plain.get("gaps", ())]
         return cls(**plain, extra=decode_schema(given["schema"]))
 
     @property

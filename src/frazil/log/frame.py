@@ -61,6 +61,10 @@ class BadFrameError(ValueError):
     """These bytes are no frame; the text says why."""
 
 
+class ForeignFrameError(BadFrameError):
+    """A frame of another log."""
+
+
 class NewerVersionError(UnsupportedError):
     """A frame that a later version of Frazil has written. Unlike a bad one it is whole: nobody may cut it off."""
 
@@ -77,8 +81,13 @@ def pack_header(h: Header) -> bytes:
     return packed[:_CRC_AT] + _CRC.pack(zlib.crc32(packed[:_CRC_AT]))
 
 
-def unpack_header(data: Bytes, at: int = 0) -> Header:
+def unpack_header(data: Bytes, at: int = 0, log_id: int | None = None) -> Header:
     """The header that stands at a position.
+
+    Args:
+        data: the bytes.
+        at: the position.
+        log_id: the log that it has to be of, whatever its version; None: any.
 
     Raises:
         BadFrameError: it is cut off, has another magic, or its CRC does not fit.
@@ -91,6 +100,8 @@ def unpack_header(data: Bytes, at: int = 0) -> Header:
         raise BadFrameError("no frame begins here")
     if zlib.crc32(memoryview(data)[at : at + _CRC_AT]) != crc:
         raise BadFrameError("the header's CRC does not fit")
+    if log_id is not None and fields[2] != log_id:
+        raise ForeignFrameError("the frame belongs to another log")
     if version > VERSION:
         raise NewerVersionError(
             "a frame of the log was written by a newer Frazil",
@@ -98,12 +109,6 @@ def unpack_header(data: Bytes, at: int = 0) -> Header:
             hint="a newer Frazil on this machine",
         )
     return Header(*fields)
-
-
-def is_of(data: Bytes, at: int, log_id: int) -> bool:
-    """Whether the header at a position, whatever its version, belongs to a log."""
-    found: int = HEADER.unpack_from(data, at)[4]
-    return found == log_id
 
 
 def unpack_trusted(data: Bytes, at: int) -> Header:

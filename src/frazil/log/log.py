@@ -16,7 +16,7 @@ from typing import Any, Self
 import structlog
 
 from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
-from frazil.log import reading
+from frazil.log import metrics, reading
 from frazil.log.access import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.care import importing, retention
@@ -141,6 +141,7 @@ class Log:
             first_time_us=times[0].first_time_us if times else None,
             last_time_us=times[-1].last_time_us if times else None,
             extra=opened.state.extra,
+            gaps=opened.gaps(),
             sinks={sink: self._reported.get(topic, {}).get(sink) for sink in kept.sinks},
             subscriptions=dict(opened.state.subscriptions),
             retention_age_s=kept.retention_age_s,
@@ -170,6 +171,7 @@ class Log:
             gone = self.directory / "topics" / f"{_DELETED}{topic}-{secrets.token_hex(4)}"
             self._disk.rename(self._folder(topic), gone)
             self._disk.sync_folder(gone.parent)
+            metrics.forget(topic)
         shutil.rmtree(gone, ignore_errors=True)
 
     def configure(self, topic: str, changes: dict[str, Any]) -> TopicInfo:

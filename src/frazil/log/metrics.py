@@ -1,5 +1,7 @@
 """What the log counts."""
 
+from contextlib import suppress
+
 from frazil.observe.metrics import counter, gauge
 
 MESSAGES = counter("frazil_log_messages_total", "Messages appended to the log", "topic")
@@ -19,3 +21,10 @@ CALLS = counter("frazil_broker_calls_total", "Flight calls by outcome: ok, refus
 STREAMS = gauge("frazil_broker_streams", "Streams of producers that are open now")
 WAITING = gauge("frazil_broker_waiting_readers", "Readers that wait for new messages now")
 FAILED = gauge("frazil_log_failed", "1 while a topic refuses to be written because a sync has failed", "topic")
+
+
+def forget(topic: str) -> None:
+    """Takes the gauges of a topic away that is gone: their last values would be told for ever, and alarm somebody."""
+    for one in (SIZE, END, START, FAILED):
+        with suppress(KeyError):
+            one.remove(topic)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from frazil.errors import LockedError, NotAllowedError
+from frazil.errors import LockedError, NotAllowedError, UnavailableError, first_line
 
 LOCK = "LOCK"
 _TRIES = 80
@@ -55,7 +55,13 @@ class Owner:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         info = {"pid": os.getpid(), "host": socket.gethostname(), "started": now, "word": secrets.token_hex(16)}
         owner = cls(file, info)
-        owner._write()
+        try:
+            owner._write()
+        except OSError as error:
+            os.close(file)
+            raise UnavailableError(
+                f"the log at {directory} cannot be opened", cause=first_line(error), hint="free some space on that disk"
+            ) from error
         return owner
 
     @property

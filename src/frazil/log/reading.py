@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -160,10 +161,13 @@ def epoch_below(topic: TopicLog, offset: int) -> int:
     """The epoch of the last visible message below an offset; 0 where the log has none."""
     segments, synced = topic.visible()
     for segment in reversed(segments):
-        last = min(offset, synced.offset if segment.id == synced.segment_id else segment.end_offset) - 1
-        if segment.id <= last:
-            headers = _headers(topic, segment, segment.position_before(last), synced)
-            return next(h.epoch for h in headers if h.count and h.end_offset > last)
+        if segment.id < offset:
+            # From an indexed frame on there may be nothing but state, or offsets that were passed over.
+            for begin in (segment.position_before(offset - 1), 0):
+                headers = _headers(topic, segment, begin, synced)
+                below = [h.epoch for h in takewhile(lambda h: h.base_offset < offset, headers) if h.count]
+                if below:
+                    return below[-1]
     return 0
 
 

@@ -26,11 +26,11 @@ from frazil.log.frame import (
     MAGIC,
     BadFrameError,
     Bytes,
+    ForeignFrameError,
     Header,
     Kind,
     NewerVersionError,
     check_body,
-    is_of,
     unpack_header,
 )
 from frazil.log.mark import Mark
@@ -124,15 +124,13 @@ def scan(folder: Path, segment_id: int, log_id: int, state: State, topic: str) -
 def _next(data: Bytes, found: Found, log_id: int, topic: str) -> tuple[Header | None, str]:
     segment = found.segment
     try:
-        header = unpack_header(data, segment.size)
+        header = unpack_header(data, segment.size, log_id)
         check_body(data, segment.size, header)
     except NewerVersionError as error:
         raise error.adding(f"topic '{topic}', {segment.path.name}, byte {segment.size:,}") from None
     except BadFrameError as error:
+        found.foreign = isinstance(error, ForeignFrameError)
         return None, str(error)
-    if header.log_id != log_id:
-        found.foreign = True
-        return None, "the frame belongs to another log"
     skips = header.epoch > segment.epoch and header.base_offset > segment.end_offset
     if header.base_offset != segment.end_offset and not skips:
         return None, f"the frame has offset {header.base_offset} where {segment.end_offset} is next"
@@ -168,26 +166,17 @@ def valid_frames_after(data: bytes | mmap.mmap, start: int, log_id: int) -> Iter
     Raises:
         NewerVersionError: a later version of Frazil has written one.
     """
-    view = memoryview(data)
     at = start + -start % ALIGNMENT
-    while (at := _find_magic(data, at)) >= 0:
-        try:
-            header = unpack_header(view, at)
-            check_body(view, at, header)
-        except BadFrameError:
-            at += ALIGNMENT
-            continue
-        except NewerVersionError:
-            if is_of(view, at, log_id):
-                raise
-            at += ALIGNMENT
-            continue
-        if header.log_id == log_id:
+    with memoryview(data) as view:  # let go of in any case: a mapped file that is looked into cannot be closed
+        while (at := _find_magic(data, at)) >= 0:
+            try:
+                header = unpack_header(view, at, log_id)
+                check_body(view, at, header)
+            except BadFrameError:
+                at += ALIGNMENT
+                continue
             yield at, header
             at += header.frame_size
-        else:
-            at += ALIGNMENT
-    view.release()
 
 
 def _find_magic(data: bytes | mmap.mmap, start: int) -> int:
@@ -281,10 +270,12 @@ def head_of(folder: Path, segment_id: int, log_id: int) -> int | None:
     with (folder / f"{segment_id:020d}.seg").open("rb") as file:
         first = file.read(HEADER_SIZE)
         try:
-            header = unpack_header(first)
+            header = unpack_header(first, 0, log_id)
         except BadFrameError:
             return None
-        if header.kind != Kind.state or header.log_id != log_id:
+        except NewerVersionError as error:
+            raise error.adding(file.name) from None
+        if header.kind != Kind.state:
             return None
         body = file.read(header.body_size)
         if zlib.crc32(body) != header.body_crc:

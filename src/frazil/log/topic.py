@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -91,6 +92,14 @@ class TopicLog:
 
     def visible(self) -> tuple[list[Segment], Mark]:
         return self.files.visible()
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Offsets between start and end of which there is nothing. Where one is passed over, a segment begins."""
+        segments, _ = self.visible()
+        found = [(before.end_offset, after.id) for before, after in pairwise(segments) if before.end_offset < after.id]
+        if segments and self.files.written < self.end:
+            found.append((self.files.written, self.end))
+        return found
 
     # -- publish -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from frazil.errors import UsageError
 from frazil.settings import Settings
 from frazil.topics.floor import table_floor
 
@@ -24,11 +25,15 @@ def silent(_text: str) -> None:
     """For who says by other means where the log is."""
 
 
+def _told(text: str) -> None:
+    log.info(text)
+
+
 def log_folder(settings: Settings) -> Path:
     return settings.model.log.directory or settings.model.home / "log"
 
 
-def connect(settings: Settings, *, note: Note = log.info, catalog: str | None = None) -> LogAccess:
+def connect(settings: Settings, *, note: Note = _told, catalog: str | None = None) -> LogAccess:
     """The log of the settings: `log.broker`, else the broker that holds the log's folder, else the folder itself.
 
     Args:
@@ -37,6 +42,7 @@ def connect(settings: Settings, *, note: Note = log.info, catalog: str | None = 
         catalog: name of the catalog with the topics' tables, by which the log knows which offsets are taken.
 
     Raises:
+        UsageError: there is a broker, and another catalog is asked for than that of the settings.
         LockedError: a process without a broker has the folder open; says which.
         UnavailableError: the broker does not answer.
     """
@@ -49,6 +55,13 @@ def connect(settings: Settings, *, note: Note = log.info, catalog: str | None = 
     if address is not None:
         from frazil.log.remote.client import Client
 
+        if catalog not in (None, settings.model.catalog.name):
+            raise UsageError(
+                f"the log is behind the broker at {address}, which asks the catalog of its settings which offsets are "
+                f"taken, and not '{catalog}'",
+                cause="a topic's table is where the broker looks for it",
+                hint="without --catalog; or give both processes that catalog by settings (catalog.uri, …)",
+            )
         return Client(address)
     opened = open_log(settings, catalog=catalog)
     note(f"no broker runs: the {opened.where} is opened by this process")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.errors import IntegrityError, NotFoundError
+from frazil.errors import IntegrityError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.topics.sinks.sink import PARTITION
 
@@ -62,7 +62,10 @@ def has_other_messages(access: LogAccess, info: TopicInfo, position: Position | 
     """
     if position is None or position.log_id != info.log_id or position.epoch >= info.epoch:
         return False
-    return access.epoch_below(info.name, position.offsets.get(PARTITION, 0)) > position.epoch
+    try:
+        return access.epoch_below(info.name, position.offsets.get(PARTITION, 0)) > position.epoch
+    except UsageError:  # a broker of an older version
+        return False
 
 
 def check_messages(access: LogAccess, info: TopicInfo, position: Position | None, sink: str) -> None:

@@ -14,6 +14,7 @@ from frazil.log.access import Ack, Level, LogAccess, Storage
 from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table, recorded_position
+from frazil.topics.positions import check_messages
 from frazil.topics.reading.reader import Bounds, TopicReader, reader_of
 from frazil.topics.sinks.retention import Removed, retain_table
 
@@ -163,6 +164,7 @@ class IcebergStorage(LogStorage):
             return
         position = position_of(table, ARCHIVE, self.topic)
         if position is not None:
+            check_messages(self.access, info, position, ARCHIVE)
             sync_metadata(table)
             self.access.report(self.topic, ARCHIVE, min(position.offsets.get(0, 0), info.written))
 

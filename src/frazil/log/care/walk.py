@@ -174,12 +174,10 @@ def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
 def read_frame(view: memoryview, at: int, log_id: int) -> tuple[Header | None, str | None]:
     """The frame at a position, or what is wrong with it."""
     try:
-        header = unpack_header(view, at)
+        header = unpack_header(view, at, log_id)
         check_body(view, at, header)
     except BadFrameError as error:
         return None, str(error)
-    if header.log_id != log_id:
-        return None, "the frame belongs to another log"
     body = view[at + HEADER_SIZE : at + HEADER_SIZE + header.body_size]
     return (header, None) if (problem := _content_problem(header, body)) is None else (None, problem)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.errors import ConflictError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
-from frazil.log.messages import walk
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
 from frazil.topics.former import FormerLog, adding
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from frazil.tables import Position, TableStore
 
 Choice = Literal["rewind", "keep"]
+#: Ranges that are listed one by one; the rest is counted.
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Adopting:
         """What is wrong, and what will be done.
 
         Raises:
-            UsageError: the table was rolled back, and nobody has said what that shall mean.
+            UsageError: the table was rolled back, or has other messages than the log, and nobody has said what that
+                shall mean.
             ConflictError: log and table have different messages under the same offsets.
         """
         for sink in self._sinks:
@@ -231,19 +233,11 @@ class _Sink:
             )
         self._require_kept(told, reached)
         told += "; the rows are written again"
-        if passed_over := self._passed_over(reached, offset):
-            told += f", but not those at {', '.join(passed_over)}, where the log has nothing"
+        if gaps := [(max(a, reached), min(b, offset)) for a, b in self._info.gaps if a < offset and b > reached]:
+            shown = ", ".join(f"{a} to {b}" for a, b in gaps[:_MOST_LISTED])
+            more = f" and {len(gaps) - _MOST_LISTED} further ranges" if len(gaps) > _MOST_LISTED else ""
+            told += f", but not those at {shown}{more}, where the log has nothing"
         return self._adoption("rolled_back", told, offset, reached)
-
-    def _passed_over(self, start: int, end: int) -> list[str]:
-        """The offsets in a range that the log does not have, as where an older copy of it was brought back."""
-        found, at = [], max(start, self._info.start)
-        for chunk in self._access.chunks(self._topic, at, end):
-            for header in (header for _, header in walk(chunk) if header.count):
-                if at < header.base_offset:
-                    found.append(f"{at} to {min(header.base_offset, end)}")
-                at = max(at, header.end_offset)
-        return [*found, f"{at} to {end}"] if at < end else found
 
     def _reached(self, before: int) -> int | None:
         """How far the rows of a table reach that was rolled back; None: there are some, and nothing tells.
@@ -282,7 +276,8 @@ class _Sink:
             else:
                 accept_rollback(self._store, self._table, self._sink, self._topic, keep=self._choice == "keep")
         elif plan.problem in ("new_log", "gap", "other_messages"):
-            self._go_on_at(plan.after, self._former() if plan.problem == "new_log" else None)
+            is_archive = self._sink == ARCHIVE  # the dead letters of others are not read as messages
+            self._go_on_at(plan.after, self._former() if plan.problem == "new_log" and is_archive else None)
         if plan.problem != "none":
             while gone := self._sides_rolled_back():
                 table, sink, name = gone[0]

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import IntegrityError
 from frazil.log.access import Chunk, OffsetGoneError, TopicView
 from frazil.log.care.walk import Run, Walked, view_of
 from frazil.log.columns import MESSAGE
@@ -30,19 +29,23 @@ _COLUMNS = pa.schema([MESSAGE.field(name) for name in ("offset", "publish_time",
 Chunks = Callable[[int, int], Iterator[Chunk]]
 
 
-def differing(
-    chunks: Chunks, topic: str, table: Table, ranges: Sequence[tuple[int, int]], network: NetworkSettings
-) -> Any:
-    """The offsets in some ranges under which the table has another message than the log, in order.
+def differing(chunks: Chunks, topic: str, table: Table, start: int, end: int, network: NetworkSettings) -> Any:
+    """The offsets in [start, end) under which the table has another message than the log, in order.
 
-    What only one of them has does not count, nor what the log lets go of meanwhile, nor what is damaged in it.
+    What only one of them has does not count, nor what the log lets go of meanwhile.
+
+    Raises:
+        IntegrityError: a frame of the log is damaged.
+        OSError: a file of the table has gone, or storage does not answer.
     """
-    plan = plan_table(table, topic, network)
-    found = [np.zeros(0, np.int64)]
-    for start, end in ranges:
-        rows = (scanned.table for scanned in scan(plan, _COLUMNS, start, end, network=network))
-        found += _differences(_messages(chunks(start, end), topic, start, end), rows)
-    return np.concatenate(found)
+    rows = (scanned.table for scanned in scan(plan_table(table, topic, network), _COLUMNS, start, end, network=network))
+    messages = _messages(chunks(start, end), topic, start, end)
+    return np.concatenate([np.zeros(0, np.int64), *_differences(messages, rows)])
+
+
+def can_compare(table: Table) -> bool:
+    """Whether the table still has the columns by which messages are compared."""
+    return set(_COLUMNS.names) <= set(table.schema().column_names)
 
 
 def chunks_of(walked: Sequence[Walked], start: int, end: int) -> Iterator[Chunk]:
@@ -74,7 +77,7 @@ def _messages(chunks: Iterator[Chunk], topic: str, start: int, end: int) -> Iter
     try:
         for chunk in chunks:
             yield decode_chunk(chunk, view, start, end, _COLUMNS.names).select(_COLUMNS.names)
-    except (OffsetGoneError, IntegrityError):
+    except OffsetGoneError:
         return
 
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frazil.errors import NotFoundError
+from frazil.errors import IntegrityError, NotFoundError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.log.care.verify import Finding, LogReport, verify_log
 from frazil.settings import Settings
-from frazil.topics.care.compare import Chunks, chunks_of, differing
+from frazil.topics.care.compare import Chunks, can_compare, chunks_of, differing
 from frazil.topics.connection import log_folder
 from frazil.topics.floor import LazyStore, find_table, recorded_position
 from frazil.topics.former import former_logs, left_out
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.reading.table_plan import HIGHEST
+from frazil.topics.reading.vanished import Vanished
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -66,16 +67,22 @@ def verify_topic(access: LogAccess | None, settings: Settings, topic: str, store
     except NotFoundError:
         if access is None:
             raise
-        note = f"the log is not on this machine ({access.where}): its frames were not looked at"
+        note = f"the log is not on this machine ({access.where}): only what the table has too was looked at"
         report.findings.append(Finding("note", "log", "-", note))
     else:
         report.findings += report.log.findings
-    table = find_table(store.store(), table_name(settings, topic))
-    if table is not None:
-        info = access.info(topic) if access is not None else None
+    info = access.info(topic) if access is not None else None
+    vanished = Vanished(topic)
+    of_log = list(report.findings)
+    while (table := find_table(store.store(), table_name(settings, topic))) is not None:
         comparing = _Comparing(report, table, info)
-        comparing.run(_dead_offsets(settings, topic, store, table))
-        comparing.check_messages(access, settings)
+        try:
+            comparing.run(_dead_offsets(settings, topic, store, table))
+            comparing.check_messages(access, settings)
+            break
+        except OSError as error:  # compaction and expiry may go on meanwhile
+            vanished.check(error, table.metadata.current_snapshot_id)
+            report.findings, report.table = list(of_log), None
     return report
 
 
@@ -174,9 +181,16 @@ class _Comparing:
             return
         if table is None or table["log_id"] != log_id or table["first"] is None:
             return
-        ranges = [(max(a, table["first"]), min(b, table["position"])) for a, b in held]
-        wanted = [(a, b) for a, b in ranges if a < b]
-        found = differing(chunks, self._report.topic, self._table, wanted, settings.model.network)
+        if not can_compare(self._table):
+            self._add("note", "columns", "columns were dropped or renamed: its rows were not compared with the log")
+            return
+        start = max(table["first"], min((a for a, _ in held), default=0))
+        end = min(table["position"], max((b for _, b in held), default=0))
+        try:
+            found = differing(chunks, self._report.topic, self._table, start, end, settings.model.network)
+        except IntegrityError as error:  # of a log on another machine; of one on this the frames were looked at
+            self._add("error", "damaged", error.in_one_line)
+            return
         self._list("different", "another message in the table than in the log", _ranges(found))
 
     def _list(self, what: str, text: str, ranges: list[tuple[int, int]], severity: str = "error") -> None:

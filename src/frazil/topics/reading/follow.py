@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from frazil.log.access import OffsetGoneError, TopicInfo
@@ -49,6 +47,8 @@ class Reading:
             self._end = last if end is None else min(end, last)
         self._vanished = Vanished(reader.topic)
         self._gone_at: int | None = None
+        #: The table as it was where the log had a gap.
+        self._known: TablePlan | None = None
         self._dry = False
 
     def tables(self) -> Iterator[pa.Table]:
@@ -97,6 +97,7 @@ class Reading:
         except OSError as error:
             self._vanished.check(error, plan.snapshots)
             self._reader.forget(plan)
+            self._known = None
             self._cursor = min(plan.following(self._cursor), upto)  # what this plan knows to be no gap stays known
             return
         self._cursor = max(self._cursor, upto)
@@ -121,36 +122,38 @@ class Reading:
                 self._dry = True
 
     def _log_until(self, upto: int, info: TopicInfo) -> Iterator[pa.Table]:
-        # Taken after the end was known, `info` has every column that came before that end.
+        # Taken after the end was known, `info` has every column and every gap that came before that end.
+        for start, end in (*info.gaps, (upto, upto)):
+            if end >= self._cursor and start <= upto:
+                yield from self._frames_until(start, info)
+                yield from self._passed_over(min(end, upto), info)
+            if self._stop.is_set():
+                return
+
+    def _frames_until(self, upto: int, info: TopicInfo) -> Iterator[pa.Table]:
+        if upto <= self._cursor:
+            return
         wanted = self._reader.schema_of(info, self._columns)
         names = [*wanted.names, "offset"]
         for chunk in self._reader.access.chunks(self._reader.topic, self._cursor, upto):
             table = decode_chunk(chunk, info.view, self._cursor, upto, names)
-            for part in _without_gaps(table):
-                yield from self._passed_over(int(part.column("offset")[0].as_py()))
-                self._cursor = int(part.column("offset")[-1].as_py()) + 1
-                yield conform(part, wanted)
+            if table.num_rows:
+                self._cursor = int(table.column("offset")[-1].as_py()) + 1
+                yield conform(table, wanted)
             if self._stop.is_set():
                 return
-        yield from self._passed_over(upto)
+        self._cursor = max(self._cursor, upto)
 
-    def _passed_over(self, end: int) -> Iterator[pa.Table]:
+    def _passed_over(self, end: int, info: TopicInfo) -> Iterator[pa.Table]:
         """What the table has where the log has nothing: an older copy of it was brought back, or it was repaired."""
         while self._cursor < end and not self._stop.is_set():
-            plan = self._reader.plan(self._reader.info())
+            plan = self._known
+            if plan is None or plan.position < end:
+                plan = self._known = self._reader.plan(info)
             if plan is None or plan.position <= self._cursor:
                 self._cursor = end
-            else:
-                yield from self._from_table(plan, end)
-
-
-def _without_gaps(table: pa.Table) -> list[pa.Table]:
-    """The rows, cut where offsets are missing."""
-    offsets = table.column("offset").to_numpy()
-    if not len(offsets) or offsets[-1] - offsets[0] == len(offsets) - 1:
-        return [table] if len(offsets) else []
-    cuts = [0, *(np.flatnonzero(np.diff(offsets) > 1) + 1).tolist(), len(offsets)]
-    return [table.slice(begin, end - begin) for begin, end in pairwise(cuts)]
+                return
+            yield from self._from_table(plan, end)
 
 
 def with_offset(wanted: pa.Schema) -> pa.Schema:

@@ -93,6 +93,8 @@ class Engine:
         self._table: Table | None = None
         self._position: Position | None = None
         self._columns: pa.Schema | None = None
+        #: Id and epoch of the log at the last look.
+        self._looked_at: tuple[str, int] | None = None
         self._next_sync = 0.0
         self._next_tending = 0.0
         self.lag_s = 0.0
@@ -173,10 +175,8 @@ class Engine:
             self._access.sync(self.topic)
             self._prepared = True
         before = info = self._access.info(self.topic)
-        if self._table is None or self._is_behind(info) or self._is_passed(info) or self._is_foreign(info):
-            self._look(info)
-            info = self._access.info(self.topic)  # the table may be further by now than the log was then
-            check_messages(self._access, info, self._position, self.sink.name)
+        if self._table is None or self._is_behind(info) or self._is_passed(info) or self._is_another(info):
+            info = self._look(info)
         assert self._table is not None
         if self._start(info) > info.written:  # opened anew, and perhaps as an older copy: it asks the tables first
             self._access.sync(self.topic)
@@ -201,20 +201,23 @@ class Engine:
         """Whether the log has let go of what comes next. If another pipeline has taken it, the table says so."""
         return self._backfill is None and self._start(info) < info.start
 
-    def _is_foreign(self, info: TopicInfo) -> bool:
-        """Whether the log is another one than it was. If somebody has adopted it, the table says so."""
-        return self._position is not None and self._position.log_id != info.log_id
+    def _is_another(self, info: TopicInfo) -> bool:
+        """Whether the log was opened anew since the last look: perhaps it is an older copy, or one that was adopted."""
+        return self._looked_at != (info.log_id, info.epoch)
 
     def _is_passed(self, info: TopicInfo) -> bool:
         """Whether another pipeline has told the log that it has taken what comes next: it need not be written first."""
         return (info.sinks.get(self.sink.name) or 0) > self._start(info)
 
-    def _look(self, info: TopicInfo) -> None:
-        """Where the table is. The log is told, because a crash may have come between commit and report."""
+    def _look(self, info: TopicInfo) -> TopicInfo:
+        """Where the table is, and the log then. It is told, because a crash may have come between commit and report."""
         reach("sink.look.before")
         self._table = self.sink.table(info)
         self._columns = info.extra
         self._position = position_of(self._table, self.sink.name, self.topic)
+        info = self._access.info(self.topic)  # the table may be further by now than the log was then
+        check_messages(self._access, info, self._position, self.sink.name)
+        self._looked_at = info.log_id, info.epoch
         reach("sink.look.after")
         if self._position is not None and self._position.log_id == info.log_id:
             sync_metadata(self._table)
@@ -226,6 +229,7 @@ class Engine:
                 sink=self.sink.name,
                 missing=f"0 to {info.start}",
             )
+        return info
 
     def _start(self, info: TopicInfo) -> int:
         if self._position is not None:
@@ -292,6 +296,8 @@ class Engine:
         reach("sink.plan.before")
         # After the spans: whatever columns they have, this knows them.
         info = self._access.info(self.topic)
+        if self._is_another(info):
+            return NOTHING  # opened anew this moment: the next turn looks again
         if self._table is None or info.extra != self._columns:
             self._table = self.sink.table(info)
             self._columns = info.extra
@@ -304,7 +310,8 @@ class Engine:
         self.offset = plan.end
         self._waiting_since = None
         reach("sink.report.before")
-        self._report(plan.end)
+        if not self._is_another(self._access.info(self.topic)):  # else the next turn looks what the log is now
+            self._report(plan.end)
         reach("sink.report.after")
         rows, dead = sum(w.rows for w in written), sum(w.dead for w in written)
         turn = Turn(rows, dead, plan.size, time.perf_counter() - began, commits=1)

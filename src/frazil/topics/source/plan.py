@@ -47,7 +47,8 @@ def splits(
 
 def _splits(reader: TopicReader, start: int, end: int, partitions: int | None, time_us: Range) -> Iterator[Split]:
     info = reader.info()
-    plan = None if reader.first == "log" and start >= info.start else reader.plan(info)
+    has_all = start >= info.start and not any(low < end and high > start for low, high in info.gaps)
+    plan = None if reader.first == "log" and has_all else reader.plan(info)
     if plan is not None and plan.floor <= start < plan.position:
         seam = min(end, plan.position)
         yield from table_splits(plan, start, seam, partitions, time_us)
