@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -278,3 +279,35 @@ def test_an_archive_of_another_log_is_none(kit: SinkKit) -> None:
     kit.create(TOPIC)
     with pytest.raises(ForeignLogError):
         late(kit).catch_up()
+
+
+def test_what_only_the_archive_has_in_the_middle_of_the_log_is_taken_from_there(tmp_path: Path) -> None:
+    """An older copy of the log was brought back, and a sink was behind the archive then."""
+    flags = {"log.max_file_size": "4096", "pipeline.target_bytes": FILE}
+    with sink_kit(tmp_path, **flags) as kit:
+        kit.create(TOPIC)
+        publish(kit)
+        late(kit).catch_up()
+    shutil.copytree(tmp_path / "log", tmp_path / "older")
+    with sink_kit(tmp_path, **flags) as kit:
+        kit.acknowledged[TOPIC] = dict(copied(kit))
+        publish(kit, 30)
+        kit.engine(TOPIC).catch_up()
+        before = kit.acknowledged[TOPIC]
+    shutil.rmtree(tmp_path / "log")
+    (tmp_path / "older").rename(tmp_path / "log")
+    with sink_kit(tmp_path, **flags) as kit:
+        kit.acknowledged[TOPIC] = before
+        kit.client.sync(TOPIC)
+        assert kit.client.info(TOPIC).gaps == [(4, 34)]
+        late(kit).catch_up()
+        assert copied(kit) == acknowledged(kit), "before anything new was published"
+        publish(kit, 3)
+        assert kit.client.info(TOPIC).gaps == [(4, 34)]
+        for engine in (late(kit), kit.engine(TOPIC), late(kit)):
+            engine.catch_up()
+        assert copied(kit) == acknowledged(kit)
+        assert [(r["offset"], r["payload"]) for r in kit.rows(TOPIC)] == acknowledged(kit)
+        kit.store.catalog.drop_table(("topics", f"{TOPIC}_copy"))
+        late(kit).catch_up()
+        assert copied(kit) == acknowledged(kit), "made anew, it takes log, archive, and log"

@@ -1,4 +1,4 @@
-"""What the log no longer has, for a sink that was enabled late: it takes it from the topic's archive table.
+"""What the log no longer has, for a sink that is behind: it takes it from the topic's archive table.
 
 A snapshot of the table is planned once and read to its end, whatever commits come after it. Where compaction and expiry
 have taken its files away meanwhile, the rest is planned anew. The position is that of the sink's own table, as always:
@@ -58,6 +58,12 @@ class Backfill:
         edges = [start, *cuts(files, start, end, target, least=_OPENING), end]
         return [self._span(kept, low, high) for low, high in pairwise(edges)]
 
+    def has(self, info: TopicInfo, start: int) -> bool:
+        """Whether the archive knows what has become of an offset."""
+        if self._kept is None or start >= self._kept.position:
+            self._kept = self._plan(info)
+        return self._kept is not None and _has(self._kept, start)
+
     def first_kept(self, info: TopicInfo, offset: int) -> int:
         """The first offset from this one on that can still be taken: from the archive, or from the log."""
         kept = self._kept = self._kept or self._plan(info)
@@ -83,10 +89,9 @@ class Backfill:
         self._missed.add(kept.snapshots)
 
     def _holding(self, info: TopicInfo, start: int) -> TablePlan:
-        if self._kept is None or start >= self._kept.position:
-            self._kept = self._plan(info)
-        if self._kept is None or not _has(self._kept, start):
+        if not self.has(info, start):
             raise self._gap(info, start)
+        assert self._kept is not None
         return self._kept
 
     def _plan(self, info: TopicInfo) -> TablePlan | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -189,10 +189,10 @@ class Engine:
             self.look_again()  # it went on only just now
             return NOTHING
         self._tend()
-        if start < info.start:
-            spans = self._earlier(info, start)
+        if (log_start := self._log_start(info, start)) > start:
+            spans = self._earlier(replace(info, start=log_start), start)
         else:
-            spans = self._ready(start, self._visible_end(info, start, at_once), at_once)
+            spans = self._ready(info, start, self._visible_end(info, start, at_once), at_once)
         if not spans:
             return NOTHING
         return self._batch(spans)
@@ -236,6 +236,13 @@ class Engine:
             return self._position.offsets.get(PARTITION, 0)
         return info.start if self._backfill is None else 0
 
+    def _log_start(self, info: TopicInfo, start: int) -> int:
+        """Where the log begins for a sink: behind a gap in which it stands, if the archive has what is missing."""
+        gap_end = next((high for low, high in info.gaps if low <= start < high), None)
+        if self._backfill is not None and gap_end is not None and self._backfill.has(info, start):
+            return gap_end
+        return info.start
+
     def _earlier(self, info: TopicInfo, start: int) -> list[Span]:
         """The spans of the next batch out of the archive: what the log no longer has waits for nothing."""
         assert self._backfill is not None
@@ -264,9 +271,9 @@ class Engine:
         reach("sink.sync.before")
         return self._access.sync(self.topic)
 
-    def _ready(self, start: int, end: int, at_once: bool) -> list[Span]:
+    def _ready(self, info: TopicInfo, start: int, end: int, at_once: bool) -> list[Span]:
         """The spans of the next batch, if it is big enough or its oldest message has waited long enough."""
-        spans = self._spans(start) if end > start else []
+        spans = self._spans(info, start) if end > start else []
         if not spans:
             # Where a log begins anew it skips offsets: there may be nothing although the end lies further on.
             self._nothing_until = end
@@ -283,13 +290,18 @@ class Engine:
             return spans
         return []
 
-    def _spans(self, start: int) -> list[Span]:
+    def _spans(self, info: TopicInfo, start: int) -> list[Span]:
         """What there is to take. A batch that is larger has more tasks, so that other topics get a core as soon."""
         target = self._settings.target_bytes
         spans = self._access.spans(self.topic, start, _BEHIND * target, self._tasks)
         size = sum(s.size for s in spans)
         times = round(size / target)
-        return self._access.spans(self.topic, start, size, self._tasks * times) if times > 1 else spans
+        if times > 1:
+            spans = self._access.spans(self.topic, start, size, self._tasks * times)
+        gap = next((low for low, _ in info.gaps if low > start), None)
+        if self._backfill is None or gap is None:
+            return spans
+        return [replace(s, end=min(s.end, gap)) for s in spans if s.start < gap]  # then comes what the archive has
 
     def _batch(self, spans: list[Span]) -> Turn:
         began = time.perf_counter()
