@@ -49,12 +49,15 @@ class SinkKit:
     def create(self, topic: str, storage: Any = "iceberg") -> None:
         self.log.create_topic(topic, storage=storage)
 
+    def append(self, topic: str, batch: Batch) -> Ack:
+        return self.client.append(topic, batch)
+
     def publish(self, topic: str, *payloads: bytes, **columns: list[Any]) -> Ack:
         if columns:
             batch = Batch.of_arrow(pa.record_batch({"payload": pa.array(payloads, pa.binary()), **columns}))
         else:
             batch = Batch.of_messages(payloads)
-        ack = self.client.append(topic, batch)
+        ack = self.append(topic, batch)
         self.acknowledged.setdefault(topic, {}).update(enumerate(payloads, ack.offset))
         return ack
 
