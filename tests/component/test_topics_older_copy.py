@@ -21,10 +21,11 @@ from frazil.log.remote.client import Client
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.topics import open_log
+from frazil.topics.care import verify
 from frazil.topics.care.adopt import Adopting
 from frazil.topics.floor import LazyStore
 from frazil.topics.positions import TableAheadError
-from frazil.topics.reading.reader import open_reader
+from frazil.topics.reading.reader import Bounds, open_reader
 from frazil.topics.reading.subscription import Subscription
 from frazil.topics.sinks.jobs import in_process
 from frazil.topics.sinks.sink import Work, Written
@@ -227,6 +228,58 @@ def test_a_reader_that_is_stopped_before_a_gap_does_not_pass_it(served: tuple[Se
         ]  # fmt: skip
 
 
+def test_who_reads_while_the_copy_is_brought_back_misses_nothing_that_the_table_has(
+    served: tuple[Served, SinkKit],
+) -> None:
+    server, kit = served
+    kit.engine(TOPIC).catch_up()
+    real, exchanged = kit.client.chunks, []
+
+    def meanwhile(*given: Any) -> Iterator[Chunk]:
+        if not exchanged:
+            exchanged.append(True)
+            _exchange(server, kit, b"four")
+        return real(*given)
+
+    with open_reader(kit.client, kit.settings, TOPIC, first="log") as reader:
+        kit.client.chunks = meanwhile  # type: ignore[method-assign]
+        read = [p for table in reader.read(0, end=5, follow=True) for p in table["payload"].to_pylist()]
+    assert read == [b"a", b"b", b"lost-2", b"lost-3", b"four"]
+
+
+def test_a_gap_is_told_of_also_while_the_first_message_behind_it_is_written(served: tuple[Served, SinkKit]) -> None:
+    server, kit = served
+    kit.engine(TOPIC).catch_up()
+    server.bring_copy_back()
+    kit.client.sync(TOPIC)
+    opened = server.log._topic(TOPIC)
+    real = opened.visible
+
+    def then_a_message() -> Any:
+        found = real()
+        opened.visible = real  # type: ignore[method-assign]
+        server.log.append(TOPIC, Batch.of_messages([b"four"]))
+        return found
+
+    opened.visible = then_a_message  # type: ignore[method-assign]
+    assert opened.gaps() == [(2, 4)] == opened.gaps()
+
+
+def test_a_table_that_goes_on_while_it_is_verified_is_not_ahead_of_its_log(
+    served: tuple[Served, SinkKit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, kit = served
+
+    def find_table(*given: Any) -> Any:
+        monkeypatch.undo()
+        kit.publish(TOPIC, b"four")
+        kit.engine(TOPIC).catch_up()
+        return verify.find_table(*given)
+
+    monkeypatch.setattr("frazil.topics.care.verify.find_table", find_table)
+    assert verify.verify_topic(kit.client, kit.settings, TOPIC, kit.tables).findings == []
+
+
 def test_a_column_that_the_copy_did_not_know_stays_once_it_was_read(served: tuple[Served, SinkKit]) -> None:
     server, kit = served
     kit.publish(TOPIC, b"four", colour=pa.array(["red"]))
@@ -249,6 +302,10 @@ def test_spark_reads_a_gap_of_the_log_from_the_table(served: tuple[Served, SinkK
         assert (split.start, split.end) == (2, 4) and split.plan is not None
         (split,) = splits(reader, 0, 2)
         assert split.plan is None, "where the log has all, nobody asks the catalog"
+    IcebergStorage(kit.client, TOPIC, kit.settings, kit.tables).retain_table(age_s=None, size=1, dry_run=False)
+    with open_reader(kit.client, kit.settings, TOPIC, first="log") as reader:
+        assert reader.bounds() == Bounds(0, 4), "the log begins before the table now"
+        assert [(split.start, split.end) for split in splits(reader, 0, 4)] == [(0, 2), (2, 4)]
 
 
 def test_a_rewind_says_which_rows_the_log_cannot_write_again(served: tuple[Served, SinkKit]) -> None:

@@ -284,3 +284,16 @@ def test_a_log_that_cannot_note_its_owner_is_not_held_either(tmp_path: Path, mon
         open_log(tmp_path / "log")
     assert "No space left" in str(told.value.cause)
     open_log(tmp_path / "log").close()
+
+
+def test_state_alone_does_not_begin_a_segment_for_every_change_of_it(tmp_path: Path):
+    """Each would pass over an offset, and look to sinks like a log that was opened anew."""
+    with new_log(tmp_path / "log") as log:
+        for number in range(150):
+            log.commit("orders", f"subscription-number-{number:05d}", 0)
+        log.publish("orders", b"x")
+        before = log.info("orders")
+        for number in range(60):
+            log.commit("orders", "subscription-number-00001", number)
+        after = log.info("orders")
+        assert after.segments - before.segments <= 3 and len(after.gaps) - len(before.gaps) <= 3

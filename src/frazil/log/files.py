@@ -120,7 +120,7 @@ class Files:
             alone: there are no messages before them. Those fit any segment without messages, unless state fills it.
         """
         active = self.active
-        empty = alone and active.end_offset == active.id and active.size <= max(self._max_file_size, self._head_size)
+        empty = alone and active.end_offset == active.id and active.size <= self._head_size + self._max_file_size
         return active.size + size <= self._max_file_size or empty
 
     def write(self, buffers: list[Bytes], headers: list[Header]) -> None:

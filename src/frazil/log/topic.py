@@ -95,10 +95,11 @@ class TopicLog:
 
     def gaps(self) -> list[tuple[int, int]]:
         """Offsets between start and end of which there is nothing. Where one is passed over, a segment begins."""
+        skipped_to = self.writer.skipped_to  # first: a segment that begins there meanwhile is then among them
         segments, _ = self.visible()
         found = [(before.end_offset, after.id) for before, after in pairwise(segments) if before.end_offset < after.id]
-        if segments and self.files.written < self.end:
-            found.append((self.files.written, self.end))
+        if segments and segments[-1].end_offset < skipped_to:
+            found.append((segments[-1].end_offset, skipped_to))
         return found
 
     # -- publish -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +71,15 @@ def verify_topic(access: LogAccess | None, settings: Settings, topic: str, store
         report.findings.append(Finding("note", "log", "-", note))
     else:
         report.findings += report.log.findings
-    info = access.info(topic) if access is not None else None
     vanished = Vanished(topic)
     of_log = list(report.findings)
-    while (table := find_table(store.store(), table_name(settings, topic))) is not None:
+    while True:
+        before = access.info(topic) if access is not None else None
+        table = find_table(store.store(), table_name(settings, topic))
+        if table is None:
+            break
+        # Retention lets go of what the table has by then, and the table takes what the log has by then.
+        info = replace(access.info(topic), start=before.start) if access is not None and before is not None else None
         comparing = _Comparing(report, table, info)
         try:
             comparing.run(_dead_offsets(settings, topic, store, table))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -125,24 +125,35 @@ class Reading:
         # Taken after the end was known, `info` has every column and every gap that came before that end.
         for start, end in (*info.gaps, (upto, upto)):
             if end >= self._cursor and start <= upto:
-                yield from self._frames_until(start, info)
+                if not (yield from self._frames_until(start, info)):
+                    return
                 yield from self._passed_over(min(end, upto), info)
-            if self._stop.is_set():
-                return
 
-    def _frames_until(self, upto: int, info: TopicInfo) -> Iterator[pa.Table]:
+    def _frames_until(self, upto: int, info: TopicInfo) -> Generator[pa.Table, None, bool]:
+        """What the log has; false where the read shall stop, or the log is another one than it was."""
         if upto <= self._cursor:
-            return
+            return True
         wanted = self._reader.schema_of(info, self._columns)
         names = [*wanted.names, "offset"]
         for chunk in self._reader.access.chunks(self._reader.topic, self._cursor, upto):
             table = decode_chunk(chunk, info.view, self._cursor, upto, names)
             if table.num_rows:
-                self._cursor = int(table.column("offset")[-1].as_py()) + 1
+                following = int(table.column("offset")[-1].as_py()) + 1
+                if following - self._cursor > table.num_rows and self._is_another(info, following):
+                    return False
+                self._cursor = following
                 yield conform(table, wanted)
             if self._stop.is_set():
-                return
+                return False
+        if self._cursor < upto and self._is_another(info, upto):
+            return False
         self._cursor = max(self._cursor, upto)
+        return True
+
+    def _is_another(self, info: TopicInfo, end: int) -> bool:
+        """Whether the log was opened anew since: perhaps it is an older copy, which has other gaps, or ends sooner."""
+        now = self._reader.info()
+        return (now.log_id, now.epoch) != (info.log_id, info.epoch) or now.end < end
 
     def _passed_over(self, end: int, info: TopicInfo) -> Iterator[pa.Table]:
         """What the table has where the log has nothing: an older copy of it was brought back, or it was repaired."""

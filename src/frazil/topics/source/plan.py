@@ -59,7 +59,10 @@ def _splits(reader: TopicReader, start: int, end: int, partitions: int | None, t
         pieces = partitions or max(1, -(-info.size // SPLIT_BYTES))
         for span in reader.access.spans(reader.topic, start, _ALL, pieces):
             if span.start < end:
-                yield Split(span.start, min(span.end, end))
+                start = min(span.end, end)
+                yield Split(span.start, start)
+        if start < end and info.gaps:  # the log ends with one: whoever reads looks into the table
+            yield Split(start, end)
 
 
 def table_splits(plan: TablePlan, start: int, end: int, partitions: int | None, time_us: Range) -> Iterator[Split]:
