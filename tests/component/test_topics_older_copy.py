@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import ConflictError, UnavailableError, UsageError
-from frazil.log.access import Ack, Chunk, Span
+from frazil.log.access import Ack, Chunk, Span, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
@@ -226,6 +226,26 @@ def test_a_reader_that_is_stopped_before_a_gap_does_not_pass_it(served: tuple[Se
         assert [p for table in subscription.read() for p in table["payload"].to_pylist()] == [
             b"lost-2", b"lost-3", b"four",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("calls", range(1, 6))
+def test_whenever_a_reader_is_stopped_it_has_read_without_a_gap(served: tuple[Served, SinkKit], calls: int) -> None:
+    server, kit = served
+    kit.engine(TOPIC).catch_up()
+    server.bring_copy_back()
+    kit.publish(TOPIC, b"four")
+    stop, left = threading.Event(), iter(range(calls - 1, -1, -1))
+    with open_reader(kit.client, kit.settings, TOPIC, first="log") as reader:
+        real = reader.info
+
+        def info() -> TopicInfo:
+            if next(left, None) == 0:
+                stop.set()
+            return real()
+
+        reader.info = info  # type: ignore[method-assign]
+        read = [p for table in reader.read(2, stop=stop) for p in table["payload"].to_pylist()]
+    assert read == [b"lost-2", b"lost-3", b"four"][: len(read)]
 
 
 def test_who_reads_while_the_copy_is_brought_back_misses_nothing_that_the_table_has(

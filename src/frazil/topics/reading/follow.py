@@ -128,6 +128,8 @@ class Reading:
                 if not (yield from self._frames_until(start, info)):
                     return
                 yield from self._passed_over(min(end, upto), info)
+                if self._stop.is_set():
+                    return
 
     def _frames_until(self, upto: int, info: TopicInfo) -> Generator[pa.Table, None, bool]:
         """What the log has; false where the read shall stop, or the log is another one than it was."""
