@@ -35,6 +35,8 @@ class Told:
     latest: bool | None = None
     content_type: str | None = None
     bucket: str = "b"
+    modified: float | None = None
+    """When the object was written, if that is not the time of the change."""
 
     @property
     def tie(self) -> str:
@@ -44,6 +46,10 @@ class Told:
     def time(self) -> datetime.datetime:
         return BEGIN + datetime.timedelta(seconds=self.second)
 
+    @property
+    def _modified(self) -> datetime.datetime:
+        return self.time if self.modified is None else BEGIN + datetime.timedelta(seconds=self.modified)
+
     def row(self, offset: int = 0) -> dict[str, Any]:
         return {
             "offset": offset, "index": 0, "dialect": self.dialect, "event_name": f"test:{self.kind}",
@@ -51,7 +57,7 @@ class Told:
             "sequencer": self.sequence, "sequence": self.sequence, "tie": self.tie, "time": self.time,
             "needs_asking": False, "etag": self.etag, "size": self.size, "storage_class": self.storage_class,
             "content_type": self.content_type, "is_delete_marker": self.marker, "is_latest": self.latest,
-            "last_modified": self.time if self.kind == CREATE else None,
+            "last_modified": self._modified if self.kind == CREATE else None,
         }  # fmt: skip
 
 

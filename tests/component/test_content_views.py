@@ -249,6 +249,35 @@ def test_what_a_later_event_does_not_tell_is_as_it_was():
         assert found["user_metadata"] == [("by", "me")]
 
 
+def test_a_transition_is_known_after_a_tag():
+    changes = [
+        told("a", "01", 1, storage_class="STANDARD", size=5),
+        told("a", "02", 2, "UPDATE_METADATA", storage_class="GLACIER"),
+        told("a", "03", 3, "UPDATE_METADATA"),
+        told("again", "01", 1, storage_class="STANDARD"),
+        told("again", "02", 2, "UPDATE_METADATA", storage_class="GLACIER"),
+        told("again", "03", 3, storage_class=None),
+        told("again", "04", 4, "UPDATE_METADATA"),
+    ]
+    found = coalesced(JOURNAL, numbered(changes))
+    assert found["a", None]["storage_class"] == "GLACIER"
+    assert found["again", None]["storage_class"] is None, "the class of an object that was overwritten"
+
+
+def test_a_version_that_was_tagged_and_deleted_within_one_second_is_gone():
+    """EventBridge has whole seconds, and no sequencer for tags."""
+    tagged = {"record_timestamp": TIME + timedelta(seconds=5), "event_name": "Object Tags Added"}
+    changes = [
+        told("a", "01", 1, version_id="v1"),
+        told("a", "0A", 5, version_id="v2"),
+        a_change("a", f"!{5:020d}", "UPDATE_METADATA", version_id="v2", **tagged),
+        told("a", "0B", 5, "DELETE", version_id="v2", is_delete_marker=None),
+    ]
+    for delivered in (changes, changes[::-1]):
+        found = coalesced(JOURNAL, numbered(delivered))
+        assert {version: row["is_latest_version"] for (_, version), row in found.items()} == {"v1": True}
+
+
 def test_versions_that_were_only_seen_are_ordered_by_time():
     def last_modified(second: int) -> dict[str, Any]:
         return {"last_modified_date": TIME + timedelta(seconds=second)}
@@ -293,16 +322,23 @@ def in_python(changes: list[dict[str, Any]]) -> dict[tuple[str, str | None], dic
         stack = sorted(rows, key=place)
         looks = [row for row in stack if row["sequence_number"].startswith("!")]
         events = [row for row in stack if not row["sequence_number"].startswith("!")]
-        last = (events or looks)[-1]["record_timestamp"]
+        last = (events or looks)[-1]
+        at_once = [row for row in looks if row["record_timestamp"] == last["record_timestamp"]]
+        # A tag does not bring back what was deleted in the same moment.
+        before = [row for row in at_once if (row["record_type"], last["record_type"]) == ("UPDATE_METADATA", "DELETE")]
         ordered = [
-            *(row for row in looks if row["record_timestamp"] < last),
+            *(row for row in looks if row["record_timestamp"] < last["record_timestamp"]),
+            *before,
             *events,
-            *(row for row in looks if row["record_timestamp"] >= last),
+            *(row for row in at_once if row not in before),
+            *(row for row in looks if row["record_timestamp"] > last["record_timestamp"]),
         ]
-        begun = ordered[0]
+        begun, storage_class = ordered[0], None
         for row in ordered:
-            begun = row if row["record_type"] != "UPDATE_METADATA" else begun
-        tip = dict(ordered[-1])
+            if row["record_type"] != "UPDATE_METADATA":
+                begun, storage_class = row, None
+            storage_class = row["storage_class"] or storage_class
+        tip = {**ordered[-1], "storage_class": storage_class}
         for column in ("size", "e_tag", "last_modified_date"):
             tip[column] = begun[column] if begun[column] is not None else tip[column]
         came = [row["sequence_number"] for row in events if row["record_type"] != "UPDATE_METADATA"]
@@ -326,15 +362,16 @@ def in_python(changes: list[dict[str, Any]]) -> dict[tuple[str, str | None], dic
 
 changes_of_ours = st.lists(
     st.builds(
-        lambda key, number, kind, version, second, is_seen, size: (seen if is_seen else told)(
+        lambda key, number, kind, version, second, is_seen, size, kept: (seen if is_seen else told)(
             key, *((second,) if is_seen else (f"{number:04x}", second)), kind, version_id=version, size=size,
+            storage_class=kept,
             e_tag=None if size is None else f"e{size}",
             last_modified_date=None if size is None else TIME + timedelta(seconds=size),
             is_delete_marker=None if kind == "DELETE" else False,
         ),
         st.sampled_from("ab"), st.integers(0, 9), st.sampled_from(["CREATE", "CREATE", "UPDATE_METADATA", "DELETE"]),
         st.sampled_from([None, "", "null", "v1", "v2"]), st.integers(0, 9), st.booleans(),
-        st.none() | st.integers(0, 9),
+        st.none() | st.integers(0, 9), st.sampled_from([None, None, "STANDARD", "GLACIER"]),
     ),
     max_size=25,
 )  # fmt: skip

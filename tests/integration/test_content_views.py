@@ -45,6 +45,7 @@ def content_in(lane_settings: Settings, catalog: str) -> Content:
             a_change("a", "01", e_tag="ea", size=5, object_tags=[("k", "v")], last_modified_date=TIME),
             a_change("a", "01", e_tag="ea", size=5, object_tags=[("k", "v")], last_modified_date=TIME),
             a_change("a", "02", "UPDATE_METADATA", storage_class="GLACIER"),
+            a_change("a", "03", "UPDATE_METADATA"),
             a_change("b", "!1", e_tag="eb", version_id="", **seen),
             a_change("b", "05", e_tag="older"),
             a_change("v", "01", version_id="v1", e_tag="same"),

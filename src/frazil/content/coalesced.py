@@ -157,16 +157,29 @@ def _of_theirs(source: Source, words: Words) -> dict[str, list[str]]:
 
 def _of_ours(source: Source, words: Words) -> dict[str, list[str]]:
     # Windows stand where they are used: inside an Iceberg view Spark 4.1 does not find those of a WINDOW clause.
+    last = "frazil_seen, sequence_number DESC, frazil_kind DESC, record_timestamp DESC"
     order = ["frazil_tier", "sequence_number", "frazil_kind", *words.name_each(("record_timestamp", *_PLACE))]
     return {
         "changes": _changes(source, words, f"substr(sequence_number, 1, 1) = '{UNSEQUENCED}' AS frazil_seen"),
+        "timed": [
+            "SELECT *,",
+            *(
+                f"  first_value({column}) OVER ({_STACK} ORDER BY {last}) AS {name}{comma}"
+                for column, name, comma in (
+                    ("record_timestamp", "frazil_last_time", ","),
+                    ("frazil_kind", "frazil_last_kind", ""),
+                )
+            ),
+            "FROM changes",
+        ],
         "placed": [
             "-- What was only seen, or came without a sequence, has a time: it counts if it is not older than the last",
-            "-- event that has one.",
-            "SELECT *, CASE WHEN NOT frazil_seen THEN 1 WHEN record_timestamp >= first_value(record_timestamp) OVER (",
-            f"    {_STACK} ORDER BY frazil_seen, sequence_number DESC, frazil_kind DESC, record_timestamp DESC",
-            "  ) THEN 2 ELSE 0 END AS frazil_tier",
-            "FROM changes",
+            "-- event that has one. A tag does not bring back what was deleted in the same moment.",
+            "SELECT *, CASE WHEN NOT frazil_seen THEN 1",
+            "    WHEN record_timestamp > frazil_last_time THEN 2",
+            "    WHEN record_timestamp = frazil_last_time AND NOT (frazil_kind = 1 AND frazil_last_kind = 2) THEN 2",
+            "    ELSE 0 END AS frazil_tier",
+            "FROM timed",
         ],
         "ordered": [
             f"SELECT *, row_number() OVER ({_STACK}",
@@ -235,7 +248,10 @@ def _carried(name: str, words: Words) -> str:
     begun = f"first_value({column}) OVER ({_STACK}, frazil_life ORDER BY frazil_step)"
     if name in _STAYS:
         return f"coalesce({begun}, {column}) AS {column}"
-    return f"coalesce({column}, {begun}) AS {column}" if name == "storage_class" else column
+    if name != "storage_class":
+        return column
+    last = f"CASE WHEN {column} IS NOT NULL THEN frazil_step END"
+    return f"max_by({column}, {last}) OVER ({_STACK}, frazil_life) AS {column}"
 
 
 def _with_one_plain_version(source: Source, words: Words) -> str:

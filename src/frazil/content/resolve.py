@@ -7,7 +7,7 @@ is a maximum in each register, so that neither order nor repetition nor the cut 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,9 @@ import pyarrow.compute as pc
 
 from frazil.content.columns import BASE, ORDER, TIME
 from frazil.content.evidence import REGISTERS, TIE, demoted
+from frazil.content.latest import NEVER, Bools, Ints, Versions, find_latest
 
-Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-
-_NEVER = np.iinfo(np.int64).min
+_NEVER = NEVER
 _VERSION = ("bucket", "key", "version_id")
 #: What a row says of its content; it comes with the creation, or with the observation.
 _CONTENT = ("etag", "size", "last_modified", "is_delete_marker")
@@ -179,6 +177,8 @@ class Decision:
         before = self._own[self._groups]
         gone = _flags(self._evidence.column("observed_gone"))
         other = (before >= 0) & (_at(gone, before, default=False) != gone)
+        latest = _flags(self._evidence.column("observed_latest"))
+        other |= (before >= 0) & (_at(latest, before, default=False) != latest)
         other |= self._differ(np.arange(len(self._groups)), before)
         return np.where(self._stored, 1, np.where(other, 2, 0))
 
@@ -206,6 +206,8 @@ class Decision:
         self.deleted = np.where(by_seeing, seen_gone, told_gone)
         close = has_event & has_seen & (np.abs(seen_time - event_time) <= self._skew)
         disagree = (told_gone != seen_gone) | (~told_gone & self._differ(won["created"], seen))
+        # A question stays open until an answer comes that no clock can call into doubt.
+        disagree |= _at(_times(self._evidence.column("check_after")), self._own) != _NEVER
         unsure = np.where(by_seeing, _at(_times(self._evidence.column("check_after")), seen), _NEVER)
         self.check_after = np.where(close & disagree, np.maximum(event_time, seen_time) + self._skew, unsure)
         self.changed_at = np.maximum(np.where(has_event, event_time, _NEVER), np.where(has_seen, seen_time, _NEVER))
@@ -227,9 +229,11 @@ class Decision:
         return np.asarray(np.where(gone, times["deleted"], np.where(changed, times["updated"], times["created"])))
 
     def _differ(self, one: Ints, other: Ints) -> Bools:
-        """Whether both know an etag, and it is not the same."""
-        etag = self._evidence.column("etag")
-        return _flags(pc.not_equal(_taken(etag, one), _taken(etag, other)))
+        """Whether both know an etag, and it is not the same; or one of them is a delete marker."""
+        etag, marker = self._evidence.column("etag"), _flags(self._evidence.column("is_delete_marker"))
+        only_one = _at(marker, one, default=False) != _at(marker, other, default=False)
+        differ = _flags(pc.not_equal(_taken(etag, one), _taken(etag, other)))
+        return np.asarray(differ | (only_one & (one >= 0) & (other >= 0)), bool)
 
     def _same(self, one: Ints, other: Ints) -> Bools:
         """Whether both know an etag, and it is the same."""
@@ -242,33 +246,30 @@ class Decision:
         return found
 
     def _latest(self) -> Bools:
-        """Of each version, whether it is the newest of its key that is there."""
+        """Of each version, whether it is the newest of its key that is there; notes where only the bucket knows."""
+        first = self._first()
+        of_each = self._evidence.select(["bucket", "key", "version_id"]).take(pa.array(first))
+        modified = _at(_times(self._evidence.column("last_modified")), self._content)
+        versions = Versions(
+            keys=_codes(of_each, "bucket", "key"),
+            alive=~np.asarray(self.deleted, bool),
+            is_null=_flags(pc.equal(of_each.column("version_id"), "")),
+            created_rank=self.created_rank,
+            created_time=self.created_time,
+            seen_time=self.seen_time,
+            says_latest=_at(_flags(self._evidence.column("observed_latest")), self._seen, default=False),
+            modified=np.where(modified == _NEVER, self.changed_at, modified),
+            name_rank=_rank(self._evidence.column("version_id"))[first],
+        )
+        latest, check = find_latest(versions, self._skew)
+        self.check_after = np.maximum(self.check_after, check)
+        return latest
+
+    def _first(self) -> Ints:
+        """Of each version a row of the evidence."""
         first = np.full(self._count, 0, np.int64)
         first[self._groups] = np.arange(len(self._groups))
-        keys = _codes(self._evidence.take(pa.array(first)), "bucket", "key")
-        alive = ~np.asarray(self.deleted, bool)
-        count = int(keys.max()) + 1
-        # Who has looked at all versions of a key knows the newest one; only what was not there then can be newer.
-        says_latest = _at(_flags(self._evidence.column("observed_latest")), self._seen, default=False) & alive
-        looked = np.full(count, _NEVER)
-        np.maximum.at(looked, keys[says_latest], self.seen_time[says_latest])
-        told = says_latest & (self.seen_time == looked[keys])
-        since = np.where(looked[keys] == _NEVER, _NEVER, looked[keys] - self._skew)
-        has_created = self.created_rank != _NEVER
-        newer = alive & has_created & (self.seen_time < looked[keys]) & (self.created_time >= since)
-        tier = np.where(newer, 2, np.where(told, 1, 0))
-        # Sequences order the versions of a key; where some were only seen, their times have to.
-        lacking = np.zeros(count, bool)
-        lacking[keys[alive & ~has_created]] = True
-        modified = _at(_times(self._evidence.column("last_modified")), self._content)
-        modified = np.where(modified == _NEVER, self.changed_at, modified)
-        place = np.where(lacking[keys] & (tier == 0), modified, self.created_rank)
-        version = _rank(self._evidence.column("version_id"))[first]
-        order = np.lexsort((version, place, tier, alive, keys))
-        last = order[np.append(np.diff(keys[order]) != 0, True)]
-        latest = np.zeros(self._count, bool)
-        latest[last] = True
-        return np.asarray(latest & alive)
+        return first
 
     def _changed(self, latest: Bools) -> Bools:
         """Of each version, whether the table has to hear of it."""
@@ -285,8 +286,7 @@ class Decision:
 
     def _rows(self, columns: _Columns) -> pa.Table:
         wanted = self._written
-        first = np.full(self._count, 0, np.int64)
-        first[self._groups] = np.arange(len(self._groups))
+        first = self._first()
 
         def take(name: str, index: Ints) -> Any:
             return columns.take(name, index[wanted])
