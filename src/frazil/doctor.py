@@ -17,7 +17,7 @@ from typing import Any
 
 from frazil.catalogs import abilities_of, flavor_of, list_namespaces, local_path, open_catalog, translated
 from frazil.catalogs.kinds import ABILITY_NAMES
-from frazil.errors import FrazilError, NotAllowedError, UnavailableError, first_line
+from frazil.errors import FrazilError, NotAllowedError, UnavailableError, first_line, translate_os_error
 from frazil.log.owner import read_owner
 from frazil.settings import CatalogSettings, Settings, ambient
 from frazil.spark import spark_session
@@ -64,11 +64,13 @@ def _check(name: str, look: Callable[[], str]) -> Check:
     began = time.perf_counter()
     try:
         ok, detail, hint = True, look(), None
-    except FrazilError as error:
-        ok, hint = False, error.hint
-        detail = error.message + (f": {error.cause}" if error.cause else "")
     except Exception as error:  # noqa: BLE001 - a check that breaks is a finding, not the end of the examination
-        ok, detail, hint = False, f"{type(error).__name__}: {first_line(error)}", "the same with -v; please report it"
+        known = translate_os_error(error) if isinstance(error, OSError) else error
+        if isinstance(known, FrazilError):
+            ok, detail, hint = False, known.message + (f": {known.cause}" if known.cause else ""), known.hint
+        else:
+            ok, detail = False, f"{type(error).__name__}: {first_line(error)}"
+            hint = "the same with -v; please report it"
     return Check(name, ok, detail, hint, round(time.perf_counter() - began, 3))
 
 
@@ -156,7 +158,11 @@ def _log(settings: Settings) -> str:
             cause=f"{above} is a file",
             hint="choose another folder: --set log.directory=DIR",
         )
-    return f"nobody has {folder} open; a sync on that disk takes {_sync_seconds(above) * 1000:.1f} ms"
+    try:
+        seconds = _sync_seconds(above)
+    except OSError as error:
+        raise translate_os_error(OSError(error.errno, error.strerror), str(above)) or error from None
+    return f"nobody has {folder} open; a sync on that disk takes {seconds * 1000:.1f} ms"
 
 
 def _sync_seconds(folder: Path) -> float:

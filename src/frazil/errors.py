@@ -20,6 +20,7 @@ FrazilError                1   500
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Any, ClassVar, Self
 
@@ -48,7 +49,7 @@ class FrazilError(Exception):
     @property
     def cause(self) -> str | None:
         if self._cause is not None:
-            return self._cause
+            return self._cause or None
         return first_line(self.__cause__) if self.__cause__ is not None else None
 
     @property
@@ -180,3 +181,32 @@ class SetupError(FrazilError):
 class InterruptedByUser(FrazilError):  # noqa: N818 - the user did nothing wrong
     exit_code = 130
     http_status = 499
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR)
+
+
+def translate_os_error(error: OSError, path: str | None = None) -> FrazilError | None:
+    """Returns the error for a full disk, missing rights or a file in place of a folder; None for any other OSError.
+
+    Args:
+        error: as the operating system raised it.
+        path: what it is about, where it does not say so itself.
+    """
+    path = error.filename if isinstance(error.filename, str) else path
+    if error.errno in _FULL:
+        message = f"the disk is full: {path} was not written" if path else "the disk is full"
+        return UnavailableError(message, cause=str(error), hint="free space, then repeat")
+    if path is None:
+        return None
+    if error.errno in _REFUSED:
+        hint = "check owner, mode and mount of the folder, or choose another one: --set home=DIR"
+        return NotAllowedError(f"cannot access {path}", cause=error.strerror, hint=hint)
+    if error.errno in _IN_THE_WAY:
+        cause = f"{error.strerror}: a file is where a folder is needed"
+        return NotAllowedError(
+            f"cannot use {path} as a folder", cause=cause, hint="choose another folder: --set home=DIR"
+        )
+    return None

@@ -333,7 +333,10 @@ def test_a_topic_is_deleted_by_what_the_chosen_catalog_knows_of_it(frozen, tmp_p
 
 
 def test_deleting_shows_a_plan_and_refuses_what_would_be_lost(frozen):
-    assert "stays" in frozen.ok("delete", "orders", "--dry-run")
+    assert "keep;" in frozen.ok("delete", "orders", "--dry-run")
+    _, planned, refused = frozen("delete", "orders")
+    assert "delete offsets" in planned and "deleted" not in planned, "nothing is deleted yet"
+    assert "nothing was done" in refused and "--yes" in refused
     frozen.fails("delete", "orders", code=2, says=["nothing was done"])
     frozen.ok("publish", "orders", "not in the table yet")
     frozen.fails("delete", "orders", "--yes", code=11, says=["not in its table yet: offsets 60 to 61", "--force"])

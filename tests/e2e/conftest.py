@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class Shell:
         cwd: Path | None = None,
         stdin: str | None = None,
         timeout: float = 180,
+        preexec_fn: Callable[[], None] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [FRAZIL, *args],
@@ -50,6 +52,7 @@ class Shell:
             text=True,
             timeout=timeout,
             check=False,
+            preexec_fn=preexec_fn,
         )
 
     def json(self, *args: str, **kwargs: Any) -> Any:

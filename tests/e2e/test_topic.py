@@ -37,10 +37,16 @@ def test_without_a_broker_each_command_opens_the_log_and_says_so(shell):
     assert shell.run("topic", "replay", "orders", "--format", "raw").stdout == "first\nsecond\nthird\nwhole\ninput\n"
 
 
-def test_nothing_on_standard_input_is_told(shell):
+def test_empty_input_publishes_nothing_and_an_empty_argument_an_empty_message(shell):
     shell.run("topic", "create", "orders", "--storage", "log")
-    done = shell.run("topic", "publish", "orders", "--lines", stdin="")
-    assert done.returncode == 2 and "no message to publish" in done.stderr
+    empty = shell.write("empty.txt", "")
+    for how in ((), ("--batch",), ("--lines",), ("--lines", "--batch"), ("--file", str(empty))):
+        done = shell.run("topic", "publish", "orders", *how, stdin="")
+        assert (done.returncode, done.stdout) == (2, ""), how
+        assert "nothing was published to topic 'orders'" in done.stderr and " is empty" in done.stderr
+        assert "Try: frazil topic publish orders ''" in done.stderr
+    assert [ack["count"] for ack in shell.json("topic", "publish", "orders", "")] == [1]
+    assert [message["payload"] for message in shell.json("topic", "replay", "orders")] == [""]
 
 
 @pytest.mark.slow
@@ -48,6 +54,9 @@ def test_with_a_broker_all_go_through_it(shell):
     with serving(shell) as server:
         made = shell.run("topic", "create", "orders", "--storage", "log")
         assert made.returncode == 0 and made.stderr == ""
+        again = shell.run("topic", "create", "orders", "--storage", "log")
+        assert again.returncode == 11 and "already" in again.stderr
+        assert "Detail" not in again.stderr and "why:" not in again.stderr, "how the error travelled is no cause of it"
         acks = shell.json("topic", "publish", "orders", "a", "b", "--producer", "me")
         assert [a["offset"] for a in acks] == [0, 1]
         server.publish("orders", "by http")

@@ -139,9 +139,11 @@ def test_what_keeps_serve_from_starting_is_told_once_and_ends_it(shell):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         done = shell.run("up", "--set", f"serve.http_port={port}", "--set", "serve.flight_port=0", "-o", "json")
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 11 and done.stdout == ""
     last = json.loads(done.stderr.strip().splitlines()[-1])
     assert "serve ended with exit code 11" in last["message"] and f"port {port}" in last["cause"]
+    assert last["exit_code"] == 11 and "serve.http_port" in last["hint"]
+    assert done.stderr.count(f"port {port} ") == 1 and "error: " not in done.stderr
 
 
 def test_what_keeps_the_pipeline_from_starting_is_told_and_ends_both(shell, tmp_path):

@@ -192,8 +192,9 @@ def test_every_question_to_a_log_has_the_same_answer_through_a_broker(tmp_path):
             created = client.create_topic("orders", storage="log")
             assert created == log.info("orders")
             assert client.create_topic("orders", exist_ok=True) == created
-            with pytest.raises(ConflictError, match="already"):
+            with pytest.raises(ConflictError, match="already") as taken:
                 client.create_topic("orders")
+            assert taken.value.cause is None, "how the error travelled is no cause of it"
             columns = pa.record_batch({"payload": [b"x" * 3000] * 3, "city": ["Bern"] * 3})
             for _ in range(5):
                 client.append("orders", Batch.of_arrow(columns))

@@ -13,7 +13,7 @@ import pytest
 
 from frazil.errors import FrazilError
 from frazil.supervise import supervisor
-from frazil.supervise.output import Words, lines
+from frazil.supervise.output import ErrorOutput, lines
 from frazil.supervise.restarts import Restarts
 from frazil.supervise.supervisor import Command, Supervisor
 
@@ -43,16 +43,32 @@ def test_lines_come_whole_and_endless_ones_in_pieces():
     assert "".join(found[2:-1]) == "x" * 200_000 and max(map(len, found)) < 200_000
 
 
-def test_last_words_are_the_error_with_its_cause():
-    async def scene() -> str:
-        stream = asyncio.StreamReader()
-        stream.feed_data(b"a note\nerror: it broke\n  why: rust\n  Try: oil\n")
-        stream.feed_eof()
-        words = Words(lambda _line: None)
-        await words.listen(stream)
-        return words.last
+def errors_of(printed: bytes) -> tuple[ErrorOutput, list[str]]:
+    said: list[str] = []
 
-    assert asyncio.run(scene()) == "error: it broke why: rust Try: oil"
+    async def scene() -> ErrorOutput:
+        stream = asyncio.StreamReader()
+        stream.feed_data(printed)
+        stream.feed_eof()
+        errors = ErrorOutput(said.append)
+        await errors.listen(stream)
+        return errors
+
+    return asyncio.run(scene()), said
+
+
+def test_the_error_a_child_ends_with_is_taken_apart_and_not_printed_too():
+    errors, said = errors_of(b"a note\nerror: it broke\n  why: rust\n  Try: oil\n")
+    assert errors.take_error() == ("it broke", "rust", "oil")
+    errors.flush()
+    assert said == ["a note"]
+
+
+def test_an_error_that_the_child_outlives_is_printed_in_its_place():
+    errors, said = errors_of(b"error: one\n  Try: again\nit goes on\nerror: two\n")
+    assert said == ["error: one", "  Try: again", "it goes on"]
+    errors.flush()
+    assert said[3:] == ["error: two"]
 
 
 class Stage:
@@ -99,7 +115,8 @@ def test_one_that_never_gets_ready_is_not_tried_again_and_the_others_end(monkeyp
     stage = Stage(monkeypatch, a=WAITS, b="import sys; sys.exit('error: no Java')")
     with pytest.raises(FrazilError, match="b ended with exit code 1, and is not started again") as raised:
         stage.run(stop)
-    assert raised.value.cause == "error: no Java"
+    assert raised.value.cause == "no Java"
+    assert not any("no Java" in line for line in stage.said), "told twice"
 
 
 def test_nobody_is_up_before_the_last_one_has_said_so(monkeypatch):
@@ -118,7 +135,8 @@ def test_one_that_dies_again_and_again_ends_everything_with_its_last_words(monke
     stage = Stage(monkeypatch, a=WAITS, b="import sys; print('ready', flush=True); sys.exit('error: it broke')")
     with pytest.raises(FrazilError) as raised:
         stage.run(lambda: None)
-    assert raised.value.cause == "error: it broke"
+    assert raised.value.cause == "it broke"
+    assert stage.said.count("b | error: it broke") == 2, "once for each restart"
     assert sum("starts again" in line for line in stage.said) == 2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import itertools
 import json
@@ -13,7 +12,7 @@ import traceback
 
 import typer
 
-from frazil.errors import FrazilError, InterruptedByUser, UnavailableError, UsageError, first_line, mask_urls
+from frazil.errors import FrazilError, InterruptedByUser, UsageError, first_line, mask_urls, translate_os_error
 
 
 def run_command(name: str, module: str, args: list[str]) -> int:
@@ -39,10 +38,11 @@ def report_os_error(error: OSError, args: list[str]) -> int:
     _drop_unwritten()
     if had_enough:
         return 0
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        full = UnavailableError("the disk is full", cause=str(error), hint="free space, then repeat")
-        return _report(full, args, _is_verbose(args))
-    return _report_bug(error, args)
+    known = translate_os_error(error)
+    if known is None:
+        return _report_bug(error, args)
+    known.__cause__ = error
+    return _report(known, args, _is_verbose(args))
 
 
 def _drop_unwritten() -> None:

@@ -136,8 +136,8 @@ def delete(
         plan = {
             "topic": topic,
             "storage": info.storage,
-            "log": f"offsets {info.start} to {info.end}, {info.size:,} bytes: deleted",
-            "table": _fate(info, table),
+            "log": f"delete offsets {info.start} to {info.end}, {info.size:,} bytes",
+            "table": _planned_for_table(info, table),
         }
         with confirmed(run, plan, yes=yes, dry_run=dry_run, what="deleting") as go:
             if go:
@@ -153,10 +153,10 @@ def _unknown(at: Session, topic: str) -> dict[str, Any]:
     return {"message": f"there is no topic '{topic}' in the {at.access.where}", "hint": hint}
 
 
-def _fate(info: TopicInfo, with_table: bool) -> str:
+def _planned_for_table(info: TopicInfo, with_table: bool) -> str:
     if info.storage == "log":
-        return "none is deleted; the topic has only its log"
-    return "deleted, with all its files" if with_table else "stays; a new topic of that name has to adopt it"
+        return "none: the topic has only its log"
+    return "delete, with all its files" if with_table else "keep; a new topic of that name has to adopt it"
 
 
 def _require_deletable(at: Session, info: TopicInfo, with_table: bool) -> None:

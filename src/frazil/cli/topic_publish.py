@@ -49,10 +49,14 @@ def publish(
         bool, typer.Option("--batch", help="all messages as one batch: taken whole or not at all")
     ] = False,
 ) -> None:
-    """Publish messages, and print which offsets they have got."""
+    """Publish messages, and print which offsets they have got.
+
+    Empty input publishes nothing. For a message that is empty on purpose, give it as an argument: ''
+    """
     groups = _groups(message or [], file, lines=lines)
     if batch:
-        groups = iter([[m for group in groups for m in group]])
+        whole = [m for group in groups for m in group]
+        groups = iter([whole] if whole else [])
     headers = _headers(header or [])
     acks: list[Ack] = []
     with session(run) as at:
@@ -68,7 +72,11 @@ def publish(
     if run.printer.json_output:
         run.printer.json([ack.to_dict() for ack in acks])
     if not acks:
-        raise UsageError("there was no message to publish", hint="a message, --file, or lines on standard input")
+        raise UsageError(
+            f"nothing was published to topic '{topic}'",
+            cause=f"{'standard input' if file is None else file} is empty",
+            hint=f"frazil topic publish {topic} ''  (if an empty message is meant)",
+        )
 
 
 def _groups(messages: list[str], file: Path | None, *, lines: bool) -> Iterator[list[bytes]]:
@@ -81,7 +89,8 @@ def _groups(messages: list[str], file: Path | None, *, lines: bool) -> Iterator[
         return iter([[m.encode("utf-8", "surrogateescape")] for m in messages])
     if lines:
         return _lines(_chunks(file))
-    return iter([[b"".join(_chunks(file))]])
+    whole = b"".join(_chunks(file))
+    return iter([[whole]] if whole else [])
 
 
 def _chunks(file: Path | None) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from frazil.errors import LockedError, NotAllowedError, UnavailableError, first_line
+from frazil.errors import LockedError, NotAllowedError, UnavailableError, first_line, translate_os_error
 
 LOCK = "LOCK"
 _TRIES = 80
@@ -45,10 +45,12 @@ class Owner:
     def take(cls, directory: Path) -> Self:
         try:
             file = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except PermissionError as error:
-            raise NotAllowedError(
-                f"the log at {directory} cannot be written", hint="the rights of that folder"
-            ) from error
+        except OSError as error:
+            known = translate_os_error(error)
+            if not isinstance(known, NotAllowedError):
+                raise known or error from error
+            hint = f"chmod u+w {directory}, or choose another folder: --set log.directory=DIR"
+            raise NotAllowedError(f"the log at {directory} cannot be written", hint=hint) from error
         if not _lock(file, directory):
             os.close(file)
             raise _locked(directory)

@@ -12,7 +12,16 @@ from typing import Any, Self, get_args
 
 import pyarrow as pa
 
-from frazil.errors import IntegrityError, UnavailableError, UnsupportedError, UsageError, first_line
+from frazil.errors import (
+    FrazilError,
+    IntegrityError,
+    NotAllowedError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    first_line,
+    translate_os_error,
+)
 from frazil.log.access import Storage, TopicInfo
 from frazil.log.disk import Disk
 from frazil.log.names import check_name
@@ -118,7 +127,10 @@ def _crc(content: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
-def _unwritable(path: Path, error: OSError) -> UnavailableError:
+def _unwritable(path: Path, error: OSError) -> FrazilError:
+    known = translate_os_error(error)
+    if isinstance(known, NotAllowedError):
+        return known
     return UnavailableError(
         f"{path} cannot be written", cause=first_line(error), hint="free some space on that disk; nothing has changed"
     )

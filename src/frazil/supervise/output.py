@@ -1,13 +1,14 @@
-"""What children print, line by line, with their name before it; their last words are kept."""
+"""What children print, line by line, with their name before it; the error that a child ends with is kept."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 _LONGEST_LINE = 64 * 1024
-_LAST_WORDS = 20
+#: How an error is printed by `frazil.cli.run`.
+_ERROR = "error: "
+_DETAILS = ("  why: ", "  Try: ")
 
 
 async def lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
@@ -24,21 +25,44 @@ async def lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
         yield held.decode(errors="replace")
 
 
-class Words:
-    """Passes on what a child says."""
+class ErrorOutput:
+    """The standard error of a child: lines are passed on as they come, and the error it ends with is held back.
+
+    The error is either raised by the supervisor, with what the child gave as cause and hint, or printed by `flush`.
+    So it is shown once.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._last: deque[str] = deque(maxlen=_LAST_WORDS)
+        self._error: list[str] = []
+        self._last = ""
 
     async def listen(self, stream: asyncio.StreamReader) -> None:
         async for line in lines(stream):
-            self._last.append(line)
-            self._say(line)
+            if line.startswith(_ERROR):
+                self.flush()
+                self._error = [line]
+            elif self._error and line.startswith(_DETAILS):
+                self._error.append(line)
+            else:
+                self.flush()
+                self._last = line
+                self._say(line)
 
-    @property
-    def last(self) -> str:
-        """The error that the child ended with, else the last that it said."""
-        said = list(self._last)
-        errors = [number for number, line in enumerate(said) if line.startswith("error: ")]
-        return " ".join(line.strip() for line in (said[errors[-1] :] if errors else said[-1:]))
+    def flush(self) -> None:
+        """Prints the error that was held back."""
+        for line in self._error:
+            self._say(line)
+        if self._error:
+            self._last = self._error[0]
+        self._error = []
+
+    def take_error(self) -> tuple[str, str | None, str | None]:
+        """Returns message, cause and hint of the error, which is not printed then; or the last line, if none came."""
+        error, self._error = self._error, []
+        if not error:
+            return self._last, None, None
+        why, hint = (
+            next((line.removeprefix(label) for line in error if line.startswith(label)), None) for label in _DETAILS
+        )
+        return error[0].removeprefix(_ERROR), why, hint

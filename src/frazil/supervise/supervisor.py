@@ -12,8 +12,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from frazil.errors import FrazilError
-from frazil.supervise.output import Words, lines
+from frazil.errors import (
+    ConflictError,
+    FrazilError,
+    IntegrityError,
+    NotAllowedError,
+    NotFoundError,
+    PartialError,
+    UsageError,
+)
+from frazil.supervise.output import ErrorOutput, lines
 from frazil.supervise.restarts import Restarts
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -111,23 +119,25 @@ class Supervisor:
     async def _keep(self, child: _Child) -> None:
         """Keeps a child alive until the end, or until it has died too often."""
         while not self._end.is_set():
-            words = await self._start(child)
+            errors = await self._start(child)
             assert child.process is not None
             code = await _ended(child.process)
             _send(child, signal.SIGKILL)  # what it had started and left behind, such as a JVM
             await asyncio.gather(*child.tasks)
             if self._end.is_set():
+                errors.flush()
                 return
             pause = child.restarts.died(time.monotonic())
             # One that was never ready would not be so the next time: a port in use, a log that another holds.
             if pause is None or code == _HOPELESS or not child.ready.is_set():
-                raise _given_up(child.command.name, code, words)
+                raise _given_up(child.command.name, code, errors)
+            errors.flush()
             self._say(f"{child.command.name} {_how(code)}; it starts again in {pause:g} s")
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._end.wait()
 
-    async def _start(self, child: _Child) -> Words:
+    async def _start(self, child: _Child) -> ErrorOutput:
         # A session of its own: Ctrl-C in the terminal reaches us alone, and we stop the children in order.
         child.process = process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "frazil.supervise.child", str(os.getpid())),
@@ -135,14 +145,14 @@ class Supervisor:
             stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True,
         )  # fmt: skip
         prefix = f"{child.command.name:<{self._width}} | "
-        words = Words(lambda line: self._say(prefix + line))
+        errors = ErrorOutput(lambda line: self._say(prefix + line))
         assert process.stdout is not None
         assert process.stderr is not None
         child.tasks = {
-            asyncio.create_task(words.listen(process.stderr)),
+            asyncio.create_task(errors.listen(process.stderr)),
             asyncio.create_task(self._read(process.stdout, child, prefix)),
         }
-        return words
+        return errors
 
     async def _read(self, stream: asyncio.StreamReader, child: _Child, prefix: str) -> None:
         """The first line on standard output says that a child is ready."""
@@ -207,7 +217,13 @@ def _how(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _given_up(name: str, code: int, words: Words) -> FrazilError:
-    return FrazilError(
-        f"{name} {_how(code)}, and is not started again", cause=words.last or None, hint=f"frazil {name} -v"
-    )
+#: The kinds of errors by which a child's exit code is that of its supervisor, too.
+_KINDS = (UsageError, PartialError, NotFoundError, ConflictError, NotAllowedError, IntegrityError)
+
+
+def _given_up(name: str, code: int, errors: ErrorOutput) -> FrazilError:
+    """Returns the error that a child ended with, as its own: of the same exit code, cause and hint."""
+    message, cause, hint = errors.take_error()
+    kind = next((kind for kind in _KINDS if kind.exit_code == code), FrazilError)
+    why = "; ".join(part for part in (message, cause) if part)
+    return kind(f"{name} {_how(code)}, and is not started again", cause=why or None, hint=hint or f"frazil {name} -v")

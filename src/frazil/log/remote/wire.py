@@ -133,7 +133,8 @@ def unpack_error(content: bytes) -> FrazilError:
     given: dict[str, Any] = json.loads(content)
     kind = _kinds().get(given["error"], FrazilError)
     added = {name: given[name] for name in (_WITH_MORE.get(kind),) if name in given}
-    return kind(given["message"], cause=given["cause"], hint=given["hint"], **added)
+    # An empty cause, not None: how the error travelled is no cause of it.
+    return kind(given["message"], cause=given["cause"] or "", hint=given["hint"], **added)
 
 
 def _kinds() -> dict[str, type[FrazilError]]:
