@@ -3,10 +3,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= $(shell command -v python3 || command -v python)
 BIN := .venv/bin
+# Without bytecode files every process would compile all of its imports anew: seconds per command.
+unexport PYTHONDONTWRITEBYTECODE
 # Options for pytest, for example: make test ARGS="-k storage -x"
 ARGS ?=
 
-.PHONY: help demo test check test-all soak bench services lint format lock wheel setup setup-dev clean
+.PHONY: help demo test test-deep check test-all soak bench services lint format lock wheel setup setup-dev clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -14,13 +16,17 @@ help: ## Show this list
 demo: setup ## Show the whole flow on this machine, with nothing but Python installed
 	@$(BIN)/frazil demo
 
-test: setup-dev ## Run what CI runs: lint, types, layers, and all tests on real servers
+test: setup-dev ## Show every promise once, on real servers (at most 12 minutes on 2 cores, once warm)
 	@$(BIN)/python -m tests.services install
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m tests.lanes -m "not soak and not slow" $(ARGS)
+	@$(BIN)/python -m tests.run test $(ARGS)
 
-check: setup-dev lint ## The fast lane, under 2 minutes: lint, types, layers, unit tests
-	@$(BIN)/python -m tests.lanes check -m "not soak and not slow" $(ARGS)
+test-deep: setup-dev ## The rest of what CI runs: further catalogs, crash matrices, random schedules
+	@$(BIN)/python -m tests.services install
+	@$(BIN)/python -m tests.run deep $(ARGS)
+
+check: setup-dev lint ## The fast lane, under 90 seconds: lint, types, layers, unit tests
+	@$(BIN)/python -m tests.run check $(ARGS)
 
 test-all: setup-dev lint ## Everything, also what is slow: all pairs, long loops
 	@$(BIN)/python -m tests.services install --all

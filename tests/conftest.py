@@ -10,6 +10,7 @@ import pytest
 from frazil.settings import Settings
 from tests.machine import quick_jvms
 from tests.services.kit import Services
+from tests.services.sharing import shared_services
 
 quick_jvms()
 
@@ -17,7 +18,7 @@ quick_jvms()
 @pytest.fixture(scope="session")
 def services() -> Iterator[Services]:
     """Real servers, started when a test first asks for one: `services.rest.url`."""
-    with Services() as kit:
+    with shared_services() as kit:
         yield kit
 
 

@@ -1,27 +1,23 @@
-"""A file system that is soon full."""
+"""A file system that is full soon."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 
 @contextmanager
 def small_disk(size: str) -> Iterator[Path]:
-    """A folder with so much room, as mount's option `size` says. Who may not mount anything skips the test."""
+    """Mounts a tmpfs of a size such as "1m", and fails where that is not permitted."""
     folder = Path(tempfile.mkdtemp())
-    mounted = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if not mounted or mounted.returncode:
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
         folder.rmdir()
-        pytest.skip("cannot mount a small file system here")
+        raise RuntimeError(f"'{' '.join(command)}' failed: {mounted.stderr.strip()}. Try: run the tests as root")
     try:
         yield folder
     finally:

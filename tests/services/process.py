@@ -43,6 +43,10 @@ class ServerProcess:
     popen: subprocess.Popen[bytes] = field(repr=False)
     grace_seconds: float
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leaves the process handle behind: another process may use the server, and not stop it."""
+        return {**self.__dict__, "popen": None}
+
     @property
     def pid(self) -> int:
         return self.popen.pid

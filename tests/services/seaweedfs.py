@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,8 @@ class SeaweedFS(Handle):
         """Makes the bucket unless it is there, and returns its URI."""
         client = self.access.client()
         if name not in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]:
-            client.create_bucket(Bucket=name)
+            with contextlib.suppress(client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
+                client.create_bucket(Bucket=name)
         return f"s3://{name}"
 
     def settings(self) -> dict[str, Any]:
