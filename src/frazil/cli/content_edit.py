@@ -123,6 +123,8 @@ def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: s
 
     bucket, told, settings = _looked_up(run, place, edits, catalog)
     with opened(run, settings, catalog) as work:
+        if wait:
+            work.require_writable()
         topic = ensure_events_topic(work.access, settings).name
         if edits[0].erase:
             # First: they are a cache, and what fails afterwards has taken nothing that could not be made again.

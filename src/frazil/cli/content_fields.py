@@ -103,7 +103,8 @@ def backfill(
         if wait:
             from frazil.content.fields.waiting import until_filled
 
-            until_filled(settings, work.access, work.engine, names, catalog=catalog)
+            with work.waiting_for(end):
+                until_filled(settings, work.access, work.engine, names, catalog=catalog)
             lacking = _filled(run, made, names, catalog)
             summary |= {"lacking": lacking, "seconds": round(time.monotonic() - began, 3)}
     run.printer.record(summary)
@@ -191,6 +192,8 @@ def _publish(work: Work, made: Fields, *, drop: Sequence[str] = (), backfill: Se
         drop=drop,
         backfill=backfill,
     )
+    if wait:
+        work.require_writable()
     topic = ensure_events_topic(work.access, work.settings).name
     end = store(work.access, topic, [message], headers_of("fields")).offset + 1
     if wait:

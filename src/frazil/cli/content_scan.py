@@ -112,7 +112,7 @@ class _Scan:
         with bar.listing() as progress:
             done = work.scan(
                 self._there, asked.prefix, restart=asked.restart, everything=asked.everything, gone=asked.gone,
-                progress=progress,
+                wait=asked.wait, progress=progress,
             )  # fmt: skip
         report = self._told(done)
         if asked.wait:

@@ -13,6 +13,7 @@ import typer
 
 from frazil.cli.content_look import SECTIONS, say_own
 from frazil.cli.invocation import CatalogOption, Run
+from frazil.cli.printing import visible
 from frazil.cli.stopping import Stopping, leave_soon
 from frazil.errors import FrazilError, UsageError
 
@@ -40,6 +41,8 @@ def watch(
 
     It begins with what happened since the table was last told. A file comes when it is written to its end. Where no
     pipeline runs, one runs in this process.
+
+    It does not look inside the files: run `frazil content extract FOLDER --follow` beside it for that.
     """
     from frazil.content.buckets import bucket_of, is_folder
     from frazil.content.looking.folder import open_folder
@@ -53,7 +56,7 @@ def watch(
         )
     there = open_folder(bucket, settings)
     say_own(run, there)
-    _Watch(run, settings, there, every, for_, catalog).go()
+    _Watch(run, settings, there, every, for_, catalog).go(folder)
 
 
 class _Watch:
@@ -64,7 +67,19 @@ class _Watch:
         self._every, self._for_s = every, for_s
         self._changes = 0
 
-    def go(self) -> None:
+    def go(self, typed: str) -> None:
+        self._run.printer.note(
+            f"files are not looked into; beside this: frazil content extract {visible(typed)} --follow"
+        )
+        try:
+            self._watch()
+        except FrazilError as error:
+            if self._changes:
+                text = f"{self._changes:,} changes are in the log and will be applied: frazil pipeline"
+                raise error.adding(text, changes=self._changes, durable=True) from error.__cause__
+            raise
+
+    def _watch(self) -> None:
         from frazil.content.looking.landing import Background
         from frazil.content.topic import ensure_events_topic
         from frazil.topics import connect, flight_address

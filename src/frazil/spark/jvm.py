@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import SetupError
+from frazil.errors import InterruptedByUser, SetupError
 from frazil.settings import Settings
 from frazil.spark.java import Java
 
@@ -74,7 +74,7 @@ def ending(gateway: Any, patience: float = SECONDS_TO_STOP) -> Iterator[None]:
         yield
     except BaseException as error:
         _end(gateway, gently=not interrupted)
-        if interrupted and not isinstance(error, KeyboardInterrupt):
+        if interrupted and not isinstance(error, (KeyboardInterrupt, InterruptedByUser)):
             raise KeyboardInterrupt from error
         raise
     else:

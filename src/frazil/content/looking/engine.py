@@ -25,6 +25,10 @@ class Engine(Protocol):
         """Where executors reach the log."""
         ...
 
+    def require_ready(self) -> None:
+        """Raises SetupError if Spark could not start."""
+        ...
+
 
 @dataclass(frozen=True)
 class Ready:
@@ -32,6 +36,9 @@ class Ready:
 
     spark: SparkSession
     address: str
+
+    def require_ready(self) -> None:
+        pass
 
 
 class OnDemand:
@@ -41,6 +48,7 @@ class OnDemand:
         self._settings, self._access = settings, access
         self._stack = ExitStack()
         self._ready: Ready | None = None
+        self._checked = False
 
     @property
     def runs(self) -> bool:
@@ -53,6 +61,20 @@ class OnDemand:
     @property
     def address(self) -> str:
         return self._started().address
+
+    def require_ready(self) -> None:
+        """Checks Java, the jars and the master, once, without starting anything.
+
+        Raises:
+            SetupError: Java or a jar is missing.
+            IntegrityError: a jar is not what the lock says.
+            UnavailableError: the master does not answer.
+        """
+        if self._ready is None and not self._checked:
+            from frazil.spark.session import check_ready
+
+            check_ready(self._settings)
+        self._checked = True
 
     def _started(self) -> Ready:
         if self._ready is None:

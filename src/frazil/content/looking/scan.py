@@ -85,6 +85,7 @@ class Look:
         everything: also what the table knows is told.
         pages: that it lists at most.
         stop: ends it between two pages.
+        before_publishing: called before the first message; raises if there should be none.
     """
 
     place: Place
@@ -95,11 +96,13 @@ class Look:
     everything: bool = False
     pages: int = _PAGES
     stop: threading.Event | None = None
+    before_publishing: Callable[[], None] | None = None
 
     def __call__(self, parts: Sequence[Part]) -> Report:
         doing = _Doing(parts)
         try:
-            with LateTeller(self.log, self.topic, self.place.bucket, "scan", self.max_bytes) as teller:
+            teller = LateTeller(self.log, self.topic, self.place.bucket, "scan", self.max_bytes, self.before_publishing)
+            with teller:
                 doing.go(self, self.known(), teller)
         except KeyboardInterrupt:
             if self.stop is None:
@@ -176,6 +179,7 @@ def scan(
     pages: int = _PAGES,
     pages_here: int = _PAGES_HERE,
     progress: Progress | None = None,
+    before_publishing: Callable[[], None] | None = None,
 ) -> Scanned:
     """Tells the log of every object that the table does not know, or knows otherwise.
 
@@ -194,6 +198,7 @@ def scan(
         pages: that a task lists in a round.
         pages_here: that are listed before `elsewhere` is asked.
         progress: is told after each round what was seen, and how many shards are left.
+        before_publishing: called before the first message; raises if there should be none.
 
     Raises:
         FrazilError: it broke off. What was seen until then is in the log, and the next scan goes on behind it.
@@ -207,7 +212,10 @@ def scan(
         found = None if restart else file.read(what)
         state = found or State(what, utc_text(place.now()), tuple(map(Part, split(place, prefix, _SHARDS * tasks))))
         max_bytes = settings.model.log.max_message_size
-        look = Look(place, access, info.name, max_bytes, lambda: known, everything or behind, pages)
+        look = Look(
+            place, access, info.name, max_bytes, lambda: known, everything or behind, pages,
+            before_publishing=before_publishing,
+        )  # fmt: skip
         try:
             for after, in_round in _rounds(state, file, look, elsewhere, tasks, pages_here):
                 state, told = after, told + in_round
@@ -215,7 +223,7 @@ def scan(
                 if progress is not None:
                     progress(state.tally, len(state.left))
             if gone is not None:
-                with LateTeller(access, info.name, place.bucket, "scan", max_bytes) as teller:
+                with LateTeller(access, info.name, place.bucket, "scan", max_bytes, before_publishing) as teller:
                     vanished = gone(teller)
                     state = replace(state, tally=state.tally.plus(Tally(end=teller.end)))
         except (FrazilError, KeyboardInterrupt) as error:
@@ -256,4 +264,4 @@ def _rounds(
         if elsewhere is not None and listed >= pages_here and state.left:
             way, elsewhere = elsewhere(), None
             run, tasks = way.run, way.tasks
-            wide = replace(look, log=way.address, known=way.known, stop=None)
+            wide = replace(look, log=way.address, known=way.known, stop=None, before_publishing=None)

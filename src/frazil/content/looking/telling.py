@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
@@ -56,11 +56,21 @@ class LateTeller:
         bucket: as it is called in the tables.
         source: who looks.
         max_bytes: of one message.
+        before_publishing: called before the first message; raises if there should be none.
     """
 
-    def __init__(self, log: LogAccess | str, topic: str, bucket: str, source: str, max_bytes: int) -> None:
+    def __init__(
+        self,
+        log: LogAccess | str,
+        topic: str,
+        bucket: str,
+        source: str,
+        max_bytes: int,
+        before_publishing: Callable[[], None] | None = None,
+    ) -> None:
         self._log, self._topic = log, topic
         self._bucket, self._source, self._max_bytes = bucket, source, max_bytes
+        self._before_publishing = before_publishing
         self._stack = ExitStack()
         self._teller: Teller | None = None
 
@@ -74,6 +84,8 @@ class LateTeller:
         if not objects:
             return
         if self._teller is None:
+            if self._before_publishing is not None:
+                self._before_publishing()
             producer = self._stack.enter_context(Producer(self._log, self._topic))
             self._teller = Teller(producer, self._bucket, self._source, self._max_bytes)
         self._teller.tell(objects, observed_at)

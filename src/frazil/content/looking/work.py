@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -21,8 +22,9 @@ from frazil.content.looking.ways import Way, on_executors
 from frazil.content.names import objects_name
 from frazil.content.rows import ContentTables
 from frazil.content.topic import ensure_events_topic
-from frazil.errors import NotFoundError
+from frazil.errors import FrazilError, InterruptedByUser, NotFoundError, PartialError
 from frazil.log.access import LogAccess
+from frazil.log.log import Log
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
 
@@ -65,6 +67,7 @@ class Work:
         restart: bool = False,
         everything: bool = False,
         gone: bool | None = None,
+        wait: bool = False,
         progress: Progress | None = None,
     ) -> Scanned:
         """Tells the log of what the table does not know, or knows otherwise.
@@ -78,6 +81,7 @@ class Work:
             restart: begin anew although a scan has broken off.
             everything: tell also what the table knows.
             gone: of a folder, tell also what is there no more; None: unless it is empty, as where a disk is missing.
+            wait: whether `until_visible` comes next; nothing is published then if this process could not do that.
             progress: is told what was seen, and how many parts are left.
 
         Raises:
@@ -105,6 +109,7 @@ class Work:
                 behind=behind,
                 gone=tell_gone if tells_gone else None,
                 progress=progress,
+                before_publishing=self.require_writable if wait else None,
             )
 
     def _elsewhere(self, place: Place, found: Known) -> Callable[[], Way] | None:
@@ -113,11 +118,56 @@ class Work:
             return None
         return lambda: on_executors(self.spark, self.address, found)
 
+    def require_writable(self) -> None:
+        """Call before you publish and wait: raises if this process cannot write to the table, and no other one can.
+
+        Behind a broker another process may write, so that a failure is known only after the wait; see `waiting_for`.
+
+        Raises:
+            FrazilError: Spark cannot start; nothing was published.
+        """
+        if not isinstance(self.access, Log):
+            return
+        try:
+            self.engine.require_ready()
+        except FrazilError as error:
+            raise error.adding("nothing was published") from error.__cause__
+
+    @contextmanager
+    def waiting_for(self, end: int) -> Iterator[None]:
+        """Waits for messages that are durable: whatever fails in the block says so.
+
+        Raises:
+            PartialError: something failed; the messages are in the log, and not in the table.
+            InterruptedByUser: by Ctrl-C, with the same addition.
+        """
+        topic = self.settings.model.content.topic
+        text = f"all messages of topic '{topic}' below offset {end} are in the log and will be applied"
+        details = {"topic": topic, "end": end, "durable": True}
+        try:
+            yield
+        except (KeyboardInterrupt, InterruptedByUser):
+            raise InterruptedByUser("interrupted").adding(text, **details) from None
+        except FrazilError as error:
+            failed = PartialError(
+                "what was published is durable, but it could not be written to the table",
+                cause=error.in_one_line,
+                hint=f"{error.hint}; then frazil pipeline" if error.hint else "frazil pipeline",
+            )
+            raise failed.adding(text, **details) from error
+
     def until_visible(self, end: int | None = None) -> None:
-        """Returns when the table knows everything below an offset; by default all that is in the log now."""
+        """Returns when the table knows everything below an offset; by default all that is in the log now.
+
+        Raises:
+            PartialError: messages that this command published are in the log, and could not be written to the table.
+        """
         if end is None:
-            end = ensure_events_topic(self.access, self.settings).end
-        until_visible(self.settings, self.access, self.engine, end, catalog=self.catalog)
+            before = ensure_events_topic(self.access, self.settings).end
+            until_visible(self.settings, self.access, self.engine, before, catalog=self.catalog)
+            return
+        with self.waiting_for(end):
+            until_visible(self.settings, self.access, self.engine, end, catalog=self.catalog)
 
     def rows(self, bucket: str, prefix: str = "", *, latest: bool = False) -> int:
         """How many rows of a bucket the table has, tombstones not counted."""
