@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.traps import lay_traps
 from tests.machine import machine_environment
 
 FRAZIL = Path(sys.executable).with_name("frazil")
@@ -80,6 +81,7 @@ def demo_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     (base / "home").mkdir()
     (base / "work").mkdir()
     shell = Shell(base / "work", base / "home")
+    lay_traps(shell.folder)
     demo = subprocess.Popen(
         [sys.executable, OFFLINE, FRAZIL, "demo"],
         env=shell.environment(),

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.e2e.conftest import OFFLINE
+from tests.e2e.traps import sprung_traps
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -23,6 +24,11 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
     ):  # fmt: skip
         assert words in shown
     assert "ms" in shown and " s)" in shown
+
+
+def test_no_process_of_the_demo_runs_code_from_the_current_folder(demo_shell):
+    """The demo starts every kind of process: broker, JVM, Spark's Python workers, and the workers of extraction."""
+    assert sprung_traps(demo_shell.folder.parent) == ""
 
 
 def test_offline_means_offline():

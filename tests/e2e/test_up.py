@@ -17,6 +17,7 @@ import pytest
 
 from frazil.log.owner import read_owner
 from tests.e2e.servers import Running, eventually
+from tests.e2e.traps import lay_traps, sprung_traps
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -25,6 +26,7 @@ _FREE_PORTS = ("--set", "serve.http_port=0", "--set", "serve.flight_port=0")
 
 @pytest.fixture
 def up(shell):
+    lay_traps(shell.folder)
     running = Running(shell, "up", *_FREE_PORTS)
     try:
         yield running
@@ -33,6 +35,7 @@ def up(shell):
         running.end()
         for pid in pids:
             kill(pid)
+    assert sprung_traps(shell.folder) == "", "code from the current folder ran"
 
 
 def descendants(pid: int) -> list[int]:

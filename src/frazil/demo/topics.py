@@ -135,7 +135,7 @@ class _Broker:
         ports = ["--set", f"serve.flight_port={port}", "--set", "serve.http_port=0"]
         with (self._config.parent / "broker.log").open("a") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "frazil", "serve", "--config", str(self._config), *ports, "--output", "json"],
+                [sys.executable, "-P", "-m", "frazil", "serve", "--config", self._config, *ports, "-o", "json"],
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,

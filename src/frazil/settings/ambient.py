@@ -42,6 +42,13 @@ def sees(file: Path) -> bool:
         return False
 
 
+def trusted_owners() -> frozenset[int]:
+    """Users whose settings files this process follows: its own, root, and the one who called `sudo`."""
+    uid = os.geteuid()
+    caller = os.environ.get("SUDO_UID", "") if uid == 0 else ""
+    return frozenset({uid, 0, *((int(caller),) if caller.isascii() and caller.isdecimal() else ())})
+
+
 def require_known(path: str, setting: str) -> None:
     """Fails for a default below a home folder that there is none of.
 

@@ -12,12 +12,14 @@ from frazil.errors import ConfigError, NotFoundError, UsageError
 from frazil.settings import ambient, keys
 from frazil.settings.choose import Notice, choose
 from frazil.settings.model import CatalogSettings, S3Settings, SettingsModel
+from frazil.settings.permissions import require_trusted
 from frazil.settings.places import anchored, shown
 from frazil.settings.pyiceberg import PyIcebergCatalogs, from_pyiceberg
 from frazil.settings.sources import (
     CONFIG_VARIABLE,
     DEFAULT_ORIGIN,
     FALLBACK,
+    PROJECT_FILE,
     Assignment,
     Layer,
     Origin,
@@ -104,6 +106,7 @@ def load_settings(
     if (project := _project_file(config, environ, folder)) is not None:
         found += from_file(project, Layer.PROJECT, shown(project, folder))
     if (user := ambient.user_file(environ)) is not None:
+        require_trusted(user, hint=f"chown $USER {user} and chmod go-w {user}, and the same for its folder")
         found += from_file(user, Layer.USER, shown(user, folder))
     pyiceberg = from_pyiceberg(environ, folder)
     found, notices = _with_pyiceberg(_spelled_as_in_files(found, pyiceberg), pyiceberg)
@@ -116,7 +119,12 @@ def load_settings(
 def _project_file(config: FilePath | None, environ: Mapping[str, str], folder: FilePath | None) -> FilePath | None:
     named = config or (FilePath(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     if named is None:
-        return find_project_file(folder.absolute()) if folder else None
+        found = find_project_file(folder.absolute()) if folder else None
+        if found is not None:
+            require_trusted(
+                found, hint=f"--config {found}, if you trust what is in it; or a {PROJECT_FILE} of your own"
+            )
+        return found
     named = (folder or FilePath.cwd()) / named
     if not ambient.sees(named):
         raise UsageError(f"there is no settings file {named}", hint=f"look at --config and {CONFIG_VARIABLE}")

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from frazil.settings import ambient
 from frazil.settings.model import CatalogKind, CatalogSettings
 from frazil.settings.names import PYICEBERG_NAMES
+from frazil.settings.permissions import require_trusted
 from frazil.settings.places import shown
 from frazil.settings.sources import FALLBACK, FOREIGN, Assignment, Layer, Origin
 from frazil.settings.validate import problem_of, tree_of
@@ -44,6 +45,8 @@ def from_pyiceberg(environ: Mapping[str, str], folder: FilePath | None) -> PyIce
     homes = [environ.get("PYICEBERG_HOME"), environ.get("HOME"), folder]
     candidates = (FilePath(home) / FILE for home in homes if home)
     file = next((file for file in candidates if ambient.sees(file)), None)
+    if file is not None:
+        require_trusted(file, hint=f"chown $USER {file} and chmod go-w {file}; or another folder, or PYICEBERG_HOME")
     names: dict[str, str] = {}
     found: dict[str, list[Assignment]] = {}
     default = "default"

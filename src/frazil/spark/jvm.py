@@ -155,13 +155,18 @@ def last_words(log: Path) -> str | None:
 
 
 def _jvm_environment(java: Java, settings: Settings) -> dict[str, str | None]:
+    import pyspark
+
     local = settings.model.spark.master.startswith("local")
     return {
         "JAVA_HOME": str(java.home),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Another Spark on the machine would be started in place of the one these jars fit.
-        "SPARK_HOME": None,
+        # Workers are started with -m; without this they would import modules from the current folder.
+        "PYTHONSAFEPATH": "1",
+        # Another Spark on the machine would be started in place of the one these jars fit. Without a name PySpark
+        # would look for one in `..` first, whoever has put it there.
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_CONF_DIR": None,
         "PYSPARK_SUBMIT_ARGS": None,
         "SPARK_LOCAL_IP": "127.0.0.1" if local else None,

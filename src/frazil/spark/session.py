@@ -59,7 +59,7 @@ def session_conf(settings: Settings, jars: list[Path], scratch: Path, jvm_option
         conf |= {"spark.driver.extraClassPath": os.pathsep.join(listed)}
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     else:
-        conf |= {"spark.jars": ",".join(listed)}
+        conf |= {"spark.jars": ",".join(listed), "spark.executorEnv.PYTHONSAFEPATH": "1"}
     for name in settings.catalog_names():
         conf |= spark_conf(settings.catalog(name))
     both = [key for key in _JOINED if key in conf and key in spark.conf]

@@ -140,7 +140,8 @@ class Supervisor:
     async def _start(self, child: _Child) -> ErrorOutput:
         # A session of its own: Ctrl-C in the terminal reaches us alone, and we stop the children in order.
         child.process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "frazil.supervise.child", str(os.getpid())),
+            # -P: the current folder, which may be anybody's, must not bring modules of its own.
+            *(sys.executable, "-P", "-m", "frazil.supervise.child", str(os.getpid())),
             *child.command.arguments(),
             stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True,
         )  # fmt: skip
