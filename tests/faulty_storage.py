@@ -28,19 +28,34 @@ def every_third(number: int) -> OSError | None:
     return OSError("When reading information for key: AWS Error SLOW_DOWN during GetObject: HTTP response code: 503")
 
 
-class FaultyIO(FileIO):
-    """The same files. Before each read `fault` is asked, with the read's number from 1 on, whether it fails."""
+def first_of_four(number: int) -> OSError | None:
+    """Fails the first of every four reads; counted per file, an attempt of up to three reads passes when repeated."""
+    return OSError("AWS Error SLOW_DOWN during GetObject: HTTP response code: 503") if number % 4 == 1 else None
 
-    def __init__(self, inner: FileIO, fault: Fault) -> None:
+
+class FaultyIO(FileIO):
+    """The same files. Before each read `fault` is asked, with the read's number from 1 on, whether it fails.
+
+    Args:
+        reads_of: counts the reads of each file, which are then numbered per file: faults do not depend on the order of
+            threads.
+    """
+
+    def __init__(self, inner: FileIO, fault: Fault, reads_of: Counter[str] | None = None) -> None:
         super().__init__(inner.properties)
         self._inner, self._fault = inner, fault
+        self._reads_of = reads_of
         self._lock = threading.Lock()
         self.reads = self.failed = 0
 
-    def check(self) -> None:
+    def check(self, location: str) -> None:
         with self._lock:
             self.reads += 1
-            error = self._fault(self.reads)
+            number = self.reads
+            if self._reads_of is not None:
+                self._reads_of[location] += 1
+                number = self._reads_of[location]
+            error = self._fault(number)
             self.failed += error is not None
         if error is not None:
             raise error
@@ -60,7 +75,7 @@ class _Input:
         self._inner, self._io = inner, io
 
     def open(self, seekable: bool = True) -> _File:
-        return _File(self._inner.open(seekable=seekable), self._io)
+        return _File(self._inner.open(seekable=seekable), self._io, self._inner.location)
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -72,12 +87,12 @@ class _Input:
 class _File:
     """Only what readers of Parquet and Avro need: PyArrow takes shortcuts past `read` where it sees any."""
 
-    def __init__(self, inner: Any, io: FaultyIO) -> None:
-        self._inner, self._io = inner, io
+    def __init__(self, inner: Any, io: FaultyIO, location: str) -> None:
+        self._inner, self._io, self._location = inner, io, location
         self.seek, self.tell, self.close = inner.seek, inner.tell, inner.close
 
     def read(self, *size: int) -> bytes:
-        self._io.check()
+        self._io.check(self._location)
         return bytes(self._inner.read(*size))
 
     @property
@@ -100,9 +115,9 @@ class _File:
         self.close()
 
 
-def on_faulty_storage(table: Table, fault: Fault) -> FaultyIO:
+def on_faulty_storage(table: Table, fault: Fault, reads_of: Counter[str] | None = None) -> FaultyIO:
     """From now on the table reads its files through the fault."""
-    io = FaultyIO(table.io, fault)
+    io = FaultyIO(table.io, fault, reads_of)
     table.io = io
     return io
 

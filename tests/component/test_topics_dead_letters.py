@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -29,7 +30,7 @@ from frazil.topics.reading import table_scan
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.reading.row_groups import pieces
 from frazil.topics.storage import IcebergStorage
-from tests.faulty_storage import FaultyIO, every_third, on_faulty_storage
+from tests.faulty_storage import FaultyIO, first_of_four, on_faulty_storage
 from tests.sink_kit import SinkKit, put_dead_letters, sink_kit
 
 TOPIC = "orders"
@@ -384,16 +385,16 @@ def test_files_that_go_while_letters_are_read_are_looked_for_again(
     assert days.log.info(TOPIC).end == 60
 
 
-def test_letters_are_read_and_sent_from_storage_that_fails_every_third_read(
+def test_dead_letters_are_listed_and_replayed_from_storage_that_fails_one_read_of_four(
     days: SinkKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frazil.observe.resilience._pause", lambda _attempt: 0.0)
     ios: list[FaultyIO] = []
+    reads_of: Counter[str] = Counter()
 
     def faulty(*given: Any) -> Any:
         table = ensure_dead_letters(days.store, days.settings)
-        before = sum(io.reads for io in ios)
-        ios.append(on_faulty_storage(table, lambda number: every_third(before + number)))
+        ios.append(on_faulty_storage(table, first_of_four, reads_of))
         return table
 
     monkeypatch.setattr(rows, "find_table", faulty)
