@@ -147,6 +147,7 @@ def test_a_note_and_a_rating(kit):
     ("args", "code", "says"),
     [
         (["tag", "photos", "a.jpg", "nope", "gone", "--add", "x"], 10, "has no 'nope', 'gone'"),
+        (["tag", "photos", "b.jgp", "--add", "x"], 10, "Try: b.jpg"),
         (["tag", "photo", "a.jpg", "--add", "x"], 10, "nothing is known of bucket 'photo'"),
         (["tag", "photos", "v", "--version-id", "v9", "--add", "x"], 10, "no such version of 'v'"),
         (["tag", "photos", "full", "--add", "x"], 2, "would have 101 tags"),

@@ -253,9 +253,23 @@ def test_what_is_left_of_a_deleted_object(cli):
 
 
 def test_an_unknown_object(cli):
-    cli.fails("show", "photos", "2026/c.jpg", code=10, says=["'2026/c.jpg'", "content list photos --prefix 2026/"])
+    cli.fails("show", "photos", "2026/c.jpg", code=10, says=["'2026/c.jpg'"])
     cli.fails("show", "phots", "a", code=10, says=["'phots'"])
     cli.fails("history", "photos", "nope", code=10, says=["'nope'"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [("2026/a.jgp", "2026/a.jpg"), ("2025/b.png", "2026/b.png"), ("Notes.txt", "notes.txt"), ("note.txt", "notes.txt")],
+)
+def test_a_misspelt_key_names_the_nearest(cli, typed, near):
+    for command in ("show", "history"):
+        cli.fails(command, "photos", typed, code=10, says=[f"Try: frazil content {command} photos {near}"])
+
+
+def test_a_key_that_is_like_no_other_names_none(cli):
+    cli.fails("show", "photos", "x", code=10, says=["Try: frazil content list photos"])
+    cli.fails("show", "photos", "2026/zebra.tiff", code=10, says=["Try: frazil content list photos --prefix 2026/"])
 
 
 def test_the_history_of_an_object(cli):

@@ -16,7 +16,7 @@ from frazil.content.buckets import require_text
 from frazil.content.choice import plain_version
 from frazil.content.intake.messages import headers_of, store
 from frazil.content.notes.messages import edit as edit_message
-from frazil.content.reading import require_bucket
+from frazil.content.reading import nearest_key, quoted_name, require_bucket
 from frazil.content.rows import ContentTables, Rows
 from frazil.errors import NotFoundError, UnavailableError, UsageError
 from frazil.log.access import Ack, LogAccess
@@ -144,7 +144,7 @@ def entries(tables: ContentTables, bucket: str, edits: Sequence[Edit]) -> list[d
             found.append(edit.entry(row))
     if unknown:
         require_bucket(tables, bucket)
-        raise _not_there(bucket, edits, unknown)
+        raise _not_there(bucket, edits, unknown, nearest_key(tables, bucket, unknown[0]))
     return found
 
 
@@ -246,11 +246,13 @@ def _check_count(edit: Edit, row: dict[str, Any]) -> None:
         raise UsageError(f"'{edit.key}' would have {count} tags; nothing was changed", hint=f"at most {MAX_TAGS}")
 
 
-def _not_there(bucket: str, edits: Sequence[Edit], unknown: Sequence[str]) -> NotFoundError:
+def _not_there(bucket: str, edits: Sequence[Edit], unknown: Sequence[str], near: str | None) -> NotFoundError:
     named = ", ".join(f"'{key}'" for key in unknown[:_NAMED]) + (", …" if len(unknown) > _NAMED else "")
     of_version = "such version of " if any(edit.version_id is not None for edit in edits) else ""
     return NotFoundError(
         f"bucket '{bucket}' has no {of_version}{named}, as far as is known; nothing was changed",
         cause=f"{len(unknown):,} of {len(edits):,} objects are not known" if len(edits) > 1 else None,
-        hint="frazil content list, or frazil content scan if it is new",
+        hint=f"{quoted_name(near)}, which is the nearest known key"
+        if near is not None and near not in unknown
+        else "frazil content list, or frazil content scan if it is new",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,9 @@ TOLD = (
 )  # fmt: skip
 #: Versions of one object that are shown with it.
 MAX_VERSIONS = 1000
+#: Keys that are compared with one that nobody knows, and from which likeness on one may have been meant.
+_COMPARED = 5000
+_ALIKE = 0.6
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | 
     newest = Order.of("modified")
     listed = _page(tables, everything, LISTED, newest, MAX_VERSIONS)
     if not listed.rows:
-        raise _unknown_key(tables, bucket, key)
+        raise _unknown_key(tables, bucket, key, "show")
     if version_id is None:
         first = max(listed.rows, key=lambda row: (row["is_latest"], not row["is_deleted"]))
         version_id = str(first["version_id"])
@@ -94,7 +98,7 @@ def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | 
     if not one.rows:
         raise NotFoundError(
             f"'{key}' in bucket '{bucket}' has no version '{version_id}'",
-            hint=f"frazil content show {_typed(bucket)} {_typed(key)}",
+            hint=f"frazil content show {quoted_name(bucket)} {quoted_name(key)}",
         )
     names = ("version_id", "size", "last_modified", "etag", "is_latest", "is_deleted", "is_delete_marker")
     versions = [{name: row[name] for name in names} for row in listed.rows]
@@ -149,7 +153,7 @@ def history(
 
     found = tables.look(tables.journal, look)
     if not found.rows and version_id is None and since is None and until is None:
-        raise _unknown_key(tables, bucket, key)
+        raise _unknown_key(tables, bucket, key, "history")
     return found
 
 
@@ -180,10 +184,10 @@ def require_bucket(tables: ContentTables, bucket: str) -> None:
     near = nearest(bucket, known)
     raise NotFoundError(
         f"nothing is known of bucket '{bucket}'",
-        cause=f"known are: {', '.join(map(_typed, known[:10]))}{', …' if len(known) > 10 else ''}"
+        cause=f"known are: {', '.join(map(quoted_name, known[:10]))}{', …' if len(known) > 10 else ''}"
         if known
         else "none is known",
-        hint=f"frazil content list {_typed(near)}" if near else f"frazil content scan {_typed(bucket)}",
+        hint=f"frazil content list {quoted_name(near)}" if near else f"frazil content scan {quoted_name(bucket)}",
     )
 
 
@@ -234,16 +238,46 @@ def _plain(time: datetime) -> str:
     return time.astimezone(UTC).replace(tzinfo=None).isoformat()
 
 
-def _unknown_key(tables: ContentTables, bucket: str, key: str) -> NotFoundError:
+def nearest_key(tables: ContentTables, bucket: str, key: str) -> str | None:
+    """Returns the key of a bucket that is most like this one; None: none is. Reads the bucket's keys once.
+
+    One misspelt place leaves the first or the second half of a key as it is, so only such keys are compared.
+    """
+    from pyiceberg.expressions import EqualTo
+
+    half = (len(key) + 1) // 2
+
+    def ask(table: Table) -> list[str]:
+        found: list[str] = []
+        for rows in Rows(tables.store, table, EqualTo(term="bucket", value=bucket), ["bucket", "key"]):
+            keys = rows.column("key")
+            begins = pc.starts_with(keys, pattern=key[:half], ignore_case=True)
+            ends = pc.ends_with(keys, pattern=key[half:], ignore_case=True) if key[half:] else begins
+            found += keys.filter(pc.or_(begins, ends)).slice(0, _COMPARED - len(found)).to_pylist()
+            if len(found) >= _COMPARED:
+                break
+        return found
+
+    near = difflib.get_close_matches(key, tables.look(tables.objects, ask), n=1, cutoff=_ALIKE)
+    return near[0] if near else None
+
+
+def _unknown_key(tables: ContentTables, bucket: str, key: str, command: str) -> NotFoundError:
     require_bucket(tables, bucket)
+    if near := nearest_key(tables, bucket, key):
+        return NotFoundError(
+            f"nothing is known of '{key}' in bucket '{bucket}'",
+            hint=f"frazil content {command} {quoted_name(bucket)} {quoted_name(near)}",
+        )
     folder = key.rpartition("/")[0]
     return NotFoundError(
         f"nothing is known of '{key}' in bucket '{bucket}'",
-        hint=f"frazil content list {_typed(bucket)}" + (f" --prefix {_typed(f'{folder}/')}" if folder else ""),
+        hint=f"frazil content list {quoted_name(bucket)}"
+        + (f" --prefix {quoted_name(f'{folder}/')}" if folder else ""),
     )
 
 
-def _typed(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A name as it is to be typed; strangers choose names, and a terminal must not obey them."""
     plain = name.removeprefix("file://") if is_folder(name) else name
     return shlex.quote(plain) if plain.isprintable() else ascii(plain)

@@ -52,7 +52,10 @@ class Window:
         size = struct.calcsize(form)
         data = self.get(at, size)
         if len(data) < size:
-            raise Broken(f"it ends at byte {self.start + at + len(data)}, within a header")
+            ends = self.start + self.size
+            if at > self.size or at < 0:
+                raise Broken(f"a header is said to be at byte {self.start + at}, and it ends at byte {ends}")
+            raise Broken(f"it ends at byte {ends}, within a header")
         return struct.unpack(form, data)
 
 
