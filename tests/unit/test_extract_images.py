@@ -255,7 +255,7 @@ def test_every_type_may_stand_where_another_is_meant():
 def test_a_picture_without_a_size_fails_with_the_reason():
     with pytest.raises(Broken, match="ends at byte"):
         look(IMAGE, b"\xff\xd8\xff\xe0\0\x10JFIF\0")
-    with pytest.raises(Broken, match="at byte 8308, and it ends at byte 1200$"):
+    with pytest.raises(Broken, match=r"at byte 8308, and it ends at byte 1200$"):
         look(IMAGE, b"\xff\xd8\xff\xe0\x20\x70" + bytes(1194))
     with pytest.raises(Broken, match="no JPEG marker"):
         look(IMAGE, b"\xff\xd8\xff\xe0\0\x04ab" + b"\0" * 100)
