@@ -15,6 +15,7 @@ import structlog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import LongType
 
+from frazil.catalogs import local_path
 from frazil.cli.amounts import seconds, shown_size, size
 from frazil.cli.run import run_command
 from frazil.cli.topic_publish import _lines
@@ -25,6 +26,7 @@ from frazil.topics.care.verify import verify_topic
 from frazil.topics.reading.places import parse_place
 from frazil.topics.reading.reader import open_reader
 from tests.sink_kit import put_dead_letters, sink_kit
+from tests.upkeep_files import care_of
 
 
 class Cli:
@@ -349,6 +351,18 @@ def test_the_table_goes_too_where_that_is_wanted(frozen, tmp_path):
     assert not list((tmp_path / "warehouse").rglob("*.parquet"))
     frozen.ok("create", "orders")
     assert "offset 0" in frozen.ok("publish", "orders", "anew")
+
+
+def test_a_table_stays_whose_files_another_table_holds(frozen, tmp_path):
+    care = care_of(tmp_path)
+    with care.store:
+        files = [task.file.file_path for task in care.load("topics.orders").scan().plan_files()]
+        columns = care.load("topics.orders").schema()
+        other = care.store.catalog.create_table("topics.copy", schema=columns)
+        other.add_files(files)
+    frozen.fails("delete", "orders", "--table", "--yes", code=12, says=["topics.copy"])
+    assert len(frozen.json("replay", "orders")) == 60
+    assert all(Path(local_path(file) or "").exists() for file in files)
 
 
 # -- adopt -------------------------------------------------------------------------------------------------------------

@@ -104,6 +104,21 @@ def test_old_snapshots_go_their_files_follow_and_every_row_stays(bench, version)
     tidy(bench, name)
 
 
+def test_snapshots_whose_files_another_table_holds_stay(bench):
+    name, other = bench.table(), bench.table()
+    bench.insert(name, 0, 10)
+    bench.load(other).add_files([task.file.file_path for task in bench.load(name).scan().plan_files()])
+    rewrite(bench, name)
+    before = snapshots(bench, name)
+    with pytest.raises(SharedLocationError) as error:
+        expired(bench, name)
+    assert error.value.exit_code == 12
+    assert bench.load(other).name()[-1] in error.value.message
+    assert snapshots(bench, name) == before
+    assert listed(bench, name) == []
+    assert len(bench.ids(other)) == 20
+
+
 def test_nothing_beyond_what_was_asked_for_goes(bench):
     """The table's own properties say that all old ones may: that is for the policy to judge."""
     name = bench.table(history__expire__max_snapshot_age_ms="1", history__expire__min_snapshots_to_keep="1")

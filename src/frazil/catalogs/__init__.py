@@ -4,6 +4,7 @@ from frazil.catalogs.connect import open_catalog, prepare_embedded, probe
 from frazil.catalogs.failures import translated
 from frazil.catalogs.kinds import ABILITIES, Abilities, abilities_of, flavor_of
 from frazil.catalogs.locations import local_path
+from frazil.catalogs.opaque import load_without_schema
 from frazil.catalogs.properties import pyiceberg_properties, spark_conf
 from frazil.catalogs.tables import list_namespaces, list_tables, load_table, parse_name
 
@@ -15,6 +16,7 @@ __all__ = [
     "list_namespaces",
     "list_tables",
     "load_table",
+    "load_without_schema",
     "local_path",
     "open_catalog",
     "parse_name",

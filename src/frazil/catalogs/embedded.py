@@ -32,7 +32,7 @@ class EmbeddedCatalog(SqlCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         base, location = table.metadata, table.metadata_location
-        if not location or self._pointer(table) != location:
+        if not location or self.pointer(table.name()) != location:
             return super().commit_table(table, requirements, updates)
         for requirement in requirements:
             requirement.validate(base)
@@ -46,24 +46,25 @@ class EmbeddedCatalog(SqlCatalog):
         self._move_pointer(table, location, target)
         return CommitTableResponse(metadata=metadata, metadata_location=target)
 
-    def _row(self, table: Table) -> tuple[object, ...]:
-        namespace = Catalog.namespace_to_string(Catalog.namespace_from(table.name()))
+    def pointer(self, identifier: tuple[str, ...]) -> str | None:
+        """The metadata file that the catalog names for a table, read or not; None where it has no such table."""
+        with Session(self.engine) as session:
+            found: str | None = session.scalar(select(IcebergTables.metadata_location).where(*self._row(identifier)))  # type: ignore[arg-type]
+            return found
+
+    def _row(self, identifier: tuple[str, ...]) -> tuple[object, ...]:
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
         return (
             IcebergTables.catalog_name == self.name,
             IcebergTables.table_namespace == namespace,
-            IcebergTables.table_name == Catalog.table_name_from(table.name()),
+            IcebergTables.table_name == Catalog.table_name_from(identifier),
         )
-
-    def _pointer(self, table: Table) -> str | None:
-        with Session(self.engine) as session:
-            found: str | None = session.scalar(select(IcebergTables.metadata_location).where(*self._row(table)))  # type: ignore[arg-type]
-            return found
 
     def _move_pointer(self, table: Table, old: str, new: str) -> None:
         """Compare and set: one row, or somebody else was faster."""
         moved = (
             update(IcebergTables)
-            .where(*self._row(table), IcebergTables.metadata_location == old)  # type: ignore[arg-type]
+            .where(*self._row(table.name()), IcebergTables.metadata_location == old)  # type: ignore[arg-type]
             .values(metadata_location=new, previous_metadata_location=old)
         )
         with Session(self.engine) as session:

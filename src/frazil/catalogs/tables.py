@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from frazil.catalogs.failures import translated
-from frazil.errors import NotFoundError, UsageError
+from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
 from frazil.settings import CatalogSettings
 
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ def load_table(catalog: Catalog, settings: CatalogSettings, name: str) -> Table:
 
     Raises:
         NotFoundError: there is none; it names the nearest that exists.
+        UnsupportedError: PyIceberg cannot parse its metadata.
+        IntegrityError: its metadata is damaged.
     """
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+    from pydantic import ValidationError as PydanticError
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
 
     identifier = parse_name(name, settings.name)
     with translated(settings):
@@ -46,6 +49,26 @@ def load_table(catalog: Catalog, settings: CatalogSettings, name: str) -> Table:
                 cause="",
                 hint=f"{near}" if near else "frazil table list",
             ) from error
+        except (ValidationError, PydanticError, TypeError, KeyError) as error:  # on types and defaults it does not know
+            raise _unparsable(identifier, error) from error
+
+
+def _unparsable(identifier: Identifier, error: Exception) -> FrazilError:
+    import pyiceberg
+
+    name = ".".join(identifier)
+    if "Invalid JSON" in str(error):
+        return IntegrityError(
+            f"the metadata of {name} is damaged: it is no JSON",
+            cause=" ".join(str(error).split())[:300],
+            hint=f"register {name} again with an older metadata file, or restore it from a backup",
+        )
+    return UnsupportedError(
+        f"the metadata of {name} cannot be parsed by PyIceberg {pyiceberg.__version__}: the table uses a type, default "
+        "or feature of Iceberg that it does not know",
+        cause=" ".join(str(error).split())[:300],
+        hint=f"query it with Spark (frazil sql --engine spark), which reads {name}; upkeep of it has to wait",
+    )
 
 
 def list_namespaces(catalog: Catalog, parent: Identifier = ()) -> Iterator[Identifier]:

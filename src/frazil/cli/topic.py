@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -124,7 +124,10 @@ def delete(
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Delete a topic's log with all its messages. Its table stays, unless --table is given."""
+    """Delete a topic's log with all its messages. Its table stays, unless --table is given.
+
+    Exit code 12 where --table would delete files that another table refers to.
+    """
     from frazil.errors import NotFoundError
 
     with session(run, catalog) as at:
@@ -133,6 +136,8 @@ def delete(
             raise NotFoundError(**_unknown(at, topic))
         if not force:
             _require_deletable(at, info, table)
+        if table and info.storage == "iceberg":
+            _require_table_free(at, info)
         plan = {
             "topic": topic,
             "storage": info.storage,
@@ -171,6 +176,27 @@ def _require_deletable(at: Session, info: TopicInfo, with_table: bool) -> None:
         )
     if info.storage == "iceberg" and not with_table:
         require_all_in_table(IcebergStorage(at.access, info.name, at.settings, at.store))
+
+
+def _require_table_free(at: Session, info: TopicInfo) -> None:
+    """Purging a table deletes all its files, so no other table may refer to one of them."""
+    import threading
+
+    from frazil.topics.storage import IcebergStorage
+    from frazil.upkeep.care import Care
+    from frazil.upkeep.expiry.neighbours import require_free
+    from frazil.upkeep.expiry.reachable import table_files
+
+    store = at.store.store()
+    found = IcebergStorage(at.access, info.name, at.settings, at.store).find_table()
+    if found is None:
+        return
+
+    def no_spark() -> NoReturn:
+        raise AssertionError("a look at other tables needs no Spark")
+
+    care = Care(at.settings, store.settings, store, no_spark, threading.Event())
+    require_free(care, found, table_files(store, found))
 
 
 def _delete(at: Session, info: TopicInfo, *, with_table: bool) -> None:

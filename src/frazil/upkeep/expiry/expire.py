@@ -17,6 +17,7 @@ which it takes for committed.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _MAIN = "main"
 #: The name of a tag that stands for somebody who works with its snapshot right now (`pins`).
 PIN_PREFIX = "frazil-pin-"
-_FOREVER = float("inf")
+_FOREVER = math.inf
 
 
 def choose(
@@ -203,12 +204,14 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     """Expires the snapshots of `step.options["snapshots"]`, as far as they exist and nothing has come to hold them.
 
     Raises:
-        SharedLocationError: the table's files are another table's too.
+        SharedLocationError: the table's files are another table's too, or another table refers to one that would go.
         NotAllowedError: the table may not be written.
         CommitUnknownError: the commit may have landed, and the catalog does not answer. `reclaim` finds out.
     """
     from frazil.upkeep.expiry.neighbours import require_alone
+    from frazil.upkeep.expiry.places import forget_links
 
+    forget_links()
     table = care.load(".".join(table.name()))
     if reason := refusal(care, table):
         return Outcome("expire", "unsupported", reason=reason)
@@ -230,6 +233,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
 def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
     from frazil.tables.durable import sync_metadata
     from frazil.upkeep.expiry import lists
+    from frazil.upkeep.expiry.neighbours import require_free
     from frazil.upkeep.expiry.places import Places, looked_after
     from frazil.upkeep.expiry.reachable import only_in
 
@@ -238,8 +242,11 @@ def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
         table = care.load(".".join(table.name()))  # Java has seen a newer state
     places = Places(care, table)
     expired = None
+    files = only_in(care.store, table, going, care.stop)
+    # Nothing is deleted yet, so what was seen of others within the hour will do: `reclaim` looks again.
+    require_free(care, table, files, believed_s=math.inf, lenient=True)
     if not looked_after(care):
-        expired = lists.new_list(table, sorted(going), only_in(care.store, table, going, care.stop).values())
+        expired = lists.new_list(table, sorted(going), files.values())
         lists.write(places, expired)
     try:
         _commit(care, table, operation, going)

@@ -24,7 +24,7 @@ import structlog
 from frazil.errors import NotFoundError
 from frazil.observe.faultpoints import reach
 from frazil.storage import ObjectInfo, ObjectStore, join
-from frazil.upkeep.expiry.places import Places, spelled
+from frazil.upkeep.expiry.places import Places, spelled_folder
 from frazil.upkeep.expiry.reachable import File
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ExpiredList:
 
 
 def folder_of(table: Table) -> str:
-    return join(spelled(table.location()), "metadata")
+    return join(spelled_folder(table.location()), "metadata")
 
 
 def is_list(uri: str) -> bool:

@@ -1,8 +1,8 @@
 """Who else has files where a table lies. Deleting is for those who are alone there.
 
 Every other table of the catalog is looked at, and every table of the other catalogs in the settings: its location, the
-places that it writes to, its metadata, and (for a search of orphans) every file of its snapshots. Metadata of tables
-that no catalog knows is seen in the listing of the folder itself (`orphans`).
+places that it writes to, its metadata, and every file that its snapshots refer to (`references`). Metadata of tables
+that no catalog knows is seen in the listing of the folder itself (`strangers`).
 
 Two catalogs may show one and the same table, such as a metastore and a REST server before it. That is no neighbour, as
 long as both show it in the same state.
@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import structlog
 
-from frazil.errors import FrazilError, NotAllowedError, NotFoundError
+from frazil.catalogs import load_without_schema, parse_name
+from frazil.errors import FrazilError, NotAllowedError, NotFoundError, UnsupportedError
 from frazil.tables.store import back_off
 from frazil.upkeep.care import StoppedError, go_on
 from frazil.upkeep.expiry.elsewhere import lies_apart, names_in, opened, other_catalogs
-from frazil.upkeep.expiry.places import lies_in, overlap, own_folders, spelled
-from frazil.upkeep.expiry.reachable import living, manifests_in, metadata_files
+from frazil.upkeep.expiry.places import canonical, lies_in, overlap, places_named, spelled, spelled_folder
+from frazil.upkeep.expiry.references import files_among, folders_of, folders_seen
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -45,9 +46,13 @@ class SharedLocationError(NotAllowedError):
     """Another table has, or may have, files where this one lies."""
 
 
+class _MetadataGoneError(SharedLocationError):
+    """The catalog names a metadata file for it that is not there."""
+
+
 @dataclass(frozen=True)
 class Neighbour:
-    """Another table, as far as its places go."""
+    """Another table, as far as its places go, each as it is written: links may change while this is remembered."""
 
     name: str
     uuid: str
@@ -55,13 +60,16 @@ class Neighbour:
     folders: tuple[str, ...]
     metadata_location: str
 
+    @property
+    def place(self) -> str:
+        return canonical(self.location)
+
 
 #: When a catalog was looked at, and what was in it.
 _Tables = tuple[float, tuple[Neighbour, ...]]
 
 _known: weakref.WeakKeyDictionary[TableStore, dict[str, tuple[float, Neighbour]]] = weakref.WeakKeyDictionary()
 _elsewhere: weakref.WeakKeyDictionary[TableStore, dict[str, _Tables]] = weakref.WeakKeyDictionary()
-_foreign: weakref.WeakKeyDictionary[TableStore, dict[str, frozenset[str]]] = weakref.WeakKeyDictionary()
 _lock = Lock()
 
 
@@ -74,62 +82,122 @@ def require_alone(care: Care, table: Table) -> None:
         SharedLocationError: another table is this one, or lies in the same folder.
         StoppedError: it was told to end.
     """
-    own, uuid = spelled(table.location()), str(table.metadata.table_uuid)
+    own, uuid = spelled_folder(table.location()), str(table.metadata.table_uuid)
     for other in _within(care, table):
         if other.uuid == uuid:
             raise _shared(table, other.name, "it is the same table under another name")
-        if other.location == own:
+        if other.place == own:
             raise _shared(table, other.name, f"it lies in {own} too")
     for chosen in other_catalogs(care):
         for other in _beyond(care, chosen):
             if other.uuid == uuid:
                 _require_same(care, chosen, table, other.name)
-            elif other.location == own:
+            elif other.place == own:
                 raise _shared(table, f"{chosen.name}.{other.name}", f"it lies in {own} too")
 
 
-def require_unreferenced(care: Care, table: Table) -> None:
-    """That nothing below the table's location is, or may come to be, another table's, as they all are now.
+def require_unreferenced(care: Care, table: Table) -> set[str]:
+    """Requires that no other table has, or may come to have, anything below a table's location, as all are now.
+
+    Returns:
+        The UUIDs of all other tables that any catalog shows.
 
     Raises:
         SharedLocationError: another table lies inside, above or in the same place; or writes there, has its metadata
             there, or refers to a file there; or nobody can say, because it, or its catalog, cannot be read.
         StoppedError: it was told to end.
     """
+    own = spelled_folder(table.location())
+    known: set[str] = set()
+    for store, name, shown in _everywhere(care, table):
+        other = _load(store, table, name, shown)
+        if other is None:
+            continue
+        known.add(str(other.metadata.table_uuid).lower())
+        if store is not care.store and other.metadata.table_uuid == table.metadata.table_uuid:
+            _require_same(care, store.settings, table, name)
+            continue
+        _require_apart(table, own, _remember(store, other), shown)
+        found = next((f for f in sorted(_folders_of(care, store, table, other, shown)) if lies_in(f, own)), None)
+        if found is not None:
+            raise _shared(table, shown, f"it refers to files in {found}")
+    return known
+
+
+def require_free(
+    care: Care, table: Table, files: Collection[str], *, believed_s: float = 0.0, lenient: bool = False
+) -> None:
+    """Requires that no other table, of any catalog, refers to one of these files.
+
+    Args:
+        care: of which catalog.
+        table: whose files they are.
+        files: that are to be deleted, by their canonical URIs.
+        believed_s: for so long what another table refers to is taken for granted. A file that has waited for longer
+            than that since its last snapshot left can have been imported in between by nobody who went by snapshots.
+        lenient: pass over tables and catalogs that cannot be read. For steps that delete nothing yet.
+
+    Raises:
+        SharedLocationError: another table refers to one; or nobody can say, because it, or its catalog, cannot be read.
+        StoppedError: it was told to end.
+    """
+    if not files:
+        return
+    folders = {file.rpartition("/")[0] for file in files}
+    for store, name, shown in _everywhere(care, table, lenient=lenient):
+        seen = folders_seen(store, name, min(believed_s, _BELIEVED_S))
+        if seen is not None and not seen & folders:
+            continue
+        try:
+            shared = _shared_files(care, store, table, name, shown, files)
+        except SharedLocationError as error:
+            # Nobody reads our files through a table whose metadata is gone.
+            if not lenient and not isinstance(error, _MetadataGoneError):
+                raise
+            log.info("a table cannot be read", table=shown, error=error.cause)
+            continue
+        if shared:
+            raise _shared(table, shown, f"it refers to {len(shared)} files that would go, such as {min(shared)}")
+
+
+def _shared_files(
+    care: Care, store: TableStore, table: Table, name: str, shown: str, files: Collection[str]
+) -> set[str]:
+    other = _load(store, table, name, shown)
+    if other is None or (store is not care.store and other.metadata.table_uuid == table.metadata.table_uuid):
+        return set()
+    if not _folders_of(care, store, table, other, shown) & {file.rpartition("/")[0] for file in files}:
+        return set()
+    return files_among(store, other, files, care.stop)
+
+
+def _everywhere(care: Care, table: Table, *, lenient: bool = False) -> Iterator[tuple[TableStore, str, str]]:
+    """All other tables of all catalogs: where they are, their name there, and how messages name them."""
     for name in _others(care, table):
-        _require_unreferenced(care, care.store, table, name, name)
+        go_on(care.stop)
+        yield care.store, name, name
     for chosen in other_catalogs(care):
         try:
             store = opened(care, chosen)
             names = [] if store is None else names_in(store)
         except FrazilError as error:
-            if not lies_apart(chosen, table.location()):
+            if not lenient and not lies_apart(chosen, table.location()):
                 raise _unreachable(table, chosen, error) from error
-            log.info("a catalog on another storage cannot be looked at", catalog=chosen.name, error=error.message)
+            log.info("a catalog cannot be read", catalog=chosen.name, error=error.message)
             continue
         for name in names:
+            go_on(care.stop)
             assert store is not None
-            _require_unreferenced(care, store, table, name, f"{chosen.name}.{name}")
+            yield store, name, f"{chosen.name}.{name}"
 
 
-def _require_unreferenced(care: Care, store: TableStore, table: Table, name: str, shown: str) -> None:
-    go_on(care.stop)
-    own = spelled(table.location())
-    other = _load(store, table, name, shown)
-    if other is None:
-        return
-    if store is not care.store and other.metadata.table_uuid == table.metadata.table_uuid:
-        _require_same(care, store.settings, table, name)
-        return
-    _require_apart(table, own, _remember(store, other), shown)
+def _folders_of(care: Care, store: TableStore, table: Table, other: Table, shown: str) -> set[str]:
     try:
-        found = next((folder for folder in _folders_abroad(care, store, other) if lies_in(folder, own)), None)
+        return folders_of(store, other, care.stop)
     except FrazilError as error:
         if error.retryable:
             raise
         raise _unknown(table, shown, error) from error
-    if found is not None:
-        raise _shared(table, shown, f"it refers to files in {found}")
 
 
 def _others(care: Care, table: Table) -> Iterator[str]:
@@ -166,7 +234,7 @@ def _beyond(care: Care, chosen: CatalogSettings) -> tuple[Neighbour, ...]:
             go_on(care.stop)
             assert store is not None
             try:
-                found.append(_seen(store, name) or _remember(store, store.load(name)))
+                found.append(_seen(store, name) or _remember(store, _load_somehow(store, name)))
             except FrazilError as error:
                 log.debug("a table cannot be read", catalog=chosen.name, table=name, error=error.message)
     except StoppedError:
@@ -196,15 +264,24 @@ def _require_same(care: Care, chosen: CatalogSettings, table: Table, name: str) 
 def _load(store: TableStore, table: Table, name: str, shown: str) -> Table | None:
     """Another table; None where it was dropped since it was listed."""
     try:
-        return store.load(name)
+        return _load_somehow(store, name)
     except NotFoundError as error:
         if name not in names_in(store):
             return None
-        raise _unknown(table, shown, error) from error
+        raise _unknown(table, shown, error, _MetadataGoneError) from error
     except FrazilError as error:
         if error.retryable:
             raise
         raise _unknown(table, shown, error) from error
+
+
+def _load_somehow(store: TableStore, name: str) -> Table:
+    """Where PyIceberg does not know a table's types: without its schema, of which nothing is asked here."""
+    try:
+        return store.load(name)
+    except UnsupportedError:
+        identifier = parse_name(name, store.settings.name)
+        return store.call(lambda: load_without_schema(store.catalog, store.settings, identifier), "load")
 
 
 def _seen(store: TableStore, name: str) -> Neighbour | None:
@@ -218,9 +295,9 @@ def _remember(store: TableStore, table: Table) -> Neighbour:
     found = Neighbour(
         name=name,
         uuid=str(table.metadata.table_uuid),
-        location=spelled(table.location()),
-        folders=tuple(own_folders(table)),
-        metadata_location=spelled(table.metadata_location),
+        location=table.location(),
+        folders=tuple(places_named(table)),
+        metadata_location=table.metadata_location,
     )
     with _lock:
         _known.setdefault(store, {})[name] = (time.monotonic(), found)
@@ -230,35 +307,11 @@ def _remember(store: TableStore, table: Table) -> Neighbour:
 def _require_apart(table: Table, own: str, other: Neighbour, shown: str) -> None:
     if other.uuid == str(table.metadata.table_uuid):
         raise _shared(table, shown, "it is the same table under another name")
-    for folder in other.folders:
+    for folder in map(canonical, other.folders):
         if overlap(own, folder):
             raise _shared(table, shown, f"it writes to {folder}")
-    if lies_in(other.metadata_location, own):
+    if lies_in(canonical(other.metadata_location.rpartition("/")[0]), own):
         raise _shared(table, shown, f"its metadata is {other.metadata_location}")
-
-
-def _folders_abroad(care: Care, store: TableStore, table: Table) -> Iterator[str]:
-    """The folders, outside of its own places, that files of a table's snapshots lie in. Mostly there are none."""
-    own = own_folders(table)
-    with _lock:
-        memory = _foreign.setdefault(store, {})
-    for snapshot in table.metadata.snapshots:
-        yield from _abroad(own, [snapshot.manifest_list])
-        for manifest in manifests_in(store, table.io, snapshot.manifest_list):
-            go_on(care.stop)
-            path = manifest.manifest_path
-            if path not in memory:
-                files = (file.uri for file in living(store, table.io, manifest))
-                memory[path] = frozenset(_abroad(own, [path, *files]))
-            yield from memory[path]
-    yield from _abroad(own, [file.uri for file in metadata_files(table).values()])
-
-
-def _abroad(own: list[str], uris: list[str]) -> Iterator[str]:
-    for uri in uris:
-        place = spelled(uri)
-        if not any(lies_in(place, folder) for folder in own):
-            yield place.rpartition("/")[0]
 
 
 def _shared(table: Table, other: str, why: str) -> SharedLocationError:
@@ -279,8 +332,10 @@ def _unreachable(table: Table, chosen: CatalogSettings, error: FrazilError) -> S
     )
 
 
-def _unknown(table: Table, other: str, error: FrazilError) -> SharedLocationError:
-    return SharedLocationError(
+def _unknown(
+    table: Table, other: str, error: FrazilError, kind: type[SharedLocationError] = SharedLocationError
+) -> SharedLocationError:
+    return kind(
         f"nothing is deleted of {'.'.join(table.name())}: the table {other} cannot be read, and may have files there",
         cause=error.message,
         hint=f"repair {other}, or drop it",

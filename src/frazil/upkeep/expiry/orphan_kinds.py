@@ -7,7 +7,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Literal
 
 from frazil.upkeep.expiry.clock import PROBE
-from frazil.upkeep.expiry.places import lies_in, spelled
+from frazil.upkeep.expiry.places import lies_in, spelled_folder
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -23,14 +23,14 @@ class Layout:
     """Where in a table's folder which files are expected."""
 
     def __init__(self, table: Table) -> None:
-        self._location = spelled(table.location())
+        self._location = spelled_folder(table.location())
         properties = table.metadata.properties
         data = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
         self._data = self._folders("data", *(properties.get(key) for key in data))
         self._metadata = self._folders("metadata", properties.get("write.metadata.path"))
 
     def _folders(self, usual: str, *named: str | None) -> list[str]:
-        found = [f"{self._location}/{usual}", *(spelled(uri) for uri in named if uri)]
+        found = [f"{self._location}/{usual}", *(spelled_folder(uri) for uri in named if uri)]
         return [folder for folder in found if folder != self._location and lies_in(folder, self._location)]
 
     def kind(self, uri: str, found: Container[str]) -> Kind | None:

@@ -12,7 +12,8 @@ What is looked at: everything below the table's own location, and nothing else. 
 - by the storage's clock it was written longer than `age_s` ago: a writer under way for that long would lose its files.
 
 All else that is unknown is counted and left. Nothing is deleted where somebody else may have files (`neighbours`),
-where metadata of another table lies in the folder, or where the catalog keeps older states that cannot be seen here.
+where metadata of another table lies in the folder (`strangers`), where the listing does not show every file of the
+table (`listing_check`), or where the catalog keeps older states that cannot be seen here.
 
 `find(care, table, age_s) -> Search` changes nothing; `remove(care, search) -> Removed` deletes what was found, as far
 as it is still an orphan; `run(care, table, Step("orphans", options={"age_s": 259200.0}))` does both.
@@ -20,25 +21,23 @@ as it is still an orphan; `run(care, table, Step("orphans", options={"age_s": 25
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from frazil.catalogs import flavor_of
-from frazil.errors import NotFoundError, UnsupportedError
+from frazil.errors import UnsupportedError
 from frazil.observe.faultpoints import reach
 from frazil.upkeep.care import go_on
 from frazil.upkeep.expiry import lists, removal
 from frazil.upkeep.expiry.clock import about_now, storage_now
-from frazil.upkeep.expiry.neighbours import SharedLocationError, require_unreferenced
+from frazil.upkeep.expiry.listing_check import require_no_alias, require_same_place, require_shown
+from frazil.upkeep.expiry.neighbours import require_unreferenced
 from frazil.upkeep.expiry.orphan_kinds import Kind, Layout, is_metadata_json
-from frazil.upkeep.expiry.places import Places, looked_after, spelled
-from frazil.upkeep.expiry.reachable import table_files
+from frazil.upkeep.expiry.places import Places, forget_links, looked_after, spelled, spelled_folder, with_targets
+from frazil.upkeep.expiry.reachable import Files, table_files
 from frazil.upkeep.expiry.removal import Removed
+from frazil.upkeep.expiry.strangers import require_own
 from frazil.upkeep.model import Outcome, Step
 
 if TYPE_CHECKING:
@@ -47,9 +46,6 @@ if TYPE_CHECKING:
     from frazil.storage import ObjectInfo
     from frazil.upkeep.care import Care
 
-_UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-fA-F-]{36})"')
-_HEAD = 64 * 1024
-_AT_ONCE = 8
 #: Between two looks at the table's metadata.
 _BATCH = 1000
 
@@ -74,6 +70,7 @@ class Search:
         listed: files that wait on lists of expired ones.
         seen: objects below the location.
         age_s: from which an orphan is old enough.
+        place: the canonical location that was listed.
     """
 
     table: Table
@@ -84,6 +81,7 @@ class Search:
     unknown: tuple[str, ...] = ()
     listed: int = 0
     seen: int = 0
+    place: str = ""
 
     @property
     def size(self) -> int:
@@ -130,13 +128,17 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
 
     Raises:
         SharedLocationError: another table has, or may have, files there.
+        NotAllowedError: the listing does not show every file of the table.
         UnsupportedError: orphans cannot be told with this catalog or table.
         IntegrityError: the table's own metadata cannot be read.
         StoppedError: it was told to end.
     """
     require_supported(care, table)
+    forget_links()
+    table = care.load(".".join(table.name()))
+    before = _referenced(care, table)
     places = Places(care, table)
-    location = spelled(table.location())
+    location = spelled_folder(table.location())
     # Before the listing: what is written meanwhile is young, whatever the clock says later.
     now = (about_now if dry_run else storage_now)(places, lists.folder_of(table))
     reach("upkeep.orphans.list.before")
@@ -145,18 +147,27 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
         go_on(care.stop)
         found[uri] = info
     reach("upkeep.orphans.list.after")
-    require_unreferenced(care, table)
-    known, listed = _known(care, table, places)
-    unreadable = _require_own(care, places, table, [u for u in found if u not in known and is_metadata_json(u)])
-    return _sorted_out(table, found, known, listed, unreadable, now, age_s)
+    others = require_unreferenced(care, table)
+    after, listed = _known(care, table, places)
+    require_shown(places, table, before, after, found)
+    known = with_targets(after)
+    unknown_metadata = [u for u in found if u not in known and is_metadata_json(u)]
+    unreadable = require_own(care, places, table, unknown_metadata, others)
+    search = _sorted_out(table, found, known, listed, unreadable, now, age_s)
+    require_no_alias(table, [orphan.uri for orphan in search.orphans], known, found)
+    return search
 
 
-def _known(care: Care, table: Table, places: Places) -> tuple[set[str], set[str]]:
+def _known(care: Care, table: Table, places: Places) -> tuple[Files, set[str]]:
     # The table first, then the lists: an expiry in between moves files from it to a list that is there before.
     table = care.load(".".join(table.name()))
-    known = set(table_files(care.store, table, care.stop))
+    known = _referenced(care, table)
     expired = lists.waiting(places, table)
-    return known, {spelled(file.uri) for e in expired for file in e.files} - known
+    return known, {spelled(file.uri) for e in expired for file in e.files} - known.keys()
+
+
+def _referenced(care: Care, table: Table) -> Files:
+    return table_files(care.store, table, care.stop)
 
 
 def _sorted_out(
@@ -196,51 +207,8 @@ def _sorted_out(
         unknown=tuple(unknown),
         listed=waiting,
         seen=len(found),
+        place=spelled_folder(table.location()),
     )
-
-
-def _require_own(care: Care, places: Places, table: Table, uris: list[str]) -> set[str]:
-    """That all metadata in the folder is this table's: of a table that no catalog shows, nobody knows the files.
-
-    Returns:
-        Those that cannot be read.
-    """
-    own = str(table.metadata.table_uuid).lower()
-    unreadable = set()
-
-    def look(uri: str) -> str | None:
-        go_on(care.stop)
-        return _table_uuid(places, uri)
-
-    with ThreadPoolExecutor(_AT_ONCE, "frazil-orphans") as pool:
-        for uri, uuid in zip(uris, pool.map(look, uris), strict=True):
-            if uuid is None:
-                unreadable.add(uri)
-            elif uuid != own:
-                raise SharedLocationError(
-                    f"nothing is deleted of {'.'.join(table.name())}: metadata of another table lies in its place",
-                    cause=f"{uri} is of a table with {f'the uuid {uuid}' if uuid else 'no uuid'}",
-                    hint="if that table was dropped, move or delete its files by hand; else give it a place of its own",
-                )
-    return unreadable
-
-
-def _table_uuid(places: Places, uri: str) -> str | None:
-    """Of a metadata.json; None where it is none: it was torn by a crash, is something else, or is gone by now.
-
-    Very old tables have none. Nobody can say whose these files are, so it is nobody's here: empty.
-    """
-    store, key = places.find(uri)
-    try:
-        if match := _UUID.search(store.get_range(key, 0, _HEAD)):
-            return match[1].decode().lower()
-        data = store.get(key)
-        found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    except (NotFoundError, OSError, EOFError, ValueError):
-        return None
-    if not isinstance(found, dict) or "format-version" not in found:
-        return None
-    return str(found.get("table-uuid") or "").lower()
 
 
 def remove(care: Care, search: Search) -> Removed:
@@ -248,8 +216,10 @@ def remove(care: Care, search: Search) -> Removed:
 
     Raises:
         IntegrityError: its metadata cannot be read any more. What was deleted until then were orphans.
+        NotAllowedError: the table's folder was moved since the search.
         StoppedError: it was told to end.
     """
+    forget_links()
     places = Places(care, search.table)
     done = Removed()
     seen: str | None = None
@@ -261,8 +231,9 @@ def remove(care: Care, search: Search) -> Removed:
         reach("upkeep.orphans.look.before")
         table = care.load(".".join(search.table.name()))
         if table.metadata_location != seen:
+            require_same_place(table, search.place)
             known, listed = _known(care, table, places)
-            needed, seen = known | listed, table.metadata_location
+            needed, seen = with_targets(known) | listed, table.metadata_location
         reach("upkeep.orphans.look.after")
         part = [(o.uri, o.size) for o in search.orphans[i : i + _BATCH] if o.uri not in needed]
         done.add(removal.remove(places, part, care.stop))
@@ -276,6 +247,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
 
     Raises:
         SharedLocationError: another table has, or may have, files there. Nothing was deleted.
+        NotAllowedError: the listing does not show every file of the table. Nothing was deleted.
         IntegrityError: the table's own metadata cannot be read.
         UnavailableError: catalog or storage does not answer.
     """

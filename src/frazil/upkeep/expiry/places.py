@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from frazil.catalogs import flavor_of
+from frazil.errors import UsageError
 from frazil.settings import S3Settings
 from frazil.storage import Location, ObjectInfo, ObjectStore, open_store, parse
 
@@ -30,26 +31,51 @@ _SECRETS = ("secret_key", "session_token")
 
 
 def spelled(uri: str) -> str:
-    """The one spelling of a file's place: by scheme, and without the links that a local folder is reached through.
+    """The canonical URI of a file: by scheme, and without the links that lead to its local folder.
 
-    Two URIs mean the same file if this is equal for both. A listing gives names in this spelling too.
+    Two URIs mean the same file if this is equal for both. A listing gives names in this spelling too. For a folder, use
+    `spelled_folder`: the last name of a file is kept as it is, because a listing shows a link by its own name.
     """
     folder, slash, name = uri.rpartition("/")
     if not slash or name in ("", ".", "..") or not folder or folder.endswith((":", "/")):
-        return _spelled_folder(uri)
-    return f"{_spelled_folder(folder)}/{name}"
+        return spelled_folder(uri)
+    return f"{spelled_folder(folder)}/{name}"
 
 
 @lru_cache(maxsize=16384)
-def _spelled_folder(uri: str) -> str:
+def spelled_folder(uri: str) -> str:
+    """The canonical URI of a folder: by scheme, and without any local link, its own last name included.
+
+    Links are resolved once and remembered until `forget_links`.
+    """
     location = parse(uri)
     if location.scheme == "file":
         location = parse(os.path.realpath(location.path))
     return str(location).rstrip("/")
 
 
+def canonical(folder: str) -> str:
+    """The same of another table's folder, which may lie on a storage that Frazil does not know: HDFS stays as it is."""
+    try:
+        return spelled_folder(folder)
+    except UsageError:
+        return folder
+
+
+def forget_links() -> None:
+    """Makes the next spelling resolve links anew. Call it before each action that deletes: links may have changed."""
+    spelled_folder.cache_clear()
+
+
+def with_targets(uris: Iterable[str]) -> set[str]:
+    """Files by their canonical URIs, and also what those that are local links lead to."""
+    found = set(uris)
+    local = [uri for uri in found if uri.startswith("file:")]
+    return found | {spelled_folder(uri) for uri in local if parse(uri).path.is_symlink()}
+
+
 def lies_in(uri: str, folder: str) -> bool:
-    """Whether a place is a folder or lies below it, both `spelled`."""
+    """Whether a place is a folder or lies below it, both in canonical spelling."""
     return uri == folder or uri.startswith(f"{folder}/")
 
 
@@ -58,13 +84,17 @@ def overlap(one: str, other: str) -> bool:
 
 
 def own_folders(table: Table) -> list[str]:
-    """Where a table writes: its location, and the places for data and metadata that its properties name."""
+    """The canonical folders that a table writes to."""
+    return list(dict.fromkeys(map(spelled_folder, places_named(table))))
+
+
+def places_named(table: Table) -> list[str]:
+    """A table's location, and the places for data and metadata that its properties name, as they are written."""
     properties = table.metadata.properties
     named = (
         "write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path",
     )  # fmt: skip
-    found = [table.location(), *(properties[key] for key in named if properties.get(key))]
-    return list(dict.fromkeys(spelled(uri) for uri in found))
+    return [table.location(), *(properties[key] for key in named if properties.get(key))]
 
 
 def looked_after(care: Care) -> bool:
@@ -93,7 +123,7 @@ class Places:
 
     def list(self, folder: str) -> Iterator[tuple[str, ObjectInfo]]:
         """Everything below a folder, each with its `spelled` URI."""
-        root = spelled(folder)
+        root = spelled_folder(folder)
         for info in self._open(root).list():
             yield f"{root}/{info.key}", info
 

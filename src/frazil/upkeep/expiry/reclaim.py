@@ -23,8 +23,8 @@ from frazil.tables.durable import sync_files
 from frazil.upkeep.expiry import lists, removal
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.lists import ExpiredList
-from frazil.upkeep.expiry.neighbours import require_alone
-from frazil.upkeep.expiry.places import Places, lies_in, looked_after, own_folders, spelled
+from frazil.upkeep.expiry.neighbours import require_alone, require_free
+from frazil.upkeep.expiry.places import Places, forget_links, lies_in, looked_after, own_folders, spelled, with_targets
 from frazil.upkeep.expiry.reachable import File, table_files
 from frazil.upkeep.model import Outcome, Step
 
@@ -80,11 +80,13 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     """Deletes what is due.
 
     Raises:
-        SharedLocationError: the table's files are another table's too. Nothing was deleted.
+        SharedLocationError: the table's files are another table's too, or another table refers to one of those that
+            are due, or nobody can say. Nothing was deleted.
         IntegrityError: the table's own metadata cannot be read, and nobody knows what it needs. Nothing was deleted.
         UnavailableError: the storage does not answer. What is not deleted yet is left for the next run.
     """
     grace_s = float(str(step.options["grace_s"]))
+    forget_links()
     table = care.load(".".join(table.name()))
     places = Places(care, table)
     found = [] if looked_after(care) else lists.waiting(places, table)
@@ -95,6 +97,8 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     if not due:
         return Outcome("reclaim", "nothing", reason=f"{len(found)} lists wait for the end of their grace")
     require_alone(care, table)
+    # Half of it: the storage's clock, which tells the grace, may run at another pace than ours.
+    require_free(care, table, {spelled(f.uri) for e in due for f in e.files}, believed_s=grace_s / 2)
     return _reclaim(care, table, places, due)
 
 
@@ -120,13 +124,14 @@ def _reclaim(care: Care, table: Table, places: Places, due: list[ExpiredList]) -
     if again.metadata_location != table.metadata_location:
         needed |= table_files(care.store, again, care.stop)
     reach("upkeep.reclaim.look.after")
+    needed_uris = with_targets(needed)
     own = own_folders(table)
     done = removal.Removed()
     for number, expired in enumerate(due):
         if care.stop.is_set():
             done.left |= {file.uri: None for rest in due[number:] for file in rest.files}
             break
-        free = [(f.uri, f.size) for f in expired.files if spelled(f.uri) not in needed and _is_own(f.uri, own)]
+        free = [(f.uri, f.size) for f in expired.files if spelled(f.uri) not in needed_uris and _is_own(f.uri, own)]
         some = removal.remove(places, free, care.stop)
         done.add(some)
         if not some.left:

@@ -1,0 +1,90 @@
+"""Which folders and files other tables refer to, so that upkeep deletes no file that another table reads.
+
+Any table may refer to any file: `add_files`, Spark's `snapshot` and `migrate` import files where they lie. Manifests
+never change, so the folders of a manifest's files are read once and remembered. The files themselves are looked up only
+where a folder matches.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from frazil.upkeep.care import go_on
+from frazil.upkeep.expiry.places import canonical, spelled, with_targets
+from frazil.upkeep.expiry.reachable import living, manifests_in, metadata_files, table_files
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from pyiceberg.table import Table
+
+    from frazil.tables import TableStore
+
+#: Folders as they are written, by manifest; of a whole table, with the time they were read.
+_by_manifest: weakref.WeakKeyDictionary[TableStore, dict[str, frozenset[str]]] = weakref.WeakKeyDictionary()
+_by_table: weakref.WeakKeyDictionary[TableStore, dict[str, tuple[float, frozenset[str]]]] = weakref.WeakKeyDictionary()
+_lock = Lock()
+
+
+def folders_of(store: TableStore, table: Table, stop: Event) -> set[str]:
+    """The canonical folders of all files that a table refers to.
+
+    Raises:
+        IntegrityError: a manifest is damaged.
+        NotFoundError: a manifest or list is missing.
+        StoppedError: `stop` was set.
+    """
+    found: set[str] = set()
+    for written in _written(store, table, stop):
+        found |= written
+    _remember(store, ".".join(table.name()), frozenset(found))
+    return {canonical(folder) for folder in found}
+
+
+def folders_seen(store: TableStore, name: str, believed_s: float) -> set[str] | None:
+    """The same, as it was at most `believed_s` ago; None where the table was not looked at since."""
+    with _lock:
+        at, folders = _by_table.setdefault(store, {}).get(name, (0.0, None))
+    if folders is None or time.monotonic() - at >= believed_s:
+        return None
+    return {canonical(folder) for folder in folders}
+
+
+def files_among(store: TableStore, table: Table, files: Iterable[str], stop: Event) -> set[str]:
+    """Those of some canonical files that a table refers to, be it through a link."""
+    return set(files) & with_targets(table_files(store, table, stop))
+
+
+def _written(store: TableStore, table: Table, stop: Event) -> Iterator[frozenset[str]]:
+    with _lock:
+        memory = _by_manifest.setdefault(store, {})
+    for snapshot in table.metadata.snapshots:
+        yield frozenset([_folder(snapshot.manifest_list)])
+        for manifest in manifests_in(store, table.io, snapshot.manifest_list):
+            go_on(stop)
+            path = manifest.manifest_path
+            if path not in memory:
+                memory[path] = _with_links([path, *(file.uri for file in living(store, table.io, manifest))])
+            yield memory[path]
+    yield _with_links([file.uri for file in metadata_files(table).values()])
+
+
+def _with_links(uris: list[str]) -> frozenset[str]:
+    """Folders as they are written, and those that single files are linked to."""
+    found = {_folder(uri) for uri in uris}
+    local = {spelled(uri) for uri in uris if uri.startswith(("/", "file:"))}
+    return frozenset(found | {_folder(uri) for uri in with_targets(local) - local})
+
+
+def _folder(uri: str) -> str:
+    folder = uri.rpartition("/")[0]
+    return f"{folder}/" if folder.endswith((":", "/")) or not folder else folder
+
+
+def _remember(store: TableStore, name: str, folders: frozenset[str]) -> None:
+    with _lock:
+        _by_table.setdefault(store, {})[name] = (time.monotonic(), folders)

@@ -1,0 +1,209 @@
+"""Files that another table refers to are never deleted, by whatever step."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+
+from frazil.catalogs import local_path
+from frazil.errors import UnsupportedError
+from frazil.upkeep.care import Care
+from frazil.upkeep.expiry import orphans, reclaim
+from frazil.upkeep.expiry.neighbours import SharedLocationError, require_free
+from frazil.upkeep.expiry.reachable import only_in
+from tests.upkeep_files import (
+    DAY,
+    age,
+    care_of,
+    expired_by_hand,
+    files_in,
+    folder,
+    grow,
+    litter,
+    make,
+    old_ids,
+    replaced,
+    rows,
+    sound,
+    step,
+)
+
+
+@pytest.fixture
+def care(tmp_path: Path) -> Iterator[Care]:
+    made = care_of(tmp_path / "home")
+    with made.store:
+        yield made
+
+
+def reader_of(care: Care, table: Table, name: str = "other.reader", **options: object) -> Table:
+    """Another table that holds the data files of a table by `add_files`."""
+    other = make(care, name, commits=0, **options)
+    other.add_files([task.file.file_path for task in table.scan().plan_files()])
+    return other
+
+
+def reclaimed(care: Care, table: Table, grace_s: float = 0.0):
+    return reclaim.run(care, care.load(".".join(table.name())), step("reclaim", grace_s=grace_s))
+
+
+def test_files_of_expired_snapshots_that_another_table_holds_are_not_reclaimed(care, tmp_path):
+    table = make(care)
+    other = reader_of(care, table)
+    replaced(table)
+    expired_by_hand(care, table, *old_ids(table))
+    before = files_in(table)
+    with pytest.raises(SharedLocationError, match=r"other\.reader") as error:
+        reclaimed(care, table)
+    assert error.value.exit_code == 12
+    assert files_in(table) == before
+    assert rows(other) == [1, 2, 3]
+    care.store.catalog.drop_table("other.reader")
+    assert reclaimed(care, table).files_removed > 0
+    sound(care, table, [1, 2, 3])
+
+
+def test_a_table_above_this_one_that_holds_its_files_is_asked_too(care, tmp_path):
+    table = make(care, location=f"{tmp_path}/wh/t")
+    other = reader_of(care, table, location=f"{tmp_path}/wh")
+    replaced(table)
+    expired_by_hand(care, table, *old_ids(table))
+    with pytest.raises(SharedLocationError, match=r"other\.reader"):
+        reclaimed(care, table)
+    assert rows(other) == [1, 2, 3]
+
+
+def test_other_files_of_the_same_folder_are_reclaimed(care):
+    table = make(care, commits=1)
+    other = reader_of(care, table)
+    grow(table)
+    table.delete("id = 2")
+    expired = expired_by_hand(care, table, *old_ids(table)[1:])
+    assert reclaimed(care, table).files_removed == len(expired.files) > 0
+    assert rows(other) == [1]
+    sound(care, table, [1])
+
+
+def test_what_a_table_refers_to_is_believed_within_the_grace_alone(care):
+    """A file that was imported before its snapshot was expired is seen by any look that is younger than the list."""
+    table = make(care)
+    other = make(care, "other.reader", commits=0)
+    files = only_in(care.store, table, old_ids(table))
+    require_free(care, table, files)
+    other.add_files([task.file.file_path for task in table.scan().plan_files()])
+    replaced(table)
+    files = only_in(care.store, table, old_ids(table))
+    require_free(care, table, files, believed_s=60.0)
+    with pytest.raises(SharedLocationError):
+        require_free(care, table, files)
+
+
+def unparsable(table: Table) -> None:
+    """A column of type variant with a default, as Spark writes format 3; PyIceberg cannot parse it."""
+    path = Path(local_path(table.refresh().metadata_location) or "")
+    metadata = json.loads(path.read_text())
+    metadata["format-version"] = 3
+    metadata["next-row-id"] = 0
+    field = {"id": 99, "name": "v", "required": False, "type": "variant", "initial-default": "x", "write-default": "y"}
+    metadata["schemas"][-1]["fields"].append(field)
+    path.write_text(json.dumps(metadata))
+
+
+def test_a_table_that_pyiceberg_cannot_parse_blocks_no_other(care, tmp_path):
+    table = replaced(make(care))
+    strange = make(care, "other.strange")
+    unparsable(strange)
+    expired = expired_by_hand(care, table, *old_ids(table))
+    litter(table, "data/lost.parquet")
+    age(table)
+    assert orphans.run(care, table, step("orphans", age_s=DAY)).files_removed == 1
+    assert reclaimed(care, table).files_removed == len(expired.files)
+    sound(care, table, [1, 2, 3])
+
+
+def test_such_a_table_keeps_the_files_of_others_that_it_holds(care):
+    table = make(care)
+    other = reader_of(care, table)
+    kept = {Path(task.file.file_path).name for task in table.scan().plan_files()}
+    unparsable(other)
+    replaced(table)
+    expired_by_hand(care, table, *old_ids(table))
+    with pytest.raises(SharedLocationError, match=r"other\.reader"):
+        reclaimed(care, table)
+    litter(table, "data/lost.parquet")
+    age(table)
+    with pytest.raises(SharedLocationError, match=r"other\.reader"):
+        orphans.run(care, table, step("orphans", age_s=DAY))
+    assert kept <= {Path(name).name for name in files_in(table)}
+
+
+def test_such_a_table_says_so_itself(care):
+    unparsable(make(care, "other.strange"))
+    with pytest.raises(UnsupportedError, match=r"other\.strange cannot be parsed") as error:
+        care.load("other.strange")
+    assert error.value.cause
+    assert "Spark" in (error.value.hint or "")
+
+
+def lost_creation(table: Table, **changes: object) -> str:
+    """The first metadata file of a creation that no catalog took."""
+    found = json.loads(Path(local_path(table.metadata_location) or "").read_text())
+    found |= {"table-uuid": "11111111-2222-3333-4444-555555555555", "snapshots": [], "metadata-log": []}
+    found |= {"current-snapshot-id": None, "refs": {}, "snapshot-log": []} | changes
+    name = "metadata/00000-11111111-aaaa-bbbb-cccc-555555555555.metadata.json"
+    litter(table, name, content=json.dumps(found).encode())
+    return name
+
+
+def test_what_a_lost_creation_left_goes_with_the_other_orphans(care):
+    table = make(care)
+    stray = lost_creation(table)
+    litter(table, "data/lost.parquet")
+    age(table)
+    assert orphans.run(care, table, step("orphans", age_s=DAY)).files_removed == 2
+    assert stray not in files_in(table)
+    sound(care, table, [1, 2, 3])
+
+
+def test_a_young_one_stays_and_keeps_nothing_else_from_going(care):
+    table = make(care)
+    stray = lost_creation(table)
+    litter(table, "data/lost.parquet")
+    age(table)
+    os.utime(folder(table) / stray)
+    assert orphans.run(care, table, step("orphans", age_s=DAY)).files_removed == 1
+    assert stray in files_in(table)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"snapshots": [{"snapshot-id": 1, "timestamp-ms": 1, "manifest-list": "/x"}]},
+        {"metadata-log": [{"metadata-file": "/x", "timestamp-ms": 1}]},
+        {"location": "/elsewhere"},
+        {"table-uuid": None},
+    ],
+)
+def test_metadata_that_may_be_of_a_living_table_is_a_reason_to_refuse(care, changes):
+    table = make(care)
+    lost_creation(table, **changes)
+    litter(table, "data/lost.parquet")
+    age(table)
+    before = files_in(table)
+    with pytest.raises(SharedLocationError, match="metadata of another table"):
+        orphans.run(care, table, step("orphans", age_s=DAY))
+    assert files_in(table) == before
+
+
+def test_so_is_the_first_metadata_of_a_table_that_the_catalog_shows_elsewhere(care, tmp_path):
+    table = make(care)
+    other = make(care, "other.table", location=f"{tmp_path}/other")
+    lost_creation(table, **{"table-uuid": str(other.metadata.table_uuid)})
+    age(table)
+    with pytest.raises(SharedLocationError, match="metadata of another table"):
+        orphans.run(care, table, step("orphans", age_s=DAY))
