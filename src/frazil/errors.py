@@ -50,7 +50,8 @@ class FrazilError(Exception):
     def cause(self) -> str | None:
         if self._cause is not None:
             return self._cause or None
-        return first_line(self.__cause__) if self.__cause__ is not None else None
+        # Not of KeyboardInterrupt, which says nothing that an error of an interrupt does not.
+        return first_line(self.__cause__) if isinstance(self.__cause__, Exception) else None
 
     @property
     def in_one_line(self) -> str:

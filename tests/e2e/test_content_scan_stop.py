@@ -71,6 +71,10 @@ def test_ctrl_c_while_it_looks_inside_and_the_next_one_looks_at_the_rest(shell):
 def stopped_while_it_looks_inside(shell, home: str) -> bool:
     """Whether Ctrl-C came before a scan was at its end."""
     shell.write("frazil.yaml", f"home: ./{home}\n")
+    temporary = shell.folder / f"{home}.tmp"
+    temporary.mkdir()
+    options = f"{shell.environment()['SPARK_SUBMIT_OPTS']} -Djava.io.tmpdir={temporary}"
+    shell.env |= {"TMPDIR": str(temporary), "SPARK_SUBMIT_OPTS": options}
     running = Running(shell, "content", "scan", "photos")
     try:
         thumbnails = shell.folder / home / "thumbnails"
@@ -82,6 +86,7 @@ def stopped_while_it_looks_inside(shell, home: str) -> bool:
     finally:
         running.end()
     assert code in (0, 130) and "Traceback" not in running.errors, running.errors
+    assert not [path for path in temporary.rglob("*") if path.is_socket() or path.name.startswith("frazil-")]
     return code == 130 and json.loads(running.errors.splitlines()[-1])["error"] == "InterruptedByUser"
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _SECONDS_TO_RECORD = 300.0
+#: Length of `/.UUID.sock`, as PySpark names its sockets, and of the longest path that every system allows for one.
+_SOCKET_NAME = 43
+_LONGEST_SOCKET = 103
 #: What a JVM must know before it runs.
 _AT_LAUNCH = ("spark.master", "spark.driver.", "spark.jars", "spark.submit.")
 #: What the user adds to ours and does not replace, and what stands between the two.
@@ -58,6 +61,9 @@ def session_conf(settings: Settings, jars: list[Path], scratch: Path, jvm_option
         # On the class path, not in spark.jars: those would be copied, 130 MB at each start.
         conf |= {"spark.driver.extraClassPath": os.pathsep.join(listed)}
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        if len(str(scratch)) + _SOCKET_NAME <= _LONGEST_SOCKET:
+            # Beside our own files, which are removed at the end: an interrupted session leaves its sockets behind.
+            conf["spark.python.unix.domain.socket.dir"] = str(scratch)
     else:
         conf |= {"spark.jars": ",".join(listed), "spark.executorEnv.PYTHONSAFEPATH": "1"}
     for name in settings.catalog_names():
