@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.content.columns import BASE, CHANGE, CREATE, DELETE, KEPT, OBSERVED, UPDATE
-from frazil.content.evidence import DECISIVE, STORED, of_changes, of_stored
+from frazil.content.evidence import DECISIVE, STORED, of_changes, of_stored, unverified
 from frazil.content.resolve import Resolved, decide, resolve
 
 BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -80,6 +80,13 @@ class Memory:
         self._next = 0
 
     def take(self, told: Sequence[Told]) -> Resolved:
+        return self._take(told, of_changes(changes(told)))
+
+    def take_unverified(self, told: Sequence[Told]) -> Resolved:
+        """Events that only the bucket can judge, while it does not answer."""
+        return self._take(told, unverified(changes(told)))
+
+    def _take(self, told: Sequence[Told], new: pa.Table) -> Resolved:
         keys = {(t.bucket, t.key) for t in told}
         stored = [
             {**row, "_file": "f", "_pos": place}
@@ -87,7 +94,7 @@ class Memory:
             if (row["bucket"], row["key"]) in keys
         ]
         known = of_stored(pa.Table.from_pylist(stored, STORED))
-        result = self._resolved(known, of_changes(changes(told)))
+        result = self._resolved(known, new)
         for place in result.positions.to_pylist():
             del self.rows[place]
         for row in result.rows.to_pylist():

@@ -66,6 +66,15 @@ def test_only_what_is_new_or_differs_is_news(content: Content):
     assert count_rows(content.tables, "photos", "") == 8
 
 
+def test_a_time_in_whole_seconds_is_no_news_beside_one_that_is_more_exact(content: Content):
+    content.add_objects([an_object("head"), an_object("event", last_modified=at(0.123456)), an_object("other")])
+    content.add_objects([an_object("old", last_modified=at(0.5 - 3e9))])
+    seen = known(content.tables, "photos", "")
+    listing = [listed(key, last_modified=at(0.123).isoformat()) for key in ("head", "event")]
+    listing += [listed("other", last_modified=at(1).isoformat()), listed("old", last_modified=at(-3e9).isoformat())]
+    assert keys(seen.news(listing).objects) == ["other"]
+
+
 def test_what_was_not_seen_is_named(content: Content):
     content.add_objects([an_object(key) for key in ("b", "a", "ü\n", "c/1")])
     content.add_objects([an_object("d", version_id=v, is_latest=v == "2") for v in "12"])

@@ -15,6 +15,7 @@ import structlog
 from frazil.cli.run import run_command
 from frazil.content import rows as rows_module
 from frazil.content.choice import Choice
+from frazil.content.columns import ORDER
 from frazil.content.reading import list_objects
 from frazil.content.totals import totals
 from frazil.errors import IntegrityError, NotFoundError
@@ -238,6 +239,26 @@ def test_one_object_with_its_versions(cli):
     text = cli.ok("show", "archive", "k")
     assert "pending check" in text and "asked again at 2026-01-31T12:00:05Z" in text
     assert "latest version" in text and "tombstone" in text
+
+
+def test_versions_are_shown_in_the_order_of_their_sequences(tmp_path, capfd):
+    """Events of one second, and copies that keep their time, have no order by time."""
+    content = Content.at(tmp_path)
+
+    def version(name: str, number: int, **more: Any) -> dict[str, Any]:
+        order = dict.fromkeys(field.name for field in ORDER) | {"created": f"{number:02X}/{'0' * 16}"}
+        return an_object("k", version_id=name, frazil_order=order, is_latest=False) | more
+
+    content.add_objects([version("b", 1), version("c", 3, is_latest=True), version("a", 2, last_modified=at(9))])
+    content.add_objects([version("d", 4, is_deleted=True)])
+    content.add_objects([an_object("k", bucket="seen", version_id=v, is_latest=v == "a") for v in "bca"])
+
+    def shown(bucket: str) -> list[str]:
+        assert run_command("content", "content", ["show", bucket, "k", "-o", "json", "--set", f"home={tmp_path}"]) == 0
+        return [row["version_id"] for row in json.loads(capfd.readouterr().out)["versions"]]
+
+    assert shown("photos") == ["d", "c", "a", "b"]
+    assert shown("seen")[0] == "a", "the latest one"
 
 
 def test_another_version_of_an_object(cli):

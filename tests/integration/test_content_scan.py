@@ -26,7 +26,7 @@ from frazil.content.buckets import bucket_of
 from frazil.content.looking.bucket import open_bucket
 from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import open_folder
-from frazil.content.looking.known import Known
+from frazil.content.looking.known import Known, count_rows
 from frazil.content.looking.landing import until_visible
 from frazil.content.looking.scan import Scanned, scan
 from frazil.content.looking.ways import Way, on_executors
@@ -34,8 +34,9 @@ from frazil.content.looking.work import Work
 from frazil.demo.pictures import write
 from frazil.errors import CredentialsError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
-from frazil.settings import Settings
+from frazil.settings import Settings, load_settings
 from frazil.settings.model import ContentSettings, S3Settings
+from tests.content_kit import Content, an_object
 from tests.content_sink_kit import ContentKit, content_kit
 from tests.services.kit import Services
 
@@ -283,7 +284,9 @@ def test_a_bucket_with_versions_is_in_the_table_with_all_of_them(s3_kit: tuple[C
     client.put_object(Bucket=bucket, Key="before", Body=b"1")
     after_a_second()
     plan, _ = work.plan(place)
-    assert counts(plan) == (1, 1, 0)
+    assert counts(plan) == (1, 1, 2)
+    reasons = {(row["key"], row["reason"]) for row in plan.first["mismatched"]}
+    assert reasons == {(key, "only one of them is the latest version") for key in ("d/x", "before")}
     work.repair(place, plan)
     assert recorded() == listed()
     assert work.plan(place)[0].faults == 0
@@ -500,6 +503,39 @@ def test_what_waits_in_the_log_is_taken_before_anything_is_compared(
     assert code == 0 and json.loads(out)["changed"] == 1, "the table hears of the longer one first, else it would stay"
     code, out, _ = frazil("show", str(folder), "a", "--catalog", "sql", "-o", "json")
     assert json.loads(out)["size"] == 1
+
+
+def test_a_bucket_that_was_removed_is_recorded_where_its_store_says_so(
+    frazil: Callable[..., tuple[int, str, str]], services: Services, tmp_path: Path
+):
+    access, bucket = services.seaweedfs.access, f"b{uuid.uuid4().hex[:12]}"
+    client = access.client()
+    client.create_bucket(Bucket=bucket)
+    config = tmp_path / "frazil.yaml"
+    config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | {"s3": access.settings()}))
+    content = Content(load_settings(config=config, environ={}), "sql")
+    content.add_objects([an_object(key, bucket=bucket) for key in ("a", "d/b")] + [an_object("other")])
+    on = (f"s3://{bucket}", "--catalog", "sql", "-o", "json")
+    code, _, err = frazil("reconcile", *on, "--bucket-gone", "--apply")
+    assert code == 11 and "exists" in err
+
+    client.delete_bucket(Bucket=bucket)
+    code, _, err = frazil("reconcile", *on)
+    assert code == 10 and "--bucket-gone" in err
+    gone = ("reconcile", *on, "--bucket-gone")
+    assert frazil(*gone, "--apply", "--set", "s3.secret_key=wrong")[0] == 12, "a store that refuses proves nothing"
+    assert frazil(*gone, "--apply", "--set", "s3.endpoint=http://127.0.0.1:9")[0] == 1, "nor does one that is down"
+    code, out, err = frazil(*gone, "--prefix", "d/")
+    assert code == 14 and "1 difference was found" in err and json.loads(out)["orphaned"] == 1
+    code, out, err = frazil(*gone)
+    assert code == 14 and "2 differences were found" in err and json.loads(out)["orphaned"] == 2
+    code, out, err = frazil(*gone, "--apply")
+    assert code == 0, err
+    assert json.loads(out)["repaired"] == {"there": 0, "gone": 2}
+    assert json.loads(frazil(*gone)[1])["orphaned"] == 0
+    assert count_rows(content.tables, "photos", "") == 1, "other buckets are as they were"
+    code, out, err = frazil("reconcile", str(tmp_path), "--bucket-gone")
+    assert code == 2 and "only the store of a bucket" in err
 
 
 def test_bad_input_changes_nothing(frazil: Callable[..., tuple[int, str, str]], tmp_path: Path):

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from frazil.content.asking import Asker
 from frazil.content.columns import CREATE, DELETE
 from frazil.content.names import objects_name
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, UnavailableError
 from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
@@ -365,3 +365,27 @@ def test_a_bucket_whose_clock_lies_behind_is_not_asked_again_and_again(
         kit.drain()
         assert len(asked) == 1
         assert kit.row("k")["is_deleted"], "what is stored is newer"
+
+
+@pytest.mark.deep
+def test_rows_that_no_store_can_answer_do_not_keep_others_from_being_asked(lane_settings, spark, tmp_path, monkeypatch):
+    refused = s3_of_nobody(lane_settings)
+    monkeypatch.setattr("frazil.content.pending._AT_ONCE", 2)
+    with content_kit(lane_settings, spark, tmp_path, s3=refused) as kit:
+        stuck = [Told(DELETE, key=f"k{n}", bucket="stuck", sequence=None, second=n) for n in range(5)]
+        kit.drain(*(body(t) for t in [*stuck, Told(DELETE, key="k", sequence=None, second=100)]))
+        asked = []
+
+        def only_one(_asker, keys):
+            asked.append(list(keys))
+            known = [seen(200, key=key, etag="x") for bucket, key, _ in asked[-1] if bucket == "b"]
+            return changes(known), {k[:2]: UnavailableError("down") for k in asked[-1] if k[0] == "stuck"}
+
+        monkeypatch.setattr(Asker, "ask", only_one)
+        kit.drain()
+        assert [len(keys) for keys in asked] == [2, 2, 2]
+        assert (kit.row("k")["is_deleted"], kit.row("k")["check_after"]) == (False, None)
+
+
+def s3_of_nobody(settings: Settings) -> S3Settings:
+    return settings.model.s3.model_copy(update={"endpoint": "http://127.0.0.1:9"})

@@ -105,6 +105,25 @@ def test_a_record_of_aws():
     }
 
 
+@pytest.mark.parametrize(
+    ("identity", "requester"),
+    [
+        ({"principalId": "AWS:123456789012"}, "123456789012"),
+        ({"principalId": "123456789012"}, "123456789012"),
+        ({"principalId": "AWS:123456789012:bob"}, "123456789012"),
+        ({"principalId": "AWS:AROAEXAMPLE:session", "accountId": "123456789012"}, "123456789012"),
+        ({"principalId": "AWS:AROAEXAMPLE:123456789012"}, "AWS:AROAEXAMPLE:123456789012"),
+        ({"principalId": "s3.amazonaws.com"}, "s3.amazonaws.com"),
+        ({"principalId": "1234567890123", "accountId": 123456789012}, "1234567890123"),
+        ({}, None),
+    ],
+)
+def test_the_requester_is_the_account_where_aws_names_it(identity, requester):
+    message = sample("aws")
+    message["Records"][0]["userIdentity"] = identity
+    assert change(message)["requester"] == requester
+
+
 def test_eventbridge_has_the_same_order_as_records():
     found = change(_SAMPLES["eventbridge"])
     assert (found["dialect"], found["sequence"], found["needs_asking"]) == ("aws", "617F08299329D189", False)

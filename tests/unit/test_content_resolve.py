@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
 from frazil.content.columns import CREATE, DELETE, UPDATE
-from tests.content_truth import Memory, Told, expected, seen, shown
+from tests.content_truth import BEGIN, Memory, Told, expected, seen, shown
 
 SEQUENCES = ["1", "2", "21", "3", "A", "B", "C1"]
 
@@ -145,6 +147,38 @@ def test_a_look_that_finds_the_same_content_keeps_what_is_known_of_it():
     assert memory.row()["content_type"] == "text/plain"
     memory.take([seen(200, etag="y")])
     assert memory.row()["content_type"] is None
+
+
+def test_an_event_that_tells_no_content_changes_none_while_the_store_does_not_answer():
+    """Events about tags and ACL have no size, often no etag, and no order: they wait for the bucket's answer."""
+    known = {"etag": "x", "size": 7, "storage_class": "STANDARD", "content_type": "text/plain"}
+    for etag in (None, "x"):
+        for first in (Told(sequence="1", second=0, **known), seen(0, **known)):
+            memory = Memory()
+            memory.take([first])
+            memory.take_unverified([Told(UPDATE, sequence=None, second=100, etag=etag)])
+            row = memory.row()
+            assert {name: row[name] for name in known} == known
+            assert row["last_modified"] == BEGIN
+            assert row["check_after"] is not None
+            memory.take([seen(200, etag="y", size=8)])
+            assert (memory.row()["size"], memory.row()["check_after"]) == (8, None)
+
+
+def test_an_event_that_tells_another_content_does_not_keep_the_size_of_the_old_one():
+    memory = Memory()
+    memory.take([Told(sequence="1", second=0, etag="x", size=7)])
+    memory.take_unverified([Told(UPDATE, sequence=None, second=100, etag="y")])
+    assert (memory.row()["etag"], memory.row()["size"]) == ("y", None)
+
+
+def test_a_look_in_whole_seconds_does_not_make_a_time_less_exact():
+    memory = Memory()
+    memory.take([Told(sequence="1", second=3.25, etag="x")])
+    memory.take([seen(100, etag="x", modified=3)])
+    assert memory.row()["last_modified"] == BEGIN + timedelta(seconds=3.25)
+    memory.take([seen(200, etag="x", modified=4)])
+    assert memory.row()["last_modified"] == BEGIN + timedelta(seconds=4)
 
 
 def test_who_has_looked_at_all_versions_knows_the_latest_and_later_ones_are_newer():

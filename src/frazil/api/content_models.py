@@ -100,7 +100,7 @@ class ContentChange(Answered):
         description="compares as the changes of a version came; a time after `!` where there is none"
     )
     sequencer: str | None = Field(description="the store's own sequence, as received")
-    requester: str | None = Field(description="account or user that made the request")
+    requester: str | None = Field(description="account that made the request; the user where no account is named")
     source_ip_address: str | None = Field(description="where the request came from")
     request_id: str | None = Field(description="of the request")
     topic: str = Field(description="where it lay in the log: the topic")

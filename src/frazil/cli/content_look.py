@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run
-from frazil.errors import DifferencesError
+from frazil.errors import DifferencesError, UsageError
 
 if TYPE_CHECKING:
     from frazil.content.looking.folder import Folder
     from frazil.content.looking.listing import Place
-    from frazil.content.looking.reconcile import Plan
+    from frazil.content.looking.reconcile import Told
     from frazil.content.looking.work import Work
     from frazil.settings import Settings
 
@@ -32,6 +32,9 @@ def reconcile(
         str, typer.Option(metavar="listing|TABLE", help="list the bucket, or read a table of S3 Inventory or Metadata")
     ] = "listing",
     apply: Annotated[bool, typer.Option("--apply", help="repair what differs, after asking the bucket again")] = False,
+    bucket_gone: Annotated[
+        bool, typer.Option("--bucket-gone", help="the bucket itself was removed; counts only if the store says so too")
+    ] = False,
     first: Annotated[int, typer.Option(min=0, help="differences of each kind that are shown")] = 10,
     catalog: CatalogOption = None,
 ) -> None:
@@ -39,6 +42,9 @@ def reconcile(
 
     Without --apply it only looks, and ends with exit code 14 where something differs.
     """
+    if bucket_gone:
+        _reconcile_gone(run, place, prefix, against, apply=apply, catalog=catalog)
+        return
     look = apply or against == "listing"
     with place_at(run, place, prefix, look=look) as (settings, there), opened(run, settings, catalog) as work:
         waiting = work.waiting()
@@ -46,7 +52,6 @@ def reconcile(
             run.printer.note(f"{waiting:,} messages are in the log and not in the table yet; the comparison lacks them")
         plan, began = work.plan(there, prefix, against=against, first=first)
         told = work.repair(there, plan) if apply and plan.faults else None
-    repaired = None if told is None else {"there": told.there, "gone": told.gone}
     summary = {
         "bucket": there.bucket,
         "prefix": prefix,
@@ -56,13 +61,53 @@ def reconcile(
         **plan.counts,
         "waiting": waiting,
         "applied": apply,
-        "repaired": repaired,
+        "repaired": _repaired(told),
     }
-    _show_plan(run, plan, summary)
-    if plan.faults and not apply:
-        raise DifferencesError(
-            f"{plan.faults:,} differences were found in {there.bucket}", hint="the same with --apply"
-        )
+    _show_plan(run, summary, plan.first)
+    if not apply:
+        _require_none(plan.faults, there.bucket)
+
+
+def _reconcile_gone(run: Run, text: str, prefix: str, against: str, *, apply: bool, catalog: str | None) -> None:
+    from frazil.content.looking.bucket import Bucket
+    from frazil.content.looking.reconcile import FAULTS, ORPHANED, RECENT, UNKNOWN
+
+    with place_at(run, text, prefix, look=False) as (settings, there):
+        if not isinstance(there, Bucket) or against != "listing":
+            raise UsageError(
+                f"--bucket-gone is not for {there.bucket if against == 'listing' else '--against'}",
+                cause="only the store of a bucket can say that it was removed; the disk of a folder may be missing",
+                hint="frazil content reconcile s3://BUCKET --bucket-gone",
+            )
+        began = there.confirm_missing()
+        with opened(run, settings, catalog) as work:
+            waiting, rows = work.waiting(), work.rows(there.bucket, prefix)
+            told = work.record_bucket_gone(there, prefix) if apply else None
+    summary = {
+        "bucket": there.bucket,
+        "prefix": prefix,
+        "against": against,
+        "began_at": began,
+        "matching": 0,
+        **dict.fromkeys((*FAULTS, RECENT, UNKNOWN), 0),
+        ORPHANED: rows,
+        "waiting": waiting,
+        "applied": apply,
+        "repaired": _repaired(told),
+    }
+    _show_plan(run, summary, {})
+    if not apply:
+        _require_none(rows, there.bucket)
+
+
+def _repaired(told: Told | None) -> dict[str, int] | None:
+    return None if told is None else {"there": told.there, "gone": told.gone}
+
+
+def _require_none(differences: int, bucket: str) -> None:
+    if differences:
+        found = "1 difference was" if differences == 1 else f"{differences:,} differences were"
+        raise DifferencesError(f"{found} found in {bucket}", hint="the same with --apply")
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
@@ -106,11 +151,11 @@ def say_own(run: Run, there: Folder) -> None:
         run.printer.note(f"note: {path} is Frazil's own, and is left out")
 
 
-def _show_plan(run: Run, plan: Plan, summary: dict[str, Any]) -> None:
+def _show_plan(run: Run, summary: dict[str, Any], first: dict[str, list[dict[str, Any]]]) -> None:
     if run.printer.json_output:
-        run.printer.json({**summary, "first": plan.first})
+        run.printer.json({**summary, "first": first})
         return
     run.printer.record(summary)
-    for kind, rows in plan.first.items():
+    for kind, rows in first.items():
         print(f"\n{kind}:")
         run.printer.rows(list(rows[0]) if rows else [], [list(row.values()) for row in rows], none="not shown")

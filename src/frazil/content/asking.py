@@ -22,6 +22,8 @@ from frazil.topics.sinks.fit import Misfit
 
 #: Questions at once, of one task.
 _AT_ONCE = 16
+#: Questions in a row to which the store of a bucket gave no answer, after which it is asked no more in this round.
+_GIVE_UP = 3
 
 Key = tuple[str, str, str]
 """Bucket, key and version."""
@@ -39,8 +41,21 @@ class Asker:
         wanted: dict[tuple[str, str], set[str]] = {}
         for bucket, key, version in keys:
             wanted.setdefault((bucket, key), set()).add(version)
+        unanswered: dict[str, list[UnavailableError]] = {}
+
+        def answer(item: tuple[tuple[str, str], set[str]]) -> bytes | FrazilError:
+            errors = unanswered.setdefault(item[0][0], [])
+            if len(errors) >= _GIVE_UP:
+                return errors[-1]
+            found = self._answer(*item)
+            if isinstance(found, UnavailableError):
+                errors.append(found)
+            elif isinstance(found, bytes):
+                errors.clear()
+            return found
+
         with ThreadPoolExecutor(min(_AT_ONCE, len(wanted) or 1)) as pool:
-            answers = list(pool.map(lambda item: self._answer(*item), wanted.items()))
+            answers = list(pool.map(answer, wanted.items()))
         told = [answer for answer in answers if isinstance(answer, bytes)]
         failed = {
             place: answer for place, answer in zip(wanted, answers, strict=True) if isinstance(answer, FrazilError)

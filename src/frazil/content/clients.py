@@ -112,7 +112,11 @@ def from_boto(error: Exception, bucket: str, key: str | None = None) -> FrazilEr
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     cause = f"{code}: {answer.get('Error', {}).get('Message', '')}".strip(": ")
     if code == "NoSuchBucket":
-        return NotFoundError(f"there is no bucket s3://{bucket}", cause=cause, hint="check its name, or create it")
+        return NotFoundError(
+            f"there is no bucket s3://{bucket}",
+            cause=cause,
+            hint=f"check its name; if it was removed: frazil content reconcile s3://{bucket} --bucket-gone",
+        )
     if code in _WRONG_KEYS or status == 401:
         return CredentialsError(
             f"the keys were not accepted for {where}",

@@ -29,7 +29,7 @@ EVIDENCE = pa.schema([*(f for f in BASE if f.name != "frazil_order"), *ORDER, *P
 EVIDENCE = pa.schema([pa.field(f.name, f.type) for f in EVIDENCE])
 #: What has to be known of a stored row to decide whether it is still true.
 DECISIVE = (
-    *("bucket", "key", "version_id", "etag", "last_modified", "is_latest", "is_deleted"),
+    *("bucket", "key", "version_id", "etag", "size", "last_modified", "is_latest", "is_deleted"),
     *("is_delete_marker", "dialect", "check_after"),
     *(f.name for f in ORDER),
     *PLACE.names,

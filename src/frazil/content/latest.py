@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-
-#: Stands for a time or rank that is not known.
-NEVER: Final = int(np.iinfo(np.int64).min)
+from frazil.content.arrays import NEVER, Bools, Ints
 
 
 @dataclass(frozen=True)

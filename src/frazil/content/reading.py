@@ -87,7 +87,7 @@ def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | 
     """
     everything = Choice(bucket=bucket, key=key, versions=True, markers=True, deleted="too")
     newest = Order.of("modified")
-    listed = _page(tables, everything, LISTED, newest, MAX_VERSIONS)
+    listed = _page(tables, everything, (*LISTED, "dialect", "frazil_order"), newest, MAX_VERSIONS)
     if not listed.rows:
         raise _unknown_key(tables, bucket, key, "show")
     if version_id is None:
@@ -101,10 +101,28 @@ def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | 
             hint=f"frazil content show {quoted_name(bucket)} {quoted_name(key)}",
         )
     names = ("version_id", "size", "last_modified", "etag", "is_latest", "is_deleted", "is_delete_marker")
-    versions = [{name: row[name] for name in names} for row in listed.rows]
+    versions = [{name: row[name] for name in names} for row in _newest_first(listed.rows)]
     found = one.rows[0]
     found["custom"] = {name: found.pop(name) for name in custom}
     return {**found, "versions": versions, "more_versions": listed.after is not None}
+
+
+def _newest_first(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Versions of one key in the order of their creation, by the source's sequences as far as it gave them.
+
+    Args:
+        versions: by time, the newest first: that is the order where sequences are missing.
+    """
+
+    def created(row: dict[str, Any]) -> str:
+        return (row["frazil_order"] or {}).get("created") or ""
+
+    if all(map(created, versions)) and len({row["dialect"] for row in versions}) == 1:
+        versions = sorted(versions, key=created, reverse=True)
+    latest = [row for row in versions if row["is_latest"]]
+    others = [row for row in versions if not row["is_latest"]]
+    place = next((index for index, row in enumerate(versions) if not row["is_deleted"]), 0)
+    return [*others[:place], *latest, *others[place:]]
 
 
 def _custom_columns(tables: ContentTables) -> list[str]:

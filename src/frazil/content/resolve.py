@@ -13,16 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.columns import BASE, ORDER, TIME
+from frazil.content.arrays import NEVER, Bools, Ints, as_times, flags_of, rank_of, taken, times_of, value_at
+from frazil.content.columns import BASE, ORDER
 from frazil.content.evidence import REGISTERS, TIE, demoted
-from frazil.content.latest import NEVER, Bools, Ints, Versions, find_latest
+from frazil.content.latest import Versions, find_latest
 
-_NEVER = NEVER
 _VERSION = ("bucket", "key", "version_id")
 #: What a row says of its content; it comes with the creation, or with the observation.
-_CONTENT = ("etag", "size", "last_modified", "is_delete_marker")
+_CONTENT = ("etag", "is_delete_marker")
 #: What a look may not tell, and stays true as long as the content is the same.
-_LASTING = ("content_type", "user_metadata", "tags")
+_LASTING = ("size", "last_modified", "content_type", "user_metadata", "tags")
+_SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _of_one_dialect(evidence: pa.Table, groups: Ints) -> pa.Table:
     dialect = evidence.column("dialect").combine_chunks().dictionary_encode()
     if len(dialect.dictionary) < 2:
         return evidence
-    stored = _flags(pc.is_valid(evidence.column("_file")))
+    stored = flags_of(pc.is_valid(evidence.column("_file")))
     names = np.asarray([*dialect.dictionary.to_pylist(), "~"])
     codes = dialect.indices.fill_null(len(dialect.dictionary)).to_numpy()
     rank = np.argsort(np.argsort(names))[codes]
@@ -99,12 +100,15 @@ class Decision:
         self._groups = groups
         self._skew = skew
         self._count = int(groups.max()) + 1
-        self._stored = _flags(pc.is_valid(evidence.column("_file")))
+        self._stored = flags_of(pc.is_valid(evidence.column("_file")))
         #: Of each register the row that has won, or -1.
-        self._won = {name: self._newest(_rank(evidence.column(name))) for name in REGISTERS}
-        self._classed = self._newest(_rank(evidence.column("classed")))
+        self._won = {name: self._newest(rank_of(evidence.column(name))) for name in REGISTERS}
+        self._classed = self._newest(rank_of(evidence.column("classed")))
         self._own = self._stored_rows()
-        self._seen = self._newest(_times(evidence.column("observed_time")), self._says_otherwise())
+        observed, otherwise = times_of(evidence.column("observed_time")), self._says_otherwise()
+        self._seen = self._newest(observed, otherwise)
+        #: The newest look that tells of content. Events that only the bucket can judge, on tags and ACL, do not.
+        self._showed = self._newest(np.where(self._shows_content(), observed, NEVER), otherwise)
         self._decide()
         self._is_latest = self._latest()
         self._is_changed = self._changed(self._is_latest)
@@ -144,7 +148,7 @@ class Decision:
     def same_content(self) -> Bools:
         """Of each row, whether the table has it with the same content."""
         own, content = self._own[self._written], self._content[self._written]
-        was_deleted = _at(_flags(self._evidence.column("is_deleted")), own, default=True)
+        was_deleted = value_at(flags_of(self._evidence.column("is_deleted")), own, default=True)
         same = (own == content) | self._same(own, content)
         return np.asarray(
             (own >= 0) & same & ~np.asarray(was_deleted, bool) & ~np.asarray(self.deleted, bool)[self._written]
@@ -175,31 +179,35 @@ class Decision:
     def _says_otherwise(self) -> Ints:
         """Of two looks at the same time the stored one counts, unless the other, which came later, says otherwise."""
         before = self._own[self._groups]
-        gone = _flags(self._evidence.column("observed_gone"))
-        other = (before >= 0) & (_at(gone, before, default=False) != gone)
-        latest = _flags(self._evidence.column("observed_latest"))
-        other |= (before >= 0) & (_at(latest, before, default=False) != latest)
+        gone = flags_of(self._evidence.column("observed_gone"))
+        other = (before >= 0) & (value_at(gone, before, default=False) != gone)
+        latest = flags_of(self._evidence.column("observed_latest"))
+        other |= (before >= 0) & (value_at(latest, before, default=False) != latest)
         other |= self._differ(np.arange(len(self._groups)), before)
         return np.where(self._stored, 1, np.where(other, 2, 0))
+
+    def _shows_content(self) -> Bools:
+        known = pc.or_(pc.is_valid(self._evidence.column("etag")), pc.is_valid(self._evidence.column("size")))
+        return np.asarray(flags_of(known) | flags_of(self._evidence.column("is_delete_marker")), bool)
 
     def _newest(self, rank: Ints, among_equals: Ints | None = None) -> Ints:
         """Per version the row with the highest rank; of equal ones the stored, which then need not be written again."""
         order = np.lexsort((self._stored if among_equals is None else among_equals, rank, self._groups))
         ends = np.flatnonzero(np.append(np.diff(self._groups[order]) != 0, True))
         last = order[ends]
-        return np.where(rank[last] == _NEVER, -1, last)
+        return np.where(rank[last] == NEVER, -1, last)
 
     def _decide(self) -> None:
         """Of each version: is it deleted, whose content does it have, and which event was the last."""
         won, seen = self._won, self._seen
         created, updated, deleted, classed = _sequence_ranks(self._evidence, {**won, "classed": self._classed})
         # On equal sequences: delete before metadata before create.
-        told_gone = (deleted != _NEVER) & (deleted >= created) & (deleted >= updated)
-        changed = ~told_gone & (updated != _NEVER) & (updated >= created)
+        told_gone = (deleted != NEVER) & (deleted >= created) & (deleted >= updated)
+        changed = ~told_gone & (updated != NEVER) & (updated >= created)
         self._event = np.where(told_gone, won["deleted"], np.where(changed, won["updated"], won["created"]))
         event_time = self._event_time(told_gone, changed)
-        seen_time = _at(_times(self._evidence.column("observed_time")), seen)
-        seen_gone = _at(_flags(self._evidence.column("observed_gone")), seen, default=False)
+        seen_time = value_at(times_of(self._evidence.column("observed_time")), seen)
+        seen_gone = value_at(flags_of(self._evidence.column("observed_gone")), seen, default=False)
         has_event, has_seen = self._event >= 0, seen >= 0
         # What is newer decides; at the same time, who has looked.
         by_seeing = has_seen & (~has_event | (seen_time >= event_time))
@@ -207,38 +215,39 @@ class Decision:
         close = has_event & has_seen & (np.abs(seen_time - event_time) <= self._skew)
         disagree = (told_gone != seen_gone) | (~told_gone & self._differ(won["created"], seen))
         # A question stays open until an answer comes that no clock can call into doubt.
-        disagree |= _at(_times(self._evidence.column("check_after")), self._own) != _NEVER
-        unsure = np.where(by_seeing, _at(_times(self._evidence.column("check_after")), seen), _NEVER)
+        disagree |= value_at(times_of(self._evidence.column("check_after")), self._own) != NEVER
+        unsure = np.where(by_seeing, value_at(times_of(self._evidence.column("check_after")), seen), NEVER)
         self.check_after = np.where(close & disagree, np.maximum(event_time, seen_time) + self._skew, unsure)
-        self.changed_at = np.maximum(np.where(has_event, event_time, _NEVER), np.where(has_seen, seen_time, _NEVER))
-        created_time = _at(_times(self._evidence.column("created_time")), won["created"])
-        by_look = has_seen & ~seen_gone & ((won["created"] < 0) | (seen_time > created_time))
-        content = np.where(by_look, seen, won["created"])
+        self.changed_at = np.maximum(np.where(has_event, event_time, NEVER), np.where(has_seen, seen_time, NEVER))
+        created_time = value_at(times_of(self._evidence.column("created_time")), won["created"])
+        shown_time = value_at(times_of(self._evidence.column("observed_time")), self._showed)
+        by_look = (self._showed >= 0) & ~seen_gone & ((won["created"] < 0) | (shown_time > created_time))
+        content = np.where(by_look, self._showed, won["created"])
         # Where nobody has seen it and its creation was not told: what the others say of it.
         for other in (won["updated"], won["deleted"], self._own, seen):
             content = np.where(content < 0, other, content)
         self._content, self._by_look = content, by_look
-        class_time = _at(_times(self._evidence.column("classed_time")), self._classed)
-        is_newer = (classed != _NEVER) & (classed >= created) & (~by_look | (class_time > seen_time))
+        class_time = value_at(times_of(self._evidence.column("classed_time")), self._classed)
+        is_newer = (classed != NEVER) & (classed >= created) & (~by_look | (class_time > shown_time))
         self._class = np.where(is_newer, self._classed, content)
         self.created_rank, self.created_time = created, created_time
-        self.seen_time = np.where(has_seen, seen_time, _NEVER)
+        self.seen_time = np.where(has_seen, seen_time, NEVER)
 
     def _event_time(self, gone: Bools, changed: Bools) -> Ints:
-        times = {n: _at(_times(self._evidence.column(f"{n}_time")), self._won[n]) for n in REGISTERS}
+        times = {n: value_at(times_of(self._evidence.column(f"{n}_time")), self._won[n]) for n in REGISTERS}
         return np.asarray(np.where(gone, times["deleted"], np.where(changed, times["updated"], times["created"])))
 
     def _differ(self, one: Ints, other: Ints) -> Bools:
         """Whether both know an etag, and it is not the same; or one of them is a delete marker."""
-        etag, marker = self._evidence.column("etag"), _flags(self._evidence.column("is_delete_marker"))
-        only_one = _at(marker, one, default=False) != _at(marker, other, default=False)
-        differ = _flags(pc.not_equal(_taken(etag, one), _taken(etag, other)))
+        etag, marker = self._evidence.column("etag"), flags_of(self._evidence.column("is_delete_marker"))
+        only_one = value_at(marker, one, default=False) != value_at(marker, other, default=False)
+        differ = flags_of(pc.not_equal(taken(etag, one), taken(etag, other)))
         return np.asarray(differ | (only_one & (one >= 0) & (other >= 0)), bool)
 
     def _same(self, one: Ints, other: Ints) -> Bools:
         """Whether both know an etag, and it is the same."""
         etag = self._evidence.column("etag")
-        return _flags(pc.equal(_taken(etag, one), _taken(etag, other)))
+        return flags_of(pc.equal(taken(etag, one), taken(etag, other)))
 
     def _stored_rows(self) -> Ints:
         found = np.full(self._count, -1, np.int64)
@@ -249,17 +258,17 @@ class Decision:
         """Of each version, whether it is the newest of its key that is there; notes where only the bucket knows."""
         first = self._first()
         of_each = self._evidence.select(["bucket", "key", "version_id"]).take(pa.array(first))
-        modified = _at(_times(self._evidence.column("last_modified")), self._content)
+        modified = value_at(times_of(self._evidence.column("last_modified")), self._content)
         versions = Versions(
             keys=_codes(of_each, "bucket", "key"),
             alive=~np.asarray(self.deleted, bool),
-            is_null=_flags(pc.equal(of_each.column("version_id"), "")),
+            is_null=flags_of(pc.equal(of_each.column("version_id"), "")),
             created_rank=self.created_rank,
             created_time=self.created_time,
             seen_time=self.seen_time,
-            says_latest=_at(_flags(self._evidence.column("observed_latest")), self._seen, default=False),
-            modified=np.where(modified == _NEVER, self.changed_at, modified),
-            name_rank=_rank(self._evidence.column("version_id"))[first],
+            says_latest=value_at(flags_of(self._evidence.column("observed_latest")), self._seen, default=False),
+            modified=np.where(modified == NEVER, self.changed_at, modified),
+            name_rank=rank_of(self._evidence.column("version_id"))[first],
         )
         latest, check = find_latest(versions, self._skew)
         self.check_after = np.maximum(self.check_after, check)
@@ -274,12 +283,12 @@ class Decision:
     def _changed(self, latest: Bools) -> Bools:
         """Of each version, whether the table has to hear of it."""
         stored = self._own
-        before_latest = _at(_flags(self._evidence.column("is_latest")), stored, default=False)
-        before_deleted = _at(_flags(self._evidence.column("is_deleted")), stored, default=False)
-        before_check = _at(_times(self._evidence.column("check_after")), stored)
+        before_latest = value_at(flags_of(self._evidence.column("is_latest")), stored, default=False)
+        before_deleted = value_at(flags_of(self._evidence.column("is_deleted")), stored, default=False)
+        before_check = value_at(times_of(self._evidence.column("check_after")), stored)
         changed = (stored < 0) | (before_latest != latest) | (before_deleted != self.deleted)
         changed |= before_check != self.check_after
-        for winner in (*self._won.values(), self._classed, self._seen):
+        for winner in (*self._won.values(), self._classed, self._seen, self._showed):
             changed |= (winner >= 0) & (winner != stored)
         twice = np.bincount(self._groups[self._stored], minlength=self._count) > 1
         return np.asarray(changed | twice)
@@ -295,12 +304,13 @@ class Decision:
         made |= {name: take(name, self._event) for name in ("sequencer", "sequence", "event_name", "dialect")}
         made |= {name: take(name, self._content) for name in _CONTENT}
         made |= {name: take(name, self._lasting(columns, name)) for name in _LASTING}
-        made["storage_class"] = take("storage_class", self._class)
+        lasting = self._lasting(columns, "storage_class")
+        made["storage_class"] = take("storage_class", np.where(self._class == self._content, lasting, self._class))
         made["is_delete_marker"] = pc.fill_null(made["is_delete_marker"], False)
         made["is_latest"] = pa.array(self._is_latest[wanted])
         made["is_deleted"] = pa.array(self.deleted[wanted], pa.bool_())
-        made["changed_at"] = _as_times(self.changed_at[wanted])
-        made["check_after"] = _as_times(self.check_after[wanted])
+        made["changed_at"] = as_times(self.changed_at[wanted])
+        made["check_after"] = as_times(self.check_after[wanted])
         made["frazil_order"] = self._order(wanted)
         return pa.table([made[f.name] for f in BASE], schema=BASE)
 
@@ -309,16 +319,25 @@ class Decision:
         winners = {**self._won, "classed": self._classed, "observed": self._seen}
         for f in ORDER:
             winner = winners[f.name.partition("_")[0]]
-            order[f.name] = _taken(self._evidence.column(f.name), winner[wanted])
+            order[f.name] = taken(self._evidence.column(f.name), winner[wanted])
         return pa.StructArray.from_arrays([order[f.name] for f in ORDER], fields=list(ORDER))
 
     def _lasting(self, columns: _Columns, name: str) -> Ints:
         """Where a look found the same content as before, and does not tell this of it, what was known stays true."""
         found = self._content
         for before in (self._won["created"], self._own):
-            silent = self._by_look & ~columns.knows(name, found)
+            silent = ~columns.knows(name, found)
+            if name == "last_modified":
+                silent |= self._is_rounded(found, before)
+            silent &= self._by_look
             found = np.where(silent & columns.knows(name, before) & self._same(found, before), before, found)
         return found
+
+    def _is_rounded(self, one: Ints, other: Ints) -> Bools:
+        """Whether the time of one is that of the other in whole seconds, as a HEAD has it."""
+        modified = times_of(self._evidence.column("last_modified"))
+        rounded, exact = value_at(modified, one), value_at(modified, other)
+        return np.asarray((rounded % _SECOND == 0) & (rounded // _SECOND == exact // _SECOND))
 
 
 class _Columns:
@@ -331,11 +350,11 @@ class _Columns:
             self._places[elsewhere] = evidence.num_rows + np.arange(len(elsewhere))
 
     def take(self, name: str, index: Ints) -> Any:
-        return _taken(self._column(name), self._at(index))
+        return taken(self._column(name), self._at(index))
 
     def knows(self, name: str, index: Ints) -> Bools:
         """Whether there is a value at each place."""
-        return np.asarray(_at(_flags(pc.is_valid(self._column(name))), self._at(index), default=False), bool)
+        return np.asarray(value_at(flags_of(pc.is_valid(self._column(name))), self._at(index), default=False), bool)
 
     def _column(self, name: str) -> Any:
         column = self._evidence.column(name)
@@ -349,45 +368,6 @@ class _Columns:
 
 def _sequence_ranks(evidence: pa.Table, won: dict[str, Ints]) -> list[Ints]:
     """The winners' sequences, without their ties, as numbers that compare across the registers."""
-    texts = [pc.utf8_slice_codeunits(_taken(evidence.column(name), index), 0, -TIE) for name, index in won.items()]
-    ranks = _rank(pa.chunked_array(texts))
+    texts = [pc.utf8_slice_codeunits(taken(evidence.column(name), index), 0, -TIE) for name, index in won.items()]
+    ranks = rank_of(pa.chunked_array(texts))
     return np.split(ranks, len(texts))
-
-
-def _rank(column: Any) -> Ints:
-    """Numbers that compare as the texts do; `_NEVER` for null."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    encoded = array.dictionary_encode()
-    if not len(encoded.dictionary):
-        return np.full(len(array), _NEVER)
-    places = np.empty(len(encoded.dictionary), np.int64)
-    places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
-    codes = encoded.indices.fill_null(-1).to_numpy()
-    return np.where(codes < 0, _NEVER, places[codes])
-
-
-def _times(column: Any) -> Ints:
-    """Microseconds since 1970; `_NEVER` for null."""
-    return np.asarray(pc.fill_null(column.cast(pa.int64()), _NEVER).to_numpy(), np.int64)
-
-
-def _as_times(values: Ints) -> pa.Array:
-    return pa.array(values, mask=values == _NEVER).cast(pa.int64()).cast(TIME)
-
-
-def _flags(column: Any) -> Bools:
-    filled = pc.fill_null(column, False)
-    return np.asarray(
-        filled.to_numpy(zero_copy_only=False) if isinstance(filled, pa.Array) else filled.to_numpy(), bool
-    )
-
-
-def _at(values: Any, index: Ints, *, default: Any = _NEVER) -> Any:
-    """Values at places, and the default where there is no place."""
-    return np.where(index >= 0, values[index], default)
-
-
-def _taken(column: Any, index: Ints) -> Any:
-    """An array of the values at places; null where there is no place."""
-    taken = column.take(pa.array(index, mask=index < 0))
-    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken

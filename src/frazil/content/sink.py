@@ -24,7 +24,7 @@ from frazil.content.fields import Fields
 from frazil.content.fields.configured import configured
 from frazil.content.filling import declare, fields_of, filled, lacking, obey, unfilled
 from frazil.content.names import CONTENT, journal_name, objects_name
-from frazil.content.pending import AGAIN_S, Due, Pending, due_rows, old_tombstones
+from frazil.content.pending import Due, Pending, due_rows, old_tombstones
 from frazil.content.stages import MERGED, READ, Merging, Reading, Refilling, Report, read_reports
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.errors import FrazilError, UnavailableError, first_line
@@ -79,7 +79,6 @@ class ContentSink:
         self._dead_letters = DeadLetters(store, settings)
         self._asker = Asker(settings.model.s3, settings.model.network)
         self._pending = Pending(settings.model.content.lateness_s)
-        self._asked: list[Due] = []
         self._journal: Table | None = None
         self._read_on: int | None = None
         self._table: Table | None = None
@@ -256,10 +255,10 @@ class ContentSink:
         self._fills = bool(wanted)
         if table.metadata.current_snapshot_id is None:
             return filled(self._store, table, wanted) if wanted else table
-        if self._pending.is_unknown:
-            due_rows(self._store, table, now, self._pending)
-        if self._pending.is_due(now.timestamp()):
-            return self._check(table, position, now)
+        if self._pending.is_unknown or self._pending.is_due(now.timestamp()):
+            due = due_rows(self._store, table, now, self._pending)
+            if due:
+                return self._check(table, position, due)
         if self._pending.tombstones_due(now.timestamp()):
             return self._forget_tombstones(table, position, now)
         return self._fill(table, position, wanted) if wanted else table
@@ -289,16 +288,7 @@ class ContentSink:
         reached = replace(position, batch_id=str(uuid.uuid4()))
         return self._commit_objects(table, [r.written for r in reports], position, reached)
 
-    def _check(self, table: Table, position: Position, now: datetime.datetime) -> Table:
-        due = due_rows(self._store, table, now, self._pending)
-        if not due:
-            return table
-        if due == self._asked:
-            # Their bucket's clock lies behind what is stored: the answer has changed nothing, and would not at once.
-            self._asked = []
-            self._pending.postpone(now.timestamp() + AGAIN_S)
-            return table
-        self._asked = due
+    def _check(self, table: Table, position: Position, due: Sequence[Due]) -> Table:
         keys = [(row.bucket, row.key, row.version_id) for row in due]
         told, failed = self._asker.ask(keys)
         for (bucket, key), error in list(failed.items())[:1]:
@@ -307,8 +297,6 @@ class ContentSink:
             )
         evidence = of_changes(told)
         if not evidence.num_rows:
-            self._asked = []
-            self._pending.postpone(now.timestamp() + AGAIN_S)
             return table
         frame = self._session.createDataFrame(packed(evidence))
         bounds = {bucket: (min(k), max(k)) for bucket, k in _by_bucket(keys).items()}
@@ -317,11 +305,6 @@ class ContentSink:
         except TasksFailedError as error:
             discard(table.io, [path for w in error.written for path in w.paths()])
             raise error.error from error
-        if failed:
-            self._asked = []
-            self._pending.postpone(now.timestamp() + AGAIN_S)
-        else:
-            self._pending.forget()  # the table says what is left
         reached = replace(position, batch_id=str(uuid.uuid4()))
         return self._commit_objects(table, [r.written for r in reports], position, reached)
 

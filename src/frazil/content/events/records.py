@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ from frazil.content.events.order import canonical, ceph_time, minio_time
 
 _NOTHING: Final[dict[str, Any]] = {}
 _META: Final = "x-amz-meta-"
+_ACCOUNT: Final = re.compile(r"[0-9]{12}", re.ASCII).fullmatch
+#: The root user of an account, and a federated user.
+_ACCOUNT_OF: Final = re.compile(r"(?:AWS:)?([0-9]{12})(?::.*)?", re.ASCII | re.DOTALL).fullmatch
 #: These send the key as it is.
 _PLAIN_KEYS: Final = (CEPH, VERSITYGW)
 
@@ -79,7 +83,7 @@ def read_record(record: dict[str, Any], dialect: str) -> Change | None:
         "user_metadata": None,
         "is_delete_marker": is_marker,
         "is_latest": None,
-        "requester": read_text(identity.get("principalId") or identity.get("PrincipalId")),
+        "requester": _requester(identity, dialect),
         "source_ip_address": read_text(_part(record, "requestParameters").get("sourceIPAddress")),
         "request_id": read_text(_part(record, "responseElements").get("x-amz-request-id")),
         "raw_event": raw,
@@ -91,6 +95,18 @@ def read_record(record: dict[str, Any], dialect: str) -> Change | None:
     elif kind.record_type == UPDATE:
         change["storage_class"] = _new_class(record, name)
     return change
+
+
+def _requester(identity: dict[str, Any], dialect: str) -> str | None:
+    """The account, as in S3 Metadata, where AWS names it; else the principal: a user, a role, a service."""
+    principal = read_text(identity.get("principalId") or identity.get("PrincipalId"))
+    if dialect != AWS:
+        return principal
+    account = read_text(identity.get("accountId"))
+    if account is not None and _ACCOUNT(account):
+        return account
+    found = _ACCOUNT_OF(principal) if principal else None
+    return found[1] if found else principal
 
 
 def _part(record: dict[str, Any], name: str) -> dict[str, Any]:

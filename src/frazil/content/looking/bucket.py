@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from frazil.content.clients import asking, client_of
 from frazil.content.looking.listing import PAGE, Object, Page, Shard, utc_text
-from frazil.errors import NotAllowedError, NotFoundError, UnsupportedError, UsageError
+from frazil.errors import ConflictError, NotAllowedError, NotFoundError, UnsupportedError, UsageError
 from frazil.settings import Settings
 from frazil.settings.model import NetworkSettings, S3Settings
 
@@ -50,6 +50,25 @@ class Bucket:
         began = datetime.now(UTC)
         with asking(self.bucket):
             return _time_of(self._client.list_objects_v2(Bucket=self.bucket, MaxKeys=1), began)
+
+    def confirm_missing(self) -> datetime:
+        """Returns the store's time of its answer that this bucket does not exist.
+
+        Raises:
+            ConflictError: the bucket exists.
+            FrazilError: the store gave another answer, or none: neither proves anything.
+        """
+        began = datetime.now(UTC)
+        try:
+            self.now()
+        except NotFoundError as error:
+            answer = getattr(error.__cause__, "response", {})
+            if answer.get("Error", {}).get("Code") != "NoSuchBucket":
+                raise
+            return _time_of(answer, began)
+        raise ConflictError(
+            f"the bucket s3://{self.bucket} exists", hint=f"frazil content reconcile s3://{self.bucket}"
+        )
 
     def pages(self, shard: Shard, position: str | None = None) -> Iterator[Page]:
         while True:

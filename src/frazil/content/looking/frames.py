@@ -32,25 +32,27 @@ _LISTED = pa.schema(
         ("size", pa.int64()),
         ("etag", pa.string()),
         ("is_delete_marker", pa.bool_()),
+        ("is_latest", pa.bool_()),
         ("last_modified", _TIME),
         ("text", pa.string()),
     ]
 )
 _SQL = (
     "kind string, key string, version_id string, size bigint, etag string, is_delete_marker boolean, "
-    "last_modified timestamp, text string"
+    "is_latest boolean, last_modified timestamp, text string"
 )
 _RECORDED = (
     "key string, version_id string, size bigint, etag string, is_delete_marker boolean, is_latest boolean, "
     "changed_at timestamp"
 )
-_COMPARED = ("key", "version_id", "size", "etag", "is_delete_marker")
+_COMPARED = ("key", "version_id", "size", "etag", "is_delete_marker", "is_latest")
 #: By which names the tables of others know our columns.
 _NAMES = {
     "version_id": ("version_id", "versionid"),
     "size": ("size",),
     "etag": ("e_tag", "etag"),
     "is_delete_marker": ("is_delete_marker", "isdeletemarker"),
+    "is_latest": ("is_latest", "islatest"),
     "last_modified": ("last_modified_date", "last_modified"),
 }
 
@@ -60,7 +62,7 @@ class Side:
     """One side of a comparison.
 
     Attributes:
-        objects: key, version_id, size, etag, is_delete_marker, last_modified.
+        objects: key, version_id, size, etag, is_delete_marker, is_latest, last_modified.
         hidden: key: of what nothing is known, a folder with all that is in it.
         has_versions: whether it tells versions apart; else each key stands for its latest one.
         kept: what lies on the executors' disks for it.
@@ -169,6 +171,7 @@ def inventory(spark: SparkSession, table: str, bucket: str, prefix: str) -> tupl
         "size": "bigint",
         "etag": "string",
         "is_delete_marker": "boolean",
+        "is_latest": "boolean",
         "last_modified": "timestamp",
     }
     columns = [f.col(names["key"]).alias("key")]
@@ -202,7 +205,7 @@ def _newest(rows: DataFrame, names: dict[str, str], version: str | None) -> Data
 
 
 def recorded(spark: SparkSession, table: str | None, bucket: str, prefix: str, *, has_versions: bool) -> DataFrame:
-    """What the table of objects says is there: what is compared, is_latest and changed_at.
+    """What the table of objects says is there: what is compared, and changed_at.
 
     Args:
         spark: the session.
@@ -220,7 +223,7 @@ def recorded(spark: SparkSession, table: str | None, bucket: str, prefix: str, *
     )
     if not has_versions:
         rows = rows.where("is_latest AND NOT is_delete_marker")
-    return rows.select(*_COMPARED, "is_latest", "changed_at")
+    return rows.select(*_COMPARED, "changed_at")
 
 
 def is_hidden(key: Column, hidden: Sequence[str]) -> Column:

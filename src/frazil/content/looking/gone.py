@@ -1,4 +1,4 @@
-"""Tells the log of files that the table has and a folder has no more.
+"""Tells the log of what the table has and a folder, or a store, has no more.
 
 A folder is seen as a whole, by one clock and without events that may be late: what was not seen is looked at once more,
 and where it is not there, it is gone.
@@ -7,9 +7,16 @@ and where it is not there, it is gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from frazil.content.looking.folder import Folder
+from frazil.content.looking.known import rows_of
 from frazil.content.looking.telling import LateTeller
+from frazil.content.rows import ContentTables
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 def tell_what_is_gone(folder: Folder, keys: Sequence[tuple[str, str]], teller: LateTeller) -> int:
@@ -27,3 +34,26 @@ def tell_what_is_gone(folder: Folder, keys: Sequence[tuple[str, str]], teller: L
         teller.tell(gone, observed_at)
         count += len(gone)
     return count
+
+
+def publish_bucket_gone(
+    tables: ContentTables, bucket: str, prefix: str, observed_at: datetime, teller: LateTeller
+) -> int:
+    """Publishes for every row of a bucket that it no longer exists, and returns the number of rows.
+
+    Args:
+        tables: where the rows are.
+        bucket: a bucket that does not exist any more.
+        prefix: only keys that begin with it.
+        observed_at: when the store said so, by its clock.
+        teller: publishes.
+    """
+
+    def publish(table: Table) -> int:
+        count = 0
+        for rows in rows_of(tables, table, bucket, prefix, ("key", "version_id")):
+            teller.tell([{**row, "exists": False} for row in rows.to_pylist()], observed_at)
+            count += rows.num_rows
+        return count
+
+    return tables.look(tables.objects, publish)

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 Digests: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 
 _WHO = ("key", "version_id")
-#: What a listing shows and a row keeps. The type is left out: a folder guesses it, and other machines guess otherwise.
+#: What a listing shows and a row keeps, times in whole seconds. The type is left out: a folder guesses it, and other
+#: machines guess otherwise.
 _HOW = ("etag", "size", "last_modified", "storage_class", "is_latest", "is_delete_marker")
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_TICK = timedelta(microseconds=1)
+_SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def known(tables: ContentTables, bucket: str, prefix: str) -> Known:
     """What the table of objects has of a bucket, tombstones not counted; nothing where there is no table yet."""
 
     def look(table: Table) -> Known:
-        made = [_of_rows(rows) for rows in _rows(tables, table, bucket, prefix, (*_WHO, *_HOW))]
+        made = [_of_rows(rows) for rows in rows_of(tables, table, bucket, prefix, (*_WHO, *_HOW))]
         nothing = np.zeros(0, np.uint64)
         who = np.concatenate([nothing, *(one for one, _ in made)])
         how = np.concatenate([nothing, *(other for _, other in made)])
@@ -122,7 +123,7 @@ def unseen_keys(tables: ContentTables, bucket: str, prefix: str, seen: Known) ->
 
     def look(table: Table) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
-        for rows in _rows(tables, table, bucket, prefix, _WHO):
+        for rows in rows_of(tables, table, bucket, prefix, _WHO):
             unseen = rows.filter(pa.array(seen.is_unseen(_digests(_joined(rows, _WHO)))))
             found += zip(unseen["key"].to_pylist(), unseen["version_id"].to_pylist(), strict=True)
         return sorted(found)
@@ -134,7 +135,7 @@ def count_rows(tables: ContentTables, bucket: str, prefix: str, *, latest: bool 
     """How many rows of a bucket the table has, tombstones not counted."""
 
     def look(table: Table) -> int:
-        found = _rows(tables, table, bucket, prefix, ["is_latest"])
+        found = rows_of(tables, table, bucket, prefix, ["is_latest"])
         return sum(pc.sum(rows["is_latest"]).as_py() or 0 if latest else rows.num_rows for rows in found)
 
     try:
@@ -149,7 +150,7 @@ def count_pending(tables: ContentTables, bucket: str, prefix: str) -> int:
     def look(table: Table) -> int:
         if "extraction_status" not in table.schema().column_names:
             return 0  # it comes with the next batch of the sink
-        found = _rows(tables, table, bucket, prefix, ["extraction_status"])
+        found = rows_of(tables, table, bucket, prefix, ["extraction_status"])
         return sum(pc.sum(pc.equal(rows["extraction_status"], "pending")).as_py() or 0 for rows in found)
 
     try:
@@ -158,7 +159,10 @@ def count_pending(tables: ContentTables, bucket: str, prefix: str) -> int:
         return 0
 
 
-def _rows(tables: ContentTables, table: Table, bucket: str, prefix: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+def rows_of(
+    tables: ContentTables, table: Table, bucket: str, prefix: str, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Returns the rows of a bucket with some columns, without tombstones, a part at a time."""
     if table.metadata.current_snapshot_id is None:
         return iter(())
     choice = Choice(bucket=bucket, prefix=prefix, versions=True, markers=True)
@@ -166,7 +170,8 @@ def _rows(tables: ContentTables, table: Table, bucket: str, prefix: str, columns
 
 
 def _of_rows(rows: pa.Table) -> tuple[Digests, Digests]:
-    modified = pc.cast(rows["last_modified"], pa.int64())
+    # A HEAD has whole seconds, a listing of some servers, and an event, have parts of them.
+    modified = pc.floor_temporal(rows["last_modified"], unit="second").cast(pa.timestamp("s", "UTC")).cast(pa.int64())
     rows = rows.set_column(rows.schema.get_field_index("last_modified"), "last_modified", modified)
     return _digests(_joined(rows, _WHO)), _digests(_joined(rows, _HOW))
 
@@ -191,7 +196,7 @@ def _how(found: Object) -> str:
         (
             found.get("etag") or "",
             "" if size is None else str(size),
-            "" if modified is None else str((datetime.fromisoformat(modified) - _EPOCH) // _TICK),
+            "" if modified is None else str((datetime.fromisoformat(modified) - _EPOCH) // _SECOND),
             found.get("storage_class") or "",
             "true" if latest else "false",
             "true" if marker else "false",

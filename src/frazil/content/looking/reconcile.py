@@ -75,6 +75,7 @@ def compare(side: Side, table: DataFrame, began: datetime, *, skew_s: float, eve
         .when(f.col("b.is_delete_marker") != f.col("t.is_delete_marker"), "only one of them is a delete marker")
         .when(f.col("b.size") != f.col("t.size"), "the sizes differ")
         .when(f.col("b.etag") != f.col("t.etag"), "the etags differ")
+        .when(f.col("b.is_latest") != f.col("t.is_latest"), "only one of them is the latest version")
     )
     kind = (
         f.when(f.col("reason").isNull(), "matching")

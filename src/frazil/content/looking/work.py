@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from frazil.content.looking.bucket import Bucket
 from frazil.content.looking.engine import Engine
 from frazil.content.looking.folder import Folder
 from frazil.content.looking.frames import inventory, listing, recorded
-from frazil.content.looking.gone import tell_what_is_gone
+from frazil.content.looking.gone import publish_bucket_gone, tell_what_is_gone
 from frazil.content.looking.known import Known, count_pending, count_rows, known, unseen_keys
 from frazil.content.looking.landing import reached, until_visible
 from frazil.content.looking.listing import Place
@@ -221,6 +222,31 @@ class Work:
         told = apply(plan, Repair(place, self.address, topic, self.settings.model.log.max_message_size))
         self.until_visible(told.end)
         return told
+
+    def record_bucket_gone(self, place: Bucket, prefix: str = "") -> Told:
+        """Records that a bucket was removed with all its objects, and returns when the table knows it.
+
+        Args:
+            place: the bucket.
+            prefix: only keys that begin with it.
+
+        Raises:
+            ConflictError: the bucket exists.
+            FrazilError: the store does not say that there is no such bucket.
+        """
+        self.until_visible()  # what waits in the log may hold more of its objects
+        observed_at = place.confirm_missing()
+        topic = ensure_events_topic(self.access, self.settings).name
+        max_bytes = self.settings.model.log.max_message_size
+        with (
+            LazyStore(self.settings, self.catalog) as store,
+            LateTeller(self.access, topic, place.bucket, "reconcile", max_bytes) as teller,
+        ):
+            tables = ContentTables.of(store.store(), self.settings)
+            gone = publish_bucket_gone(tables, place.bucket, prefix, observed_at, teller)
+            end = teller.end
+        self.until_visible(end)
+        return Told(gone=gone, end=end)
 
     def objects_table(self) -> str | None:
         """The table of objects, as SQL names it; None: there is none yet."""
