@@ -234,6 +234,7 @@ class Work:
             ConflictError: the bucket exists.
             FrazilError: the store does not say that there is no such bucket.
         """
+        self.require_writable()
         self.until_visible()  # what waits in the log may hold more of its objects
         observed_at = place.confirm_missing()
         topic = ensure_events_topic(self.access, self.settings).name
