@@ -23,11 +23,12 @@ from pyspark.sql import SparkSession
 
 from frazil.cli.run import run_command
 from frazil.content.buckets import bucket_of
-from frazil.content.looking.bucket import open_bucket
+from frazil.content.looking.bucket import Bucket, open_bucket
 from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import open_folder
-from frazil.content.looking.known import Known, count_rows
+from frazil.content.looking.known import Known, count_rows, known
 from frazil.content.looking.landing import until_visible
+from frazil.content.looking.listing import Shard
 from frazil.content.looking.scan import Scanned, scan
 from frazil.content.looking.ways import Way, on_executors
 from frazil.content.looking.work import Work
@@ -293,6 +294,24 @@ def test_a_bucket_with_versions_is_in_the_table_with_all_of_them(s3_kit: tuple[C
     only_latest = open_bucket(bucket, kit.settings, "latest")
     count = len([1 for latest, _ in listed().values() if latest])
     assert work.scan(only_latest).tally.objects == work.rows(bucket, latest=True) == count
+
+
+def test_what_a_head_has_told_is_no_news_to_a_listing_with_milliseconds(services: Services, tmp_path: Path):
+    """As on MinIO: moto too lists parts of seconds, which no HEAD has."""
+    access, bucket = services.glue.access, f"b{uuid.uuid4().hex[:12]}"
+    access.client().create_bucket(Bucket=bucket)
+    content = Content(load_settings(flags={"home": str(tmp_path)}, environ={}))
+    place = Bucket(bucket, S3Settings(**access.settings()), content.settings.model.network)  # type: ignore[arg-type]
+    for number in range(3):  # one of them, at least, is not written in the first millisecond of a second
+        access.client().put_object(Bucket=bucket, Key=f"k{number}", Body=b"1")
+        ((_, (head,)),) = list(place.ask([(f"k{number}", "")]))
+        row = {name: head[name] for name in ("key", "size", "etag", "storage_class")}
+        content.add_objects(
+            [an_object(**row, bucket=bucket, last_modified=datetime.fromisoformat(head["last_modified"]))]
+        )
+    (page,) = place.pages(Shard(""))
+    assert any("." in seen["last_modified"].rstrip("0Z").rpartition(":")[2] for seen in page.objects)
+    assert known(content.tables, bucket, "").news(page.objects).objects == []
 
 
 def test_a_bucket_that_is_not_there_or_not_allowed_is_told_apart(s3_kit: tuple[ContentKit, Any, str]):
