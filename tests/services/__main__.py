@@ -22,6 +22,7 @@ from tests.services.mariadb import install_mariadb
 from tests.services.minio_build import install_minio
 from tests.services.postgres import install_postgres
 from tests.services.process import ServerError
+from tests.services.strace import install_strace
 
 INSTALLS: dict[str, Callable[[], Any]] = {
     "JDK with a compiler (REST, Hive)": install_jdk,
@@ -31,6 +32,7 @@ INSTALLS: dict[str, Callable[[], Any]] = {
     "jars (REST, Nessie)": install_jars,
     "MariaDB": install_mariadb,
     "PostgreSQL": install_postgres,
+    "strace (watches what reaches the disk)": install_strace,
 }
 #: Not for `make test`, which has SeaweedFS.
 MORE: dict[str, Callable[[], Any]] = {"MinIO (built from source: minutes the first time)": install_minio}
