@@ -374,6 +374,8 @@ def test_a_full_log_asks_producers_to_come_again_and_takes_nothing_more(shell):
         end = server.get("/topics/orders")["end"]
         assert server.ask("POST", "/topics/orders/messages", b"x" * 1000, RAW).status == 503
         assert server.get("/topics/orders")["end"] == end
+        ready = server.ask("GET", "/readyz")
+        assert ready.status == 503 and "limit of 30,000 bytes" in ready.json["cause"]
 
 
 def test_many_large_requests_at_once_do_not_grow_the_server(shell):

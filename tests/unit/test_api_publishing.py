@@ -7,9 +7,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from frazil.api.bodies import JSON
+from frazil.api.bodies import JSON, NDJSON
 from frazil.api.models import MAX_MESSAGES
-from frazil.api.publishing import ARROW, NDJSON, RAW, Publication, batch_of
+from frazil.api.publishing import ARROW, RAW, Publication, batch_of
 from frazil.errors import FrazilError, IntegrityError, UsageError
 from frazil.log.access import Chunk, TopicView
 from frazil.log.batch import Batch

@@ -7,6 +7,7 @@ import zlib
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from email.message import Message
 from typing import TypeVar
 
 from fastapi import Request
@@ -19,12 +20,16 @@ from frazil.errors import IntegrityError, UnavailableError, UsageError
 Model = TypeVar("Model", bound=BaseModel)
 
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
 #: Bytes of a body that only says how something shall be.
 SMALL = 64 * 1024
 #: Seconds in which a client must send something more of its body.
 _IDLE = 30.0
 #: Seconds that a request waits until there is memory for its body.
 _PATIENCE = 20.0
+_UTF_8 = ("utf-8", "utf8", "us-ascii", "ascii")
+#: Digits of the longest number in a header: `int` fails on thousands of them.
+_MAX_DIGITS = 19
 #: Bytes of a refused body that are read and dropped. A client that is still sending would not see the answer.
 _DRAINED = 256 * 1024 * 1024
 
@@ -78,19 +83,25 @@ class Allowance:
 
 def declared_size(request: Request) -> int | None:
     """What the client says that its body has; None where it sends pieces."""
-    text = request.headers.get("content-length")
-    return int(text) if text is not None and text.isdecimal() else None
+    return header_number(request.headers.get("content-length", ""))
+
+
+def header_number(text: str) -> int | None:
+    """The number in a header of at most 19 decimal digits; None if it is anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
 async def read_body(request: Request, limit: int) -> bytes:
     """The body of a request.
 
     Raises:
-        RequestError: it is over the limit (413), compressed (415), or does not come (408).
+        RequestError: it is over the limit (413), compressed or text in another charset than UTF-8 (415), or does not
+            come (408).
         IntegrityError: it is not what the client's `X-Frazil-Crc32` says.
     """
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         raise RequestError(f"a body in {encoding} is not understood", status=415, hint="send it uncompressed")
+    _check_charset(request)
     if (declared_size(request) or 0) > limit:
         await _drain(request, 0)
         raise _too_large(limit)
@@ -104,6 +115,18 @@ async def read_body(request: Request, limit: int) -> bytes:
             raise _too_large(limit)
     _check_crc(request, body)
     return bytes(body)
+
+
+def _check_charset(request: Request) -> None:
+    """Refuses text in another charset than UTF-8. The charset of a body that is no text says nothing."""
+    given = Message()
+    given["content-type"] = request.headers.get("content-type", "")
+    charset = given.get_content_charset()
+    is_text = given.get_content_maintype() == "text" or content_type(request) in (JSON, NDJSON)
+    if charset and is_text and charset not in _UTF_8:
+        raise RequestError(
+            f"a body in the charset {charset} is not understood", status=415, hint="send it as UTF-8: charset=utf-8"
+        )
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
@@ -141,9 +164,9 @@ def _check_crc(request: Request, body: bytearray) -> None:
     given = request.headers.get("x-frazil-crc32")
     if given is None:
         return
-    if not given.isdecimal():
+    if (crc := header_number(given)) is None:
         raise UsageError("X-Frazil-Crc32 is no number", hint="the CRC-32 of the body, in decimal digits")
-    if int(given) != zlib.crc32(body):
+    if crc != zlib.crc32(body):
         raise IntegrityError("the body was damaged on its way: its CRC does not fit", hint="send it again")
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from frazil.api.bodies import JSON, content_type, declared_size, parsed, read_body
 from frazil.api.content import content_looks
 from frazil.api.events import Authorization, Token, ensure_events, refusal
-from frazil.api.failures import RequestError, telling_what_is_stored
+from frazil.api.failures import RequestError, publishes, telling_what_is_stored
 from frazil.api.messages import Shared
 from frazil.api.models import Answered, Sent
 from frazil.api.service import Service
@@ -75,6 +75,7 @@ _BODY: dict[str, Any] = {
 
 
 @router.post("/edits", status_code=202, responses={202: {"model": EditsTaken}}, openapi_extra=_BODY)
+@publishes
 async def take_edits(
     request: Request, service: Shared, token: Token = None, authorization: Authorization = None
 ) -> Response:

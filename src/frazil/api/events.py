@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from frazil.api.bodies import JSON, declared_size, read_body
-from frazil.api.failures import answer_to, telling_what_is_stored
+from frazil.api.failures import answer_to, publishes, telling_what_is_stored
 from frazil.api.gathering import Gatherer, Headers
 from frazil.api.messages import Shared
 from frazil.api.models import EventsTaken
@@ -45,6 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 @router.post("/events/s3", responses={200: {"model": EventsTaken}}, openapi_extra=_BODY)
+@publishes
 async def take(
     request: Request,
     service: Shared,

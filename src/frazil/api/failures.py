@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from fastapi import FastAPI, Request
@@ -56,6 +56,21 @@ def telling_what_is_stored() -> Iterator[None]:
         raise told from error.__cause__
 
 
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def publishes(endpoint: Endpoint) -> Endpoint:
+    """Marks an endpoint whose refusals say that nothing was stored, also those that come before it is called."""
+    endpoint.publishes = True  # type: ignore[attr-defined]
+    return endpoint
+
+
+def _refusal(request: Request, error: FrazilError) -> JSONResponse:
+    if getattr(request.scope.get("endpoint"), "publishes", False) and "stored" not in error.details:
+        error.details |= {"acknowledged": 0, "stored": "no"}  # else `telling_what_is_stored` has said it
+    return answer_to(error)
+
+
 def answer_errors(app: FastAPI) -> None:
     """Whatever goes wrong in a request of this app is answered in our own form."""
     app.add_exception_handler(FrazilError, _known)
@@ -65,14 +80,15 @@ def answer_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-async def _known(_request: Request, error: Exception) -> JSONResponse:
+async def _known(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, FrazilError)
-    return answer_to(error)
+    return _refusal(request, error)
 
 
-async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return answer_to(invalid("the request", [{**e, "loc": e["loc"][1:]} for e in error.errors()]))  # query, path, …
+    problems = [{**e, "loc": e["loc"][1:]} for e in error.errors()]  # query, path, …
+    return _refusal(request, invalid("the request", problems))
 
 
 def invalid(what: str, problems: Sequence[Any]) -> UsageError:

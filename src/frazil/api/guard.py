@@ -23,11 +23,27 @@ async def refuse_other_sites(request: Request) -> None:
     """Refuses what a browser sends for a page of another site. A coroutine: FastAPI would hand a function to a thread.
 
     Raises:
-        NotAllowedError: the browser says so, or the page reaches us under a name of its own (DNS rebinding).
+        NotAllowedError: the browser says so (`Sec-Fetch-Site`, or `Origin` in older ones), or the page reaches us under
+            a name of its own (DNS rebinding).
     """
     if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise NotAllowedError("a page of another site may not use this API")
-    if is_loopback(service_of(request).settings.serve.host) and not is_loopback(request.url.hostname or ""):
+    origin = request.headers.get("origin")
+    if origin is not None and (origin.partition("://")[2] or origin) != request.headers.get("host"):
         raise NotAllowedError(
-            f"this server does not go by the name {request.url.hostname}", hint="http://127.0.0.1, or http://localhost"
+            "a page of another origin may not use this API",
+            cause="the Origin header names another host or port than the Host header",
+            hint="a proxy in front of this server has to pass the Host header on",
         )
+    host = request.headers.get("host")  # each browser sends it
+    if host is not None and is_loopback(service_of(request).settings.serve.host) and not is_loopback(_name_in(host)):
+        raise NotAllowedError(
+            f"this server does not go by the name {_name_in(host)[:100] or '(empty)'}",
+            hint="http://127.0.0.1, or http://localhost",
+        )
+
+
+def _name_in(host: str) -> str:
+    """The name in a Host header, without the port."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() else host

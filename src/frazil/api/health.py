@@ -43,18 +43,23 @@ async def readyz(service: Shared) -> JSONResponse:
 
 
 def _topics(service: Service) -> list[TopicInfo]:
-    """The topics. Those whose tables could not be asked are tried again: nobody else may, while this says no."""
-    topics = service.log.topics()
-    refusing = [topic.name for topic in topics if topic.refuses]
-    # A catalog that does not answer keeps one probe waiting, once, and not all the threads that answer others.
-    if not refusing or not service.probing.acquire(blocking=False):
-        return topics
-    try:
-        with suppress(FrazilError):
-            for name in refusing:
-                service.log.prepare(name)
-    finally:
-        service.probing.release()
+    """The topics. Tables that have not been asked yet are asked now, as the first message of their topic would do it.
+
+    Raises:
+        UnavailableError: another request is asking, and has no answer yet.
+    """
+    names = [topic.name for topic in service.log.topics() if not topic.problem]
+    waiting = [name for name in names if not service.log.is_prepared(name)]
+    if waiting:
+        # A catalog that does not answer keeps one probe waiting, once, and not all the threads that answer others.
+        if not service.probing.acquire(blocking=False):
+            raise UnavailableError(f"the tables of topic '{waiting[0]}' are being looked up", hint="ask again")
+        try:
+            with suppress(FrazilError):
+                for name in waiting:
+                    service.log.prepare(name)
+        finally:
+            service.probing.release()
     return service.log.topics()
 
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from frazil.api import tail
-from frazil.api.bodies import JSON, content_type, declared_size, read_body
-from frazil.api.failures import RequestError, telling_what_is_stored
+from frazil.api.bodies import JSON, NDJSON, content_type, declared_size, read_body
+from frazil.api.failures import RequestError, publishes, telling_what_is_stored
 from frazil.api.models import Acknowledgement, Message, MessagePage, NewMessages
-from frazil.api.publishing import ARROW, HEADER_PREFIX, KINDS, NDJSON, RAW, Publication, batch_of
+from frazil.api.publishing import ARROW, HEADER_PREFIX, KINDS, RAW, Publication, batch_of
 from frazil.api.reading import Format, Page, PayloadForm, as_arrow, as_json, as_ndjson, offset_of, read_page
 from frazil.api.service import Service, shared_service
 from frazil.errors import UsageError
@@ -47,6 +47,7 @@ EXTRA_MODELS = (NewMessages, Message)
 
 
 @router.post("/topics/{topic}/messages", responses={200: {"model": Acknowledgement}}, openapi_extra=_BODY)
+@publishes
 async def publish(
     request: Request,
     topic: str,

@@ -11,14 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.api.bodies import JSON, parsed
+from frazil.api.bodies import JSON, NDJSON, parsed
 from frazil.api.models import MAX_MESSAGES, NewMessage, NewMessages
 from frazil.errors import IntegrityError, UsageError
 from frazil.log.batch import Batch
 from frazil.log.columns import HEADERS
 from frazil.log.ipc import is_compressed
 
-NDJSON = "application/x-ndjson"
 RAW = "application/octet-stream"
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -148,6 +147,6 @@ def _column(name: str, values: list[Any], known: pa.Schema) -> pa.Array | None:
         if pa.types.is_null(column.type):
             return None
         return column if at < 0 else column.cast(known.field(at).type)
-    except (pa.ArrowException, UnicodeEncodeError, TypeError) as error:
+    except (pa.ArrowException, UnicodeEncodeError, TypeError, OverflowError) as error:
         wanted = known.field(name).type if name in known.names else "one type"
         raise UsageError(f"the values of column '{name}' cannot be made {wanted}", cause=str(error)) from error

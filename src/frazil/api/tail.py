@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from starlette.requests import Request
 
+from frazil.api.bodies import header_number
 from frazil.api.reading import PayloadForm, json_bytes, messages_of, offset_of, read_page
 from frazil.api.service import Service
 from frazil.errors import FrazilError, UsageError
@@ -39,9 +40,9 @@ async def beginning(service: Service, topic: str, request: Request, place: str) 
     last = request.headers.get("last-event-id")
     if last is None:
         return await service.off_loop(offset_of, service.reader_of(topic), place)
-    if not last.isdecimal():
+    if (seen := header_number(last)) is None:
         raise UsageError("Last-Event-ID is no offset", hint="the id of the last event that was seen")
-    return int(last) + 1
+    return seen + 1
 
 
 async def events(service: Service, follow: Follow) -> AsyncIterator[bytes]:

@@ -119,10 +119,11 @@ class Order:
 def _opened(text: str, sort: Sort) -> tuple[Any, ...]:
     try:
         of, *values = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (binascii.Error, ValueError, TypeError):
+    except (binascii.Error, ValueError, TypeError, RecursionError):
         of, values = None, []
     kinds = [int] if sort in _RANKED else []
-    if of != sort or [type(value) for value in values] != [*kinds, str, str, str]:
+    fits = [type(value) for value in values] == [*kinds, str, str, str]
+    if of != sort or not fits or (kinds and not -(2**63) <= values[0] < 2**63):
         raise UsageError(
             "'after' is not the end of a page in this order", hint="what the page before said, with the same sort"
         )

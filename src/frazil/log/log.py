@@ -311,6 +311,10 @@ class Log:
     def sync(self, topic: str) -> int:
         return self._topic(topic).sync()
 
+    def is_prepared(self, topic: str) -> bool:
+        """Whether the topic's tables have been asked, so that it can take a message."""
+        return self._topic(topic).is_prepared
+
     def prepare(self, topic: str) -> None:
         """Asks the topic's tables how far they are, before the first message does."""
         self._topic(topic).prepare()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from frazil.errors import FrazilError, UsageError
+from frazil.errors import FrazilError, UnavailableError, UsageError, first_line
 from frazil.log import metrics
 from frazil.log.access import LEVEL_OF_MODE, Ack, Level, Registration
 from frazil.log.batch import IMPORTED, NO_REQUEST_ID, Batch
@@ -72,9 +72,17 @@ class TopicLog:
 
     @property
     def refuses(self) -> str | None:
-        """Why it takes no messages: its disk has failed, or its tables could not be asked."""
-        error = self.files.failed or self._not_prepared
+        """Why it takes no messages: its disk has failed or is full, or its tables could not be asked."""
+        error = self.files.failed or self._not_prepared or self._lack_of_space()
         return None if error is None else error.in_one_line
+
+    def _lack_of_space(self) -> FrazilError | None:
+        try:
+            return self.writer.lack_of_space()
+        except OSError as error:  # the folder is gone, or its disk does not answer
+            return UnavailableError(
+                f"topic '{self.name}' cannot be written: {self.files.folder}", cause=first_line(error)
+            )
 
     @property
     def next_offset(self) -> int:
@@ -179,6 +187,11 @@ class TopicLog:
         finally:  # Ctrl-C may come in the middle
             for answer, _ in self._early.pop(loop, ()):
                 answer.cancel()
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the tables have been asked, so that a message can be taken."""
+        return self._ready
 
     def prepare(self) -> None:
         """Asks the tables, once, how far they are: offsets that they know are never given out again.

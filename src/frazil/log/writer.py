@@ -179,23 +179,37 @@ class Writer:
         self._on_visible()
 
     def _check_space(self) -> None:
+        error = self._over_limit()
+        now = time.monotonic()
+        if error is None and now >= self._next_space_check:
+            error = self._disk_is_full()
+            self._next_space_check = 0.0 if error else now + _SPACE_CHECK_S
+        if error is not None:
+            raise error
+
+    def lack_of_space(self) -> UnavailableError | None:
+        """The error that an append would end with for want of space; None if there is enough."""
+        return self._over_limit() or self._disk_is_full()
+
+    def _over_limit(self) -> UnavailableError | None:
         limit = self._settings.size_limit
         if self.files.size + self.group.size > limit:
-            raise UnavailableError(
+            return UnavailableError(
                 f"the log of topic '{self.topic}' has reached its limit of {limit:,} bytes",
                 cause="its sinks have not committed enough for retention to make room",
                 hint="start or repair the pipeline (frazil pipeline), or raise log.size_limit",
             )
-        now = time.monotonic()
-        if now >= self._next_space_check:
-            free = self.files.free()
-            if free < self._settings.min_free:
-                raise UnavailableError(
-                    f"the disk under topic '{self.topic}' has only {free:,} bytes free: {self.files.folder}",
-                    cause=f"log.min_free keeps {self._settings.min_free:,} bytes free",
-                    hint="free some space, or lower log.min_free",
-                )
-            self._next_space_check = now + _SPACE_CHECK_S
+        return None
+
+    def _disk_is_full(self) -> UnavailableError | None:
+        free = self.files.free()
+        if free >= self._settings.min_free:
+            return None
+        return UnavailableError(
+            f"the disk under topic '{self.topic}' has only {free:,} bytes free: {self.files.folder}",
+            cause=f"log.min_free keeps {self._settings.min_free:,} bytes free",
+            hint="free some space, or lower log.min_free",
+        )
 
     # -- write -------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,10 @@ def configure_logs(level: str, output: str) -> None:
     render = (
         structlog.processors.JSONRenderer()
         if output == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # Not the default formatter: it prints the local variables of each frame, and tokens and bodies are among them.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -28,8 +31,8 @@ def configure_logs(level: str, output: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,  # before the next, so that a traceback is masked too
             _mask,
-            structlog.processors.format_exc_info if output == "json" else _as_it_is,
             render,
         ],
         logger_factory=structlog.PrintLoggerFactory(_Stderr()),  # type: ignore[arg-type]  # it writes and flushes
@@ -49,7 +52,3 @@ class _Stderr:
 
 def _mask(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     return {key: mask_urls(value) if isinstance(value, str) else value for key, value in event.items()}
-
-
-def _as_it_is(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    return event

@@ -19,13 +19,13 @@ def parse_place(text: str) -> Place:
     """
     if text == "start" or text == "end":
         return text  # type: ignore[return-value]
-    if text.isdecimal() and int(text) < 2**63:
+    if text.isdecimal() and len(text) <= 19 and int(text) < 2**63:  # `int` fails on thousands of digits
         return int(text)
     try:
         time = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is no place in a topic", hint="an offset, a time as 2026-01-31T12:00:00Z, start or end"
+            f"{text[:100]!r} is no place in a topic", hint="an offset, a time as 2026-01-31T12:00:00Z, start or end"
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
 
