@@ -14,7 +14,7 @@ from frazil.settings import load_settings
 from frazil.topics import connect
 from frazil.topics.floor import table_floor
 from frazil.topics.positions import ForeignLogError
-from tests.sink_kit import sink_kit
+from tests.sink_kit import put_dead_letters, sink_kit
 
 
 def test_a_topic_without_a_table_has_no_floor(tmp_path):
@@ -112,3 +112,13 @@ def test_a_log_behind_a_broker_goes_with_the_catalog_of_the_settings(tmp_path):
             connect(kit.settings, catalog="another")
         assert "without --catalog" in str(told.value.hint)
         connect(kit.settings, catalog=kit.settings.model.catalog.name).close()
+
+
+def test_dead_letters_that_were_committed_before_their_table_count_too(tmp_path):
+    with sink_kit(tmp_path) as kit:
+        kit.create("orders")
+        kit.publish("orders", b"a")
+        kit.engine("orders").catch_up()
+        log_id = kit.log.info("orders").log_id
+        put_dead_letters(kit, "orders", 1, 4, log_id=log_id)  # a crash came before the commit of the table
+        assert table_floor(kit.settings)("orders", log_id) == 5

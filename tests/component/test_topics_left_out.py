@@ -264,3 +264,18 @@ def test_a_topic_goes_back_into_its_log_with_what_the_table_could_not_take(kit: 
         Migrating(kit.client, kit.settings, TOPIC, store).to_log()
     found = [row for table in TopicReader(kit.client, TOPIC).read(0, columns=names) for row in table.to_pylist()]
     assert found[:13] == expected
+
+
+def test_the_lowest_offset_of_a_topic_may_be_a_dead_letter(kit: SinkKit) -> None:
+    """What begins with dead letters is read from them, and copied back into the log from there."""
+    spoil(kit)
+    publish(kit, 1.5)
+    publish(kit, 2.5, None)
+    publish(kit, *[None] * 20)
+    kit.engine(TOPIC).catch_up()
+    kit.log.retain(TOPIC, size=0)
+    table = kit.table(TOPIC)
+    remove_files(kit.store, table, [t.file.file_path for t in table.scan(row_filter="offset = 0").plan_files()])
+    with open_reader(kit.client, kit.settings, TOPIC, first="table") as reader:
+        assert reader.bounds().start == 1
+    assert [row["offset"] for row in read(kit, "table", 1)] == list(range(1, 24))

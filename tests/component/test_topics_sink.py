@@ -778,3 +778,22 @@ def test_a_fault_in_an_adoption_leaves_it_to_be_done_or_done(kit: SinkKit, step:
     kit.publish(TOPIC, b"b")
     kit.engine(TOPIC).catch_up()
     kit.check(TOPIC)
+
+
+def test_the_log_never_hears_of_an_offset_that_the_table_does_not_have_yet(kit: SinkKit) -> None:
+    """Retention goes by what the log heard, so that it must not hear it before the commit."""
+    heard: list[tuple[str, int, int]] = []
+
+    def compare(step: str) -> None:
+        reported = kit.log.info(TOPIC).sinks[ARCHIVE] or 0
+        if step.startswith(("sink.", "tables.")) and reported:
+            position = position_of(kit.table(TOPIC), ARCHIVE, TOPIC)
+            heard.append((step, reported, position.offsets[0] if position else 0))
+
+    engine = kit.engine(TOPIC)
+    with handled(compare):
+        for n in range(3):
+            kit.publish(TOPIC, b"%d" % n)
+            engine.catch_up()
+    assert any(step == "tables.commit.before" for step, _, _ in heard)
+    assert [found for found in heard if found[1] > found[2]] == []

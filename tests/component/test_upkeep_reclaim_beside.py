@@ -48,3 +48,21 @@ def test_a_disk_that_fails_is_told_and_nothing_is_deleted(care: Care, monkeypatc
     with pytest.raises(UnavailableError):
         reclaim.run(care, table, step("reclaim", grace_s=0.0))
     assert all(Path(local_path(file.uri) or "/nowhere").exists() for file in made.files)
+
+
+def test_a_file_that_comes_back_into_the_table_meanwhile_stays(care: Care) -> None:
+    """The table is looked at twice: a commit may have landed while the first look was taken."""
+    table = replaced(make(care))
+    made = expired_by_hand(care, table, *old_ids(table))
+    (again, *others) = [file.uri for file in made.files if file.kind == "data"]
+
+    def bring_back(at: str) -> None:
+        if at == "upkeep.reclaim.look.before":
+            table.refresh().add_files([again], check_duplicate_files=False)
+
+    with handled(bring_back):
+        outcome = reclaim.run(care, table, step("reclaim", grace_s=0.0))
+    assert outcome.files_removed
+    assert Path(local_path(again) or "/nowhere").exists()
+    assert not any(Path(local_path(uri) or "/nowhere").exists() for uri in others)
+    sound(care, table, [1, 1, 2, 3])

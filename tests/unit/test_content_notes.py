@@ -303,3 +303,13 @@ def test_labels_of_both_sources_surest_first() -> None:
 
 def test_base_and_the_other_columns_are_all() -> None:
     assert {*BASE.names, *(f.name for f in (*EXTRACTED, *USERS))} == set(OBJECTS.names)
+
+
+def test_an_erasure_takes_what_was_found_in_its_own_content_only() -> None:
+    """New content came under the key meanwhile: what people entered goes, and what was found in the new one stays."""
+    found = applied(row(etag="e2"), of(result(etag="e2")), said(note="secret", add=["x"]))
+    assert found is not None
+    later = applied(found, said(erase=True, etag="e1"))
+    assert later is not None
+    assert (later["note"], later["user_tags"], later["image_width"]) == (None, None, 3)
+    assert later["extraction_status"] == found["extraction_status"] != "erased"

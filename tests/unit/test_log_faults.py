@@ -598,3 +598,14 @@ def test_a_segment_whose_name_was_not_yet_synced_at_the_crash_is_safe_after_the_
     disk.power_loss()
     with open_log(tmp_path / "log", disk=disk) as once_more:
         assert messages_of(once_more) == {0: bytes(3000), 1: b"on disk"}
+
+
+def test_offsets_are_skipped_only_after_what_was_written_is_on_disk(log: Log, disk: FaultyDisk) -> None:
+    """The visible end moves to where the log goes on, and all below it must be there after a power cut."""
+    log.publish("orders", b"written only", level=Level.os)
+    topic = log._open["orders"]
+    assert topic.end == 0
+    disk.fail("sync", match=".seg")
+    with pytest.raises(LogShutError):
+        topic.raise_floor(10)
+    assert topic.end == 0, "a reader would get what a power cut can take"
