@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import orphans, reclaim
 from frazil.upkeep.expiry.neighbours import SharedLocationError, require_free
 from frazil.upkeep.expiry.reachable import only_in
+from tests.component.test_upkeep_orphans import TwoCatalogs
 from tests.upkeep_files import (
     DAY,
     age,
@@ -101,6 +103,31 @@ def test_what_a_table_refers_to_is_believed_within_the_grace_alone(care):
     require_free(care, table, files, believed_s=60.0)
     with pytest.raises(SharedLocationError):
         require_free(care, table, files)
+
+
+def test_files_that_a_table_of_another_catalog_holds_are_not_reclaimed(tmp_path):
+    two = TwoCatalogs(tmp_path / "home", warehouse=str(tmp_path / "home" / "warehouse"))
+    with two.care.store, two.other().store as store:
+        table = make(two.care)
+        other = reader_of(replace(two.care, store=store), table, "far.away")
+        replaced(table)
+        expired_by_hand(two.care, table, *old_ids(table))
+        with pytest.raises(SharedLocationError, match=r"other\.far\.away"):
+            reclaimed(two.care, table)
+        assert rows(other) == [1, 2, 3]
+        other.transaction().set_properties({"write.data.path": "hdfs://elsewhere/data"}).commit_transaction()
+        with pytest.raises(SharedLocationError, match=r"other\.far\.away"):
+            reclaimed(two.care, table)
+
+
+def test_a_table_on_a_storage_that_frazil_does_not_know_blocks_nothing(care):
+    table = replaced(make(care))
+    make(care, "other.far", commits=0, properties={"write.data.path": "hdfs://elsewhere/data"})
+    expired = expired_by_hand(care, table, *old_ids(table))
+    litter(table, "data/lost.parquet")
+    age(table)
+    assert orphans.run(care, table, step("orphans", age_s=DAY)).files_removed == 1
+    assert reclaimed(care, table).files_removed == len(expired.files)
 
 
 def unparsable(table: Table) -> None:

@@ -71,6 +71,18 @@ def test_a_broker_that_was_killed_does_not_keep_it(shell):
     assert (topic["topic"], topic["offset"]) in [("orders", 2), ("orders", 3)]
 
 
+def test_a_pipeline_that_was_started_first_hands_the_log_over_to_a_server(shell):
+    """Over 20 s on a busy machine: a pipeline of its own is started, as it is about the process that has the log."""
+    shell.run("topic", "create", "orders")
+    with pipeline(shell) as running:
+        assert running.ready(120)["topics"] == 1
+        with serving(shell) as server:
+            server.publish("orders", "a", "b")
+            eventually(lambda: server.get("/topics/orders")["sinks"] == {"archive": 2}, 90)
+            assert "goes on as its client" in running.errors
+            assert stop(running, BOUND_S) == 0
+
+
 @pytest.mark.slow
 def test_a_broker_that_hangs_while_spark_reads_from_it_does_not_keep_it(shell):
     with serving(shell) as server:

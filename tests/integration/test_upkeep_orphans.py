@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from frazil.errors import NotAllowedError
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists, orphans, reclaim
 from frazil.upkeep.expiry.clock import storage_now
@@ -60,6 +61,21 @@ def test_a_table_that_is_spelled_otherwise_is_still_the_same_place(care):
     make(care, "other.t", location=table.location().replace("s3://", "s3a://") + "/inner")
     with pytest.raises(SharedLocationError, match=r"other\.t"):
         orphans.find(care, table, 0)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("spelling", ["{}", "{}/", "{}//", "{}%20b", "{} b"])
+def test_a_table_whose_prefix_begins_another_ones_loses_orphans_alone(care, spelling):
+    """Where a spelling leads elsewhere, as two slashes do in S3, it refuses; no file of either table goes."""
+    place = f"{care.catalog.warehouse}/{uuid.uuid4().hex}"
+    table = make(care, location=spelling.format(place))
+    longer = make(care, "other.longer", location=f"{place}2")
+    try:
+        orphans.run(care, table, step("orphans", age_s=-60.0))
+    except NotAllowedError as error:
+        assert "does not show" in error.message
+    sound(care, table, [1, 2, 3])
+    sound(care, longer, [1, 2, 3])
 
 
 def test_files_of_a_table_with_an_s3a_location_are_known_by_either_spelling(care):

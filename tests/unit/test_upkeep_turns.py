@@ -30,6 +30,7 @@ from frazil.upkeep.model import KINDS, Kind, Outcome, Step
 from frazil.upkeep.runs import caretaker as caretaker_module
 from frazil.upkeep.runs import run as run_module
 from frazil.upkeep.runs.caretaker import TableCaretaker
+from frazil.upkeep.runs.history import History
 from frazil.upkeep.runs.many import failure_of, tables_named
 from frazil.upkeep.runs.run import Limits, Report, care_for
 
@@ -200,6 +201,33 @@ def test_a_conflict_is_tried_again_by_hand_and_counted(stage: Stage) -> None:
     assert (outcome.result, outcome.conflicts) == ("conflict", 2)
 
 
+def test_within_limited_time_a_lost_compaction_keeps_no_other_step_from_its_turn(stage: Stage) -> None:
+    lost = Outcome("compact", "conflict", conflicts=1)
+    stage.wants("compact", lost)
+    stage.wants("expire", Outcome("expire", snapshots_removed=3))
+    stage.wants("stats", Outcome("stats", snapshot_id=3))
+    care_for(stage.care, "a.b", Limits(seconds=60))
+    assert stage.ran == ["expire", "compact", "stats"], "what is quick comes first, and what lost is tried once"
+
+
+def test_the_kind_that_used_up_the_time_comes_last_in_the_next_run(stage: Stage, monkeypatch) -> None:
+    """As in a cron job with `--for`: each run is a process of its own, and only the history knows of the last one."""
+    clock = [1e9]
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(monotonic=lambda: clock[0], time=lambda: clock[0]))
+    history = History(SimpleNamespace(load=fails(NotFoundError("none yet"))), "frazil.upkeep_history")  # type: ignore[arg-type]
+
+    def slow(step: Step) -> Outcome:
+        clock[0] += 30
+        return Outcome(step.kind, "conflict", conflicts=1)
+
+    for kind in ("compact", "deletes", "stats"):
+        stage.wants(kind, slow)
+    for _ in range(4):
+        clock[0] += 60
+        care_for(stage.care, "a.b", Limits(seconds=20), history=history)
+    assert stage.ran == ["compact", "deletes", "stats", "compact"]
+
+
 def test_only_the_kinds_that_were_asked_for_run_and_only_what_is_urgent(stage: Stage) -> None:
     stage.wants("compact", COMMITTED)
     stage.wants("expire", Outcome("expire", snapshots_removed=1), urgent=True)
@@ -290,6 +318,9 @@ class Notes:
     def last(self, table: str) -> dict[Kind, float]:
         return {}
 
+    def tried(self, table: str) -> dict[Kind, float]:
+        return {}
+
 
 class Turns:
     """A caretaker with settings share 0.1, turn_s 30, every_s 20, whose steps take as long as a test says."""
@@ -352,9 +383,9 @@ def test_where_a_batch_is_due_a_turn_ends_with_the_step_that_runs_and_goes_on_af
 def test_where_a_batch_is_due_a_step_that_brings_nothing_does_not_keep_the_others_from_their_turn(turns: Turns) -> None:
     turns.stage.wants("retention", fails(NotAllowedError("may not write")))
     turns.stage.wants("compact", Outcome("compact", "nothing"))
-    turns.stage.wants("expire", Outcome("expire", snapshots_removed=1))
+    turns.stage.wants("stats", Outcome("stats", snapshot_id=3))
     assert turns.turn(lag_s=1.5)
-    assert turns.stage.ran == ["retention", "compact", "expire"]
+    assert turns.stage.ran == ["retention", "compact", "stats"]
 
 
 def test_on_two_cores_one_table_has_its_turn_at_a_time_and_one_task_writes(stage: Stage) -> None:

@@ -22,8 +22,8 @@ from frazil.content.rows import ContentTables
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.settings import Settings
-from frazil.topics.connection import open_log
 from frazil.topics.floor import LazyStore
+from frazil.topics.handover import take_log
 from frazil.topics.reading.reader import TopicReader, reader_of
 
 #: Seconds that running requests have to end in; then the server hangs up, and a little later it stops waiting.
@@ -53,13 +53,13 @@ def run_server(settings: Settings, ready: Callable[[Served], None]) -> None:
     """Serves the log of the settings until SIGTERM, SIGINT or SIGHUP; returns when everything is on disk.
 
     Raises:
-        LockedError: another process has the log; says which.
+        LockedError: another process has the log and keeps it; says which.
         ConflictError: a port is taken.
     """
     serve = settings.model.serve
     with (
         LazyStore(settings) as tables,
-        open_log(settings) as opened,
+        take_log(settings) as opened,
         listening(serve.host, serve.http_port, "serve.http_port") as web,
     ):
         if serve.flight_port:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,8 @@ from frazil.cli.stopping import Stopping, leave_soon
 from frazil.errors import FrazilError, InterruptedByUser
 
 if TYPE_CHECKING:
-    from frazil.settings import SettingsModel
+    from frazil.log.access import LogAccess
+    from frazil.settings import Settings, SettingsModel
     from frazil.topics.sinks.lane import TopicStatus
     from frazil.topics.sinks.pipeline import Pipeline
 
@@ -39,13 +40,11 @@ def pipeline(
     It ends within pipeline.stop_s and 15 seconds, with exit code 3 where something was left in the log. A second signal
     ends it at once.
     """
-    from frazil.content.sink import CONTENT_SINKS
     from frazil.spark import spark_session
-    from frazil.topics import connect, flight_address
+    from frazil.topics.connection import connect
+    from frazil.topics.handover import connect_again
     from frazil.topics.sinks.jobs import for_pipeline
-    from frazil.topics.sinks.pipeline import Pipeline
     from frazil.upkeep.policy import check_policies
-    from frazil.upkeep.runs.caretaker import caretaking
 
     settings = for_pipeline(run.settings(*CATALOG_SECTIONS, "log", "topics", "pipeline", "content", "upkeep", "spark"))
     check_policies(settings)
@@ -55,34 +54,53 @@ def pipeline(
     try:
         with (
             Stopping(bound_s, work.late, kill=_kill_jvm, json_output=run.printer.json_output) as stopping,
-            connect(settings, note=note) as access,
-            flight_address(access, note=note) as address,
             answering_prometheus(settings.model, note),
+            ExitStack() as logs,
         ):
+            access: LogAccess | None = logs.enter_context(connect(settings, note=note))
+            assert access is not None
             for name in topic or ():
                 access.info(name)
-            with (
-                spark_session(settings) as spark,
-                caretaking(settings, spark) as caretaker,
-                Pipeline(
-                    settings,
-                    access,
-                    spark,
-                    address,
-                    topics=topic or (),
-                    caretaker=caretaker,
-                    sinks=CONTENT_SINKS,
-                ) as running,
-            ):
-                stopping.be_gentle()
-                work.begin(running, access.where)
-                if drain:
-                    work.drain(stopping.asked)
-                else:
-                    work.go(stopping.asked)
+            spark = logs.enter_context(spark_session(settings))
+            while access is not None and not _run_on(work, settings, access, spark, topic or (), stopping, drain=drain):
+                note("a server has asked for the log: the pipeline goes on as its client")
+                access = connect_again(settings, stopping.asked, note=note)
     finally:
         if work.hangs:
             leave_soon(_code(sys.exception()))
+
+
+def _run_on(
+    work: _Work,
+    settings: Settings,
+    access: LogAccess,
+    spark: Any,
+    topics: Sequence[str],
+    stopping: Stopping,
+    *,
+    drain: bool,
+) -> bool:
+    """Runs a pipeline on a log until it is told to stop. False: the log was handed over to a server, and is closed."""
+    from frazil.content.sink import CONTENT_SINKS
+    from frazil.topics import flight_address
+    from frazil.topics.handover import ending_for_server
+    from frazil.topics.sinks.pipeline import Pipeline
+    from frazil.upkeep.runs.caretaker import caretaking
+
+    with (
+        access,
+        flight_address(access, note=work.note) as address,
+        caretaking(settings, spark) as caretaker,
+        Pipeline(settings, access, spark, address, topics=topics, caretaker=caretaker, sinks=CONTENT_SINKS) as running,
+    ):
+        stopping.be_gentle()
+        work.begin(running, access.where)
+        if drain:
+            work.drain(stopping.asked)
+            return True
+        with ending_for_server(access, stopping.asked) as ending:
+            work.go(ending, stopping.asked)
+        return stopping.asked.is_set()
 
 
 class _Work:
@@ -92,9 +110,13 @@ class _Work:
         self._run, self._bound_s = run, bound_s
         self._pipeline: Pipeline | None = None
         self._where = ""
+        self._was_ready = False
 
     def begin(self, pipeline: Pipeline, where: str) -> None:
         self._pipeline, self._where = pipeline, where
+
+    def note(self, text: str) -> None:
+        self._run.printer.note(text)
 
     @property
     def hangs(self) -> bool:
@@ -110,10 +132,13 @@ class _Work:
             raise
         self._print()
 
-    def go(self, stop: threading.Event) -> None:
+    def go(self, ending: threading.Event, stop: threading.Event) -> None:
+        """Runs until `ending`, and says what was done if that is for good, by `stop`."""
         assert self._pipeline is not None
-        self._run.printer.note(f"the pipeline runs on the {self._where}; Ctrl-C or SIGTERM ends it")
-        left = self._pipeline.run(stop, ready=self._ready)
+        self.note(f"the pipeline runs on the {self._where}; Ctrl-C or SIGTERM ends it")
+        left = self._pipeline.run(ending, ready=None if self._was_ready else self._ready)
+        if not stop.is_set() and not self.hangs:
+            return  # the log is handed over: what is left of it is taken from there
         if left is None or self._pipeline.status():
             self._print()
         if left is not None:
@@ -121,6 +146,7 @@ class _Work:
 
     def _ready(self, statuses: list[TopicStatus]) -> None:
         """The first line on standard output: `frazil up` waits for it."""
+        self._was_ready = True
         if self._run.printer.json_output:
             self._run.printer.json({"ready": True, "log": self._where, "topics": len(statuses)})
         else:

@@ -30,9 +30,11 @@ def up(run: Run) -> None:
         print(line, file=sys.stderr, flush=True)
 
     def serve_is_ready() -> bool:
-        if owner := read_owner(folder):
-            served.update(owner.addresses)
-        return owner is not None
+        owner = read_owner(folder)
+        if owner is None or "http" not in owner.addresses:  # a pipeline that has the log hands it over first
+            return False
+        served.update(owner.addresses)
+        return True
 
     def ready() -> None:
         if run.printer.json_output:

@@ -101,6 +101,10 @@ class Log:
         self.broker_addr = addresses.get("flight", self.broker_addr)
         self._owner.announce(addresses)
 
+    def offer_handover(self) -> None:
+        """Tells other processes, by the lock file, that this one closes the log when a server asks for it."""
+        self._owner.offer()
+
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, *, storage: Storage = "log", exist_ok: bool = False) -> TopicInfo:

@@ -33,6 +33,8 @@ class OwnerInfo:
     addresses: dict[str, str] = field(default_factory=dict)
     word: str = ""
     """Of this owner alone, however many have the same number and host: a reader can tell that it stands at its log."""
+    yields: bool = False
+    """Whether it hands the log over to a server that asks for it."""
 
 
 class Owner:
@@ -72,6 +74,11 @@ class Owner:
 
     def announce(self, addresses: dict[str, str]) -> None:
         self._info["addresses"] = addresses
+        self._write()
+
+    def offer(self) -> None:
+        """Says that the log is handed over to a server that asks for it."""
+        self._info["yields"] = True
         self._write()
 
     def _write(self) -> None:

@@ -75,23 +75,36 @@ class History:
         self._due = clock() + EVERY_S
         self._failed = False
         self._last: dict[str, dict[Kind, float]] = {}
+        self._tried: dict[str, dict[Kind, float]] = {}
         self._read: set[str] = set()
 
     def last(self, table: str) -> Mapping[Kind, float]:
         """When steps of a kind were last done to a table, in seconds since 1970, as far as it is known."""
-        if table not in self._read:
-            self._read.add(table)
-            try:
-                found = last_done(self.rows([table]))
-            except FrazilError as error:
-                log.info("the history of upkeep cannot be read", table=self.name, error=error.message)
-                found = {}
-            with self._lock:
-                self._last[table] = {**found, **self._last.get(table, {})}
+        self._read_once(table)
         return self._last.get(table, {})
+
+    def tried(self, table: str) -> Mapping[Kind, float]:
+        """When steps of a kind were last tried, whatever came of it."""
+        self._read_once(table)
+        return self._tried.get(table, {})
+
+    def _read_once(self, table: str) -> None:
+        if table in self._read:
+            return
+        self._read.add(table)
+        try:
+            rows = self.rows([table])
+        except FrazilError as error:
+            log.info("the history of upkeep cannot be read", table=self.name, error=error.message)
+            rows = []
+        with self._lock:
+            self._last[table] = {**last_done(rows), **self._last.get(table, {})}
+            self._tried[table] = {**last_tried(rows), **self._tried.get(table, {})}
 
     def add(self, run_id: str, table: str, outcome: Outcome, started_at: float) -> None:
         """Keeps what came of a step. One that had nothing to do is worth a row only where the look itself counts."""
+        with self._lock:
+            self._tried.setdefault(table, {})[outcome.kind] = started_at
         if outcome.result in ("done", "nothing"):
             with self._lock:
                 self._last.setdefault(table, {})[outcome.kind] = started_at
@@ -169,10 +182,14 @@ class History:
 
 def last_done(rows: Sequence[Mapping[str, Any]]) -> dict[Kind, float]:
     """By rows of one table: when a step of each kind was last done, in seconds since 1970."""
+    return last_tried([row for row in rows if row["result"] in ("done", "nothing")])
+
+
+def last_tried(rows: Sequence[Mapping[str, Any]]) -> dict[Kind, float]:
+    """By rows of one table: when a step of each kind last began, in seconds since 1970."""
     found: dict[Kind, float] = {}
     for row in rows:
-        if row["result"] in ("done", "nothing"):
-            found[row["kind"]] = max(found.get(row["kind"], 0.0), row["started_at"].timestamp())
+        found[row["kind"]] = max(found.get(row["kind"], 0.0), row["started_at"].timestamp())
     return found
 
 

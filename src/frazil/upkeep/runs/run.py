@@ -48,6 +48,8 @@ _MOST_STEPS = 50
 _SEVERAL = ("compact",)
 #: Tries of a step against commits of others, in a run by hand.
 _TRIES = 3
+#: Kinds that only commit metadata or delete files: they take seconds, and go first where the time is limited.
+_QUICK = ("expire", "reclaim", "metadata")
 #: The part of its bytes that a step may write at least, however little of the time is left.
 _LEAST_PART = 0.25
 
@@ -58,7 +60,8 @@ class Limits:
 
     Attributes:
         kinds: only these; empty: all.
-        seconds: after which no further step begins; None: no end.
+        seconds: after which no further step begins; None: no end. With an end, the kind of step that was tried longest
+            ago comes first, so that one that takes all of the time, run after run, keeps no other from its turn.
         bytes: that one step may write anew in these seconds, about; None: as many as it takes.
         urgent_only: only what cannot wait.
         tries: of a step that loses against another writer's commit.
@@ -169,6 +172,8 @@ class _Run:
         self._fruitless: list[Step] = []
         self._last: Step | None = None
         self._known = known
+        #: When each kind was last tried, in seconds since 1970.
+        self._tried_at: dict[Kind, float] = {}
 
     def go(self, dry_run: bool) -> None:
         table = self._care.load(self._report.table)
@@ -178,7 +183,7 @@ class _Run:
         if dry_run:
             return
         for _ in range(_MOST_STEPS):
-            step = next((s for s in steps if s.kind not in self._spent and _wish(s) not in self._fruitless), None)
+            step = next(iter(self._in_turn(steps)), None)
             if self._care.stop.is_set() or (step is not None and (self._is_late() or self._is_awaited())):
                 break
             if step is None:
@@ -188,6 +193,7 @@ class _Run:
                 self._fruitless.append(wish)
                 continue
             self._last = wish
+            self._tried_at[step.kind] = time.time()
             outcome = self._step(table, step)
             if not has_changed(outcome):
                 self._fruitless.append(wish)
@@ -197,6 +203,20 @@ class _Run:
             table = self._care.load(self._report.table)
             steps = self._plan(table)
         self._report.unfinished = True
+
+    def _in_turn(self, steps: list[Step]) -> list[Step]:
+        """The steps that are left, in the order of the plan; where time is limited, the longest untried first."""
+        left = [s for s in steps if s.kind not in self._spent and _wish(s) not in self._fruitless]
+        if self._ends is None:
+            return left
+        tried = dict(self._history.tried(self._report.table)) if self._history is not None else {}
+        tried |= self._tried_at
+        return sorted(left, key=lambda s: (tried.get(s.kind, 0.0), s.kind not in _QUICK))
+
+    def _tries(self, step: Step) -> int:
+        """Who loses against other writers within limited time leaves the rest of it to the others."""
+        others = self._ends is not None and any(s.kind != step.kind for s in self._in_turn(self._report.steps))
+        return 1 if others else self._limits.tries
 
     def _is_late(self) -> bool:
         return self._ends is not None and time.monotonic() >= self._ends
@@ -249,7 +269,8 @@ class _Run:
 
     def _tried(self, table: Table, step: Step) -> tuple[Outcome, FrazilError | None]:
         conflicts = 0
-        for attempt in range(1, self._limits.tries + 1):
+        tries = self._tries(step)
+        for attempt in range(1, tries + 1):
             try:
                 reach(f"upkeep.{step.kind}.before")
                 outcome = action(step.kind)(self._care, table, step)
@@ -262,7 +283,7 @@ class _Run:
                 return _failed(step, told, conflicts), told
             conflicts += outcome.conflicts or (1 if outcome.result == "conflict" else 0)
             outcome = replace(outcome, conflicts=conflicts)
-            last = attempt == self._limits.tries or self._care.stop.is_set() or self._is_late()
+            last = attempt == tries or self._care.stop.is_set() or self._is_late()
             if outcome.result != "conflict" or last:
                 return outcome, None
             back_off(attempt)

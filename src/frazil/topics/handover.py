@@ -1,0 +1,120 @@
+"""Hands a log over from a pipeline that found no broker to a server that starts later.
+
+A pipeline without a broker opens the log itself, and would keep it for its lifetime. It says in the lock file that it
+yields. A server that finds the log so writes a request beside it and waits; the pipeline ends its batches, closes the
+log, and goes on as a client of the server.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from frazil.errors import LockedError
+from frazil.log.owner import read_owner
+from frazil.settings import Settings
+from frazil.topics.connection import Note, connect, log_folder, open_log
+
+if TYPE_CHECKING:
+    from frazil.log import Log, LogAccess
+
+log = structlog.get_logger(__name__)
+
+#: The request of a server that waits for the log.
+REQUEST = "HANDOVER"
+_EVERY_S = 0.2
+#: Seconds that a pipeline needs to close the log after its last batch, at most.
+_TO_CLOSE_S = 15.0
+#: Seconds that a server needs to open the log and to say where it is served; then the pipeline takes the log back.
+_TO_OPEN_S = 60.0
+
+
+def take_log(settings: Settings) -> Log:
+    """Opens the log for a server. A pipeline that has it and yields is asked for it.
+
+    Raises:
+        LockedError: another process has it and keeps it; says which.
+    """
+    folder = log_folder(settings)
+    try:
+        return open_log(settings)
+    except LockedError:
+        if not _yields(folder):
+            raise
+    log.info("a pipeline has the log and is asked to hand it over", log=str(folder))
+    request = folder / REQUEST
+    request.touch(mode=0o600)
+    end = time.monotonic() + settings.model.pipeline.stop_s + _TO_CLOSE_S
+    try:
+        while True:
+            try:
+                return open_log(settings)
+            except LockedError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(_EVERY_S)
+    finally:
+        request.unlink(missing_ok=True)
+
+
+def _yields(folder: Path) -> bool:
+    owner = read_owner(folder)
+    return owner is not None and owner.yields
+
+
+@contextmanager
+def ending_for_server(access: LogAccess, stop: threading.Event) -> Iterator[threading.Event]:
+    """An event that is set with `stop`, and when a server asks for a log that this process has opened."""
+    from frazil.log import Log
+
+    ending, over = threading.Event(), threading.Event()
+    request = access.directory / REQUEST if isinstance(access, Log) else None
+    if isinstance(access, Log):
+        access.offer_handover()
+
+    def watch() -> None:
+        while not over.wait(_EVERY_S):
+            if stop.is_set() or (request is not None and request.exists()):
+                ending.set()
+                return
+
+    thread = threading.Thread(target=watch, name="frazil-handover", daemon=True)
+    thread.start()
+    try:
+        yield ending
+    finally:
+        over.set()
+        thread.join()
+
+
+def connect_again(settings: Settings, stop: threading.Event, *, note: Note) -> LogAccess | None:
+    """The log behind the server that has asked for it; opened here again where that server never came.
+
+    Returns:
+        None if `stop` was set meanwhile.
+
+    Raises:
+        LockedError: another process has taken it, and serves it nowhere.
+    """
+    folder = log_folder(settings)
+    end = time.monotonic() + _TO_OPEN_S
+    while not stop.wait(_EVERY_S):
+        owner = read_owner(folder)
+        if owner is not None and "flight" in owner.addresses:
+            return connect(settings, note=note)
+        late = time.monotonic() > end
+        if late:
+            with suppress(OSError):
+                (folder / REQUEST).unlink(missing_ok=True)
+        if late or (owner is None and not (folder / REQUEST).exists()):
+            with suppress(LockedError):  # a server is just about to open it
+                return connect(settings, note=note)
+            if late:
+                return connect(settings, note=note)
+    return None
