@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +73,7 @@ def test_ctrl_c_while_it_looks_inside_and_the_next_one_looks_at_the_rest(shell):
 def stopped_while_it_looks_inside(shell, home: str) -> bool:
     """Whether Ctrl-C came before a scan was at its end."""
     shell.write("frazil.yaml", f"home: ./{home}\n")
-    temporary = shell.folder / f"{home}.tmp"
-    temporary.mkdir()
+    temporary = Path(tempfile.mkdtemp())  # short, as the path of a socket has to be
     options = f"{shell.environment()['SPARK_SUBMIT_OPTS']} -Djava.io.tmpdir={temporary}"
     shell.env |= {"TMPDIR": str(temporary), "SPARK_SUBMIT_OPTS": options}
     running = Running(shell, "content", "scan", "photos")
@@ -86,7 +87,9 @@ def stopped_while_it_looks_inside(shell, home: str) -> bool:
     finally:
         running.end()
     assert code in (0, 130) and "Traceback" not in running.errors, running.errors
-    assert not [path for path in temporary.rglob("*") if path.is_socket() or path.name.startswith("frazil-")]
+    left = [path for path in temporary.rglob("*") if path.is_socket() or path.name.startswith("frazil-")]
+    shutil.rmtree(temporary)
+    assert not left
     return code == 130 and json.loads(running.errors.splitlines()[-1])["error"] == "InterruptedByUser"
 
 

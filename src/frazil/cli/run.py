@@ -67,7 +67,13 @@ def _unexpected(error: Exception, name: str, args: list[str]) -> int:
         return int(error.exit_code or 0)
     describe = getattr(error, "format_message", None)
     if callable(describe):  # Typer's own: a wrong option, a missing argument
-        return _report(UsageError(describe(), hint=f"frazil {name} --help"), args, verbose=False)
+        context = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":  # as `frazil` alone does
+            print(describe())
+            return 0
+        command = context.command_path if context is not None else f"frazil {name}"
+        message = describe().replace("Value error, ", "")
+        return _report(UsageError(message, hint=f"{command} --help"), args, verbose=False)
     return _report_bug(error, args)
 
 

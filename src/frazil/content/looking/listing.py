@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from frazil.errors import FrazilError, UsageError
 from frazil.settings import Settings
 
 if TYPE_CHECKING:
@@ -109,9 +111,20 @@ def place_of(text: str, settings: Settings, versions: Versions | None = None, *,
     bucket = bucket_of(text)
     if is_folder(bucket):
         return open_folder(bucket, settings)
-    return (
-        open_bucket(bucket, settings, versions) if look else Bucket(bucket, settings.model.s3, settings.model.network)
-    )
+    if text == bucket and Path(text).is_file():
+        raise UsageError(
+            f"'{text}' is a file, and a folder or bucket is needed", hint=f"its folder: .; or a bucket: s3://{text}"
+        )
+    if not look:
+        return Bucket(bucket, settings.model.s3, settings.model.network)
+    try:
+        return open_bucket(bucket, settings, versions)
+    except FrazilError as error:
+        if text == bucket:
+            raise error.adding(
+                f"there is no folder '{text}' here, so that it was taken for a bucket"
+            ) from error.__cause__
+        raise
 
 
 def split(place: Place, prefix: str, wanted: int) -> list[Shard]:
