@@ -6,6 +6,7 @@ It knows nothing of how `frazil.content` decides: what is true is the stack of v
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from frazil.content.columns import CREATE, DELETE
@@ -13,6 +14,9 @@ from tests.content_truth import Told, seen
 
 #: Name of the version that a bucket has while its versioning is not enabled.
 NULL = ""
+
+Step = tuple[str, float, int, str]
+"""What is done, the seconds that it takes before the next two things, which version it is about, what is written."""
 
 
 @dataclass(frozen=True)
@@ -119,3 +123,30 @@ class Bucket:
     @staticmethod
     def _shown(second: float, *, whole: bool) -> float:
         return float(math.floor(second)) if whole else second
+
+
+def played(bucket: Bucket, done: Iterable[Step], before: int) -> list[list[Told]]:
+    """What the bucket lets the outside know: each event, and each listing as one. The first steps send no events."""
+    known: list[list[Told]] = []
+    done = list(done)
+    for number, (step, after, place, etag) in enumerate(done):
+        bucket.now += after
+        if number == before:
+            known.append(bucket.listing())
+            bucket.now += after
+        event = None
+        if step == "list":
+            known.append(bucket.listing() if number >= before else [])
+        elif step in ("enable", "suspend"):
+            bucket.enabled = step == "enable"
+        elif step == "put":
+            event = bucket.put(etag)
+        elif step == "delete":
+            event = bucket.delete()
+        elif bucket.stack:
+            event = bucket.remove(bucket.stack[place % len(bucket.stack)].name)
+        if event is not None and number >= before:
+            known.append([event])
+    if before >= len(done):
+        known.append(bucket.listing())
+    return [part for part in known if part]

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from frazil.content.asking import Asker
 from frazil.content.columns import CREATE, DELETE
+from frazil.content.events.observation import observation
 from frazil.content.names import objects_name
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log.batch import Batch
@@ -24,6 +25,7 @@ from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.settings.model import S3Settings
 from frazil.topics.letters.resending import replay_dead_letters
+from tests.content_bucket import Bucket, Clocks, played
 from tests.content_sink_kit import ContentKit, body, content_kit, record
 from tests.content_truth import Told, changes, expected, seen
 from tests.lane import Lane
@@ -103,6 +105,50 @@ STEPS = (
     "sink.commit.after",
     "sink.report.before",
 )
+
+
+def test_suspended_buckets_are_in_the_table_as_they_are(kit, monkeypatch):
+    """Listings between events, in times of whole seconds, and in any order; where nothing can tell, the bucket does."""
+    chance = random.Random(17)
+    buckets: dict[str, Bucket] = {}
+    known: list[list[Told]] = []
+    for number in range(24):
+        clocks = Clocks(*(chance.random() < 0.5 for _ in range(3)), ahead=chance.choice([0.0, 1.5, -1.5]))
+        bucket = buckets[f"k{number}"] = Bucket(clocks, now=100.0)
+        steps = ["put", "put", "delete", "remove", "enable", "suspend", "list", "list"]
+        done = [
+            (chance.choice(steps), chance.choice([0.1, 0.4, 2, 20]), chance.randrange(4), chance.choice("xy"))
+            for _ in range(chance.randrange(2, 12))
+        ]
+        parts = played(bucket, done, chance.choice([0, 0, 2, 4]))
+        known += [[replace(told, key=f"k{number}") for told in part] for part in parts]
+    known += chance.sample(known, 20)
+    chance.shuffle(known)
+
+    def ask(_asker, keys):
+        asked = [(buckets[key], key, version) for _, key, version in keys]
+        return changes(replace(t, key=k) for b, k, v in asked for t in b.answer({v}, b.now + 3600)), {}
+
+    monkeypatch.setattr(Asker, "ask", ask)
+    for cut in range(0, len(known), 90):
+        kit.drain(*(body(*part) if part[0].dialect == "aws" else listing(part) for part in known[cut : cut + 90]))
+    found = {(row["key"], row["version_id"]): row for row in kit.objects() if not row["is_deleted"]}
+    assert not any(row["check_after"] for row in found.values())
+    assert {place: (row["etag"], row["is_delete_marker"], row["is_latest"]) for place, row in found.items()} == {
+        (key, version): state for key, bucket in buckets.items() for version, state in bucket.truth().items()
+    }
+
+
+def listing(shown: list[Told]) -> bytes:
+    """What a scan tells of some versions."""
+    objects = [
+        {
+            "key": t.key, "version_id": t.version, "etag": t.etag, "is_latest": t.latest, "is_delete_marker": t.marker,
+            "last_modified": t.row()["last_modified"],
+        }
+        for t in shown
+    ]  # fmt: skip
+    return observation(shown[0].bucket, objects, shown[0].time, "scan")
 
 
 def test_a_fault_at_any_step_loses_nothing_and_journals_nothing_twice(kit):

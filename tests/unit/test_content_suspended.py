@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from frazil.content.columns import DELETE
-from tests.content_bucket import NULL, Bucket, Clocks
+from tests.content_bucket import NULL, Bucket, Clocks, played
 from tests.content_truth import BEGIN, Memory, Told, seen
 
 SKEW_S = 5.0
@@ -31,32 +31,6 @@ steps = st.lists(
     min_size=2,
     max_size=12,
 )
-
-
-def played(bucket: Bucket, done: list[tuple[str, float, int, str]], before: int) -> list[list[Told]]:
-    """What the bucket lets the outside know: each event, and each listing as one. The first steps send no events."""
-    known: list[list[Told]] = []
-    for number, (step, after, place, etag) in enumerate(done):
-        bucket.now += after
-        if number == before:
-            known.append(bucket.listing())
-            bucket.now += after
-        event = None
-        if step == "list":
-            known.append(bucket.listing() if number >= before else [])
-        elif step in ("enable", "suspend"):
-            bucket.enabled = step == "enable"
-        elif step == "put":
-            event = bucket.put(etag)
-        elif step == "delete":
-            event = bucket.delete()
-        elif bucket.stack:
-            event = bucket.remove(bucket.stack[place % len(bucket.stack)].name)
-        if event is not None and number >= before:
-            known.append([event])
-    if before >= len(done):
-        known.append(bucket.listing())
-    return [part for part in known if part]
 
 
 @st.composite
