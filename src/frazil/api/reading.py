@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from frazil.errors import UsageError
 from frazil.log.columns import MESSAGE
+from frazil.topics.letters.plain_values import python_values
 from frazil.topics.reading.places import offset_at
 from frazil.topics.reading.reader import TopicReader
 
@@ -94,11 +95,11 @@ def json_bytes(value: Any) -> bytes:
 def messages_of(table: pa.Table, form: PayloadForm) -> list[dict[str, Any]]:
     """Each message with the fields of `models.Message`."""
     named = ("offset", "partition", "publish_time", "request_id", "producer_id", "producer_name")
-    columns = [table.column(name).to_pylist() for name in named]
+    columns = [python_values(table.column(name)) for name in named]
     payloads = table.column("payload").to_pylist()
     headers = table.column("headers").to_pylist()
     own = [name for name in table.column_names if name not in MESSAGE.names]
-    extras = [table.column(name).to_pylist() for name in own]
+    extras = [python_values(table.column(name)) for name in own]
     messages = []
     for number, values in enumerate(zip(*columns, strict=True)):
         message = dict(zip(named, values, strict=True)) | _payload(payloads[number], form)

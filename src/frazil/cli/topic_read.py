@@ -140,7 +140,9 @@ def _line(message: dict[str, Any]) -> str:
         payload = message["payload"].replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     else:
         payload = f"base64:{message['payload_base64']}"
-    time = message["publish_time"].isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    time = message["publish_time"]
+    if not isinstance(time, str):  # text outside of Python's years
+        time = time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     more = {**(message["headers"] or {}), **message["columns"]}
     shown = " ".join(f"{name}={_value(value)}" for name, value in more.items())
     return f"{message['offset']}  {time}  {payload}{f'  [{shown}]' if shown else ''}"

@@ -74,7 +74,7 @@ class Batch:
         Raises:
             UsageError: a column is missing, has a name that is Frazil's own, or a type that tables cannot hold.
         """
-        batch = normalised(batch, imported=bool(flags & IMPORTED))
+        batch = normalised(batch, imported=bool(flags & IMPORTED), stored=bool(flags & IMPORTED))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -108,8 +108,12 @@ class Batch:
         """Whether its producer wants a retry to be recognised."""
         return self.producer_id != 0 and self.sequence >= 0
 
-    def check(self, max_message_size: int) -> None:
+    def check(self, max_message_size: int, *, stored: bool = False) -> None:
         """Everything that can be wrong with a batch is found here, before it is acknowledged.
+
+        Args:
+            max_message_size: the limit of a payload.
+            stored: it was acknowledged before, perhaps under older rules: only its form is checked.
 
         Raises:
             IntegrityError: the bytes are not those that the producer sent, or are no batch.
@@ -122,7 +126,7 @@ class Batch:
         if not 0 < self.count <= MAX_COUNT:
             raise UsageError(f"a batch has 1 to {MAX_COUNT:,} messages, not {self.count:,}")
         self._check_header()
-        longest = self._longest_packed() if self.kind == _PACKED else self._longest_arrow()
+        longest = self._longest_packed() if self.kind == _PACKED else self._longest_arrow(stored=stored)
         if longest > max_message_size:
             raise UsageError(
                 f"a message of {longest:,} bytes is over the limit of {max_message_size:,}",
@@ -151,19 +155,19 @@ class Batch:
             raise IntegrityError("a packed batch does not have the length that it says", hint="send it again")
         return int(lengths.max())
 
-    def _longest_arrow(self) -> int:
+    def _longest_arrow(self, *, stored: bool) -> int:
         try:
             if is_compressed(self.body):
                 raise UsageError("a batch is compressed inside", hint="Arrow IPC without compression")
             batch = self.arrow
-            batch.validate(full=True)
+            batch.validate(full=stored)
         except (pa.ArrowException, OSError, StopIteration, UnicodeDecodeError) as error:
             raise IntegrityError("a batch is no Arrow stream of one record batch", hint="send it again") from error
         if batch.get_total_buffer_size() > len(self.body):  # dictionaries and the like, which grow when they are read
             raise UsageError("a batch is compressed inside", hint="Arrow IPC without compression")
         if batch.num_rows != self.count:
             raise IntegrityError(f"a batch says {self.count} messages and has {batch.num_rows}", hint="send it again")
-        if normalised(batch, imported=bool(self.flags & IMPORTED)).schema != batch.schema:
+        if not stored and normalised(batch, imported=bool(self.flags & IMPORTED)).schema != batch.schema:
             raise UsageError("the columns of a batch are not in Frazil's types", hint="Batch.of_arrow converts them")
         return int(pc.max(pc.binary_length(batch.column("payload"))).as_py() or 0)
 

@@ -20,6 +20,7 @@ from frazil.catalogs import flavor_of, parse_name
 from frazil.errors import UnsupportedError
 from frazil.observe.faultpoints import reach
 from frazil.tables.draft import finish
+from frazil.tables.evolve import require_readable
 from frazil.tables.layout import partition_spec, sort_order
 from frazil.tables.manifests import ManifestShop
 from frazil.tables.store import TableStore, back_off
@@ -67,6 +68,7 @@ def ensure_table(
         columns = with_ids(schema)
         spec = partition if isinstance(partition, PartitionSpec) else partition_spec(columns, partition)
         order = sort if isinstance(sort, SortOrder) else sort_order(columns, sort)
+        require_readable(columns, [spec])
         wanted = {**DEFAULT_PROPERTIES, **(properties or {})}
         reach("tables.create.before")
         table = store.call(lambda: _create(store, identifier, columns, spec, order, wanted), "create")

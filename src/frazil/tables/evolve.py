@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import AssertLastAssignedFieldId, AssertTableUUID
 from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -22,13 +23,14 @@ from pyiceberg.types import (
     StructType,
 )
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, first_line
 from frazil.observe.faultpoints import reach
 from frazil.tables.failures import SchemaMismatchError
 from frazil.tables.store import TableStore, back_off
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
 
 _TRIES = 20
@@ -70,12 +72,17 @@ def _commit(store: TableStore, table: Table, changes: list[tuple[Path, IcebergTy
     from pyiceberg.table import Transaction
 
     update = UpdateSchema(Transaction(table))
-    for path, kind, is_new in changes:
-        if is_new:
-            update.add_column(path, kind, required=False)
-        else:
-            assert isinstance(kind, PrimitiveType)
-            update.update_column(path, kind)
+    try:
+        for path, kind, is_new in changes:
+            if is_new:
+                update.add_column(path, kind, required=False)
+            else:
+                assert isinstance(kind, PrimitiveType)
+                update.update_column(path, kind)
+        changed = update._apply()
+    except ValueError as error:
+        raise _unreadable(first_line(error)) from error
+    require_readable(changed, table.specs().values())
     updates, requirements = update._commit()
     requirements = (
         AssertTableUUID(uuid=table.metadata.table_uuid),
@@ -85,6 +92,32 @@ def _commit(store: TableStore, table: Table, changes: list[tuple[Path, IcebergTy
     reach("tables.evolve.before")
     store.once(lambda: store.catalog.commit_table(table, requirements, updates))
     reach("tables.evolve.after")
+
+
+def require_readable(schema: Schema, specs: Iterable[PartitionSpec]) -> None:
+    """Refuses a schema that Iceberg would write and Spark or PyIceberg could not read.
+
+    Raises:
+        SchemaMismatchError: with the reason.
+    """
+    try:
+        Schema.model_validate_json(schema.model_dump_json())
+        names = schema.column_names
+    except ValueError as error:
+        raise _unreadable(first_line(error)) from error
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            raise _unreadable(f"'{other}' and '{name}' differ by case alone")
+    for field in (f for spec in specs for f in spec.fields):
+        if field.name in names and not isinstance(field.transform, (IdentityTransform, VoidTransform)):
+            raise _unreadable(f"'{field.name}' is the name of a partition field")
+
+
+def _unreadable(cause: str) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        "a table with these columns could not be read", cause=cause, hint="give the column another name or type"
+    )
 
 
 def _changes(have: StructType, want: StructType, path: Path, widen: bool) -> Iterator[tuple[Path, IcebergType, bool]]:

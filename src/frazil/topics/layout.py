@@ -8,7 +8,7 @@ import pyarrow as pa
 import structlog
 
 from frazil.log.access import TopicInfo
-from frazil.log.columns import HEADERS, MESSAGE, TIME
+from frazil.log.columns import HEADERS, MESSAGE, TIME, storable_columns
 from frazil.settings import Settings
 from frazil.tables import SchemaMismatchError, TableStore, ensure_table, evolve
 
@@ -112,9 +112,12 @@ def table_properties(settings: Settings) -> dict[str, str]:
 
 
 def ensure_topic_table(store: TableStore, settings: Settings, info: TopicInfo) -> Table:
-    """The table of a topic, with every column that its messages have; made on first use."""
+    """The table of a topic, with every column of its messages that a table can have; made on first use.
+
+    What a message has in another column makes it a dead letter: only a log of an older Frazil holds such messages.
+    """
     topics = settings.model.topics
-    columns = table_schema(info.extra)
+    columns = table_schema(storable_columns(info.extra))
     name = table_name(settings, info.name)
     properties = {**table_properties(settings), "write.parquet.row-group-size-bytes": str(_ROW_GROUP_BYTES)}
     table = ensure_table(store, name, columns, partition=topics.partition, sort=topics.sort, properties=properties)

@@ -188,7 +188,7 @@ def _content_problem(header: Header, body: Bytes) -> str | None:
         if header.kind == Kind.state:
             read_state(body)
         else:
-            Batch(Kind(header.kind), header.count, body, header.body_crc, header.flags).check(_ANY_SIZE)
+            Batch(Kind(header.kind), header.count, body, header.body_crc, header.flags).check(_ANY_SIZE, stored=True)
     except FrazilError as error:
         return error.message
     except ValueError as error:

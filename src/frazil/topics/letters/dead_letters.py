@@ -22,7 +22,7 @@ from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, adopt, commit_append, position_of
 from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
-from frazil.topics.letters.plain_values import to_plain
+from frazil.topics.letters.plain_values import python_values, to_plain
 from frazil.topics.sinks.fit import Misfit
 from frazil.topics.sinks.parquet import Target
 from frazil.topics.sinks.sink import PARTITION, Plan
@@ -46,14 +46,14 @@ def dead_rows(messages: pa.Table, misfits: Sequence[Misfit], origin: Origin, kno
     offsets = messages.column("offset").take(pa.array([m.row for m in misfits])).to_pylist()
     new = [m for m, offset in zip(misfits, offsets, strict=True) if offset not in known]
     rows = messages.take(pa.array([m.row for m in new], pa.int64()))
-    own = rows.select([n for n in rows.column_names if n not in MESSAGE.names]).to_pylist()
+    own = {n: python_values(rows[n]) for n in rows.column_names if n not in MESSAGE.names}
     made: dict[str, Any] = {
         "sink": origin.sink,
         "topic": origin.topic,
         "status": "dead",
         "reason": pa.array([m.reason for m in new], pa.string()),
         "error": pa.array([m.error for m in new], pa.string()),
-        "columns": pa.array([_as_json(row) for row in own] or [None] * len(new), pa.string()),
+        "columns": pa.array([_as_json({n: v[row] for n, v in own.items()}) for row in range(len(new))], pa.string()),
         "log_id": origin.log_id,
         "replay": None,
         "written_at": datetime.datetime.now(datetime.UTC),

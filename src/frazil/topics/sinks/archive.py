@@ -20,6 +20,7 @@ from frazil.topics.letters.dead_letters import DeadLetters, Origin, dead_rows
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archived import ArchivedSpan, read_archived
 from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.isolation import isolate
 from frazil.topics.sinks.parquet import TableWriter, Target, discard
 from frazil.topics.sinks.retention import expire
 from frazil.topics.sinks.sink import Plan, Runner, Work, Written, files_of
@@ -66,6 +67,7 @@ class ArchiveSink:
             origin,
             self._dead_letters.known(origin, plan),
             nearby=self._settings.model.pipeline.read_segments == "auto",
+            isolate=plan.isolate,
         )
 
     def commit(self, table: Table, plan: Plan, written: Sequence[Written]) -> Table:
@@ -118,6 +120,8 @@ class ArchiveWork:
     """Offsets that a former try of this batch has put into the dead letters already."""
     nearby: bool = True
     """Whether the log's files may be read where they are on the same machine."""
+    isolate: bool = False
+    """Whether messages that cannot be written become dead letters: former tries of the batch have failed."""
 
     def __call__(self, span: Span) -> Written:
         reach("sink.task.before")
@@ -126,7 +130,7 @@ class ArchiveWork:
         rows = lost = 0
         try:
             for messages in read_span(self.address, self.view, span, nearby=self.nearby):
-                fitted = fit(messages, main.schema)
+                fitted = isolate(messages, self.main) if self.isolate else fit(messages, main.schema)
                 main.add(fitted.rows)
                 rows += fitted.rows.num_rows
                 if fitted.misfits:

@@ -20,7 +20,8 @@ from frazil.tables.durable import sync_metadata
 from frazil.topics.positions import check_messages, check_position, check_start
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archived import FilesGoneError
-from frazil.topics.sinks.jobs import TasksFailedError
+from frazil.topics.sinks.isolation import Trials
+from frazil.topics.sinks.jobs import BatchFailedError, TasksFailedError
 from frazil.topics.sinks.parquet import NotWrittenError, discard
 from frazil.topics.sinks.sink import PARTITION, Plan, Runner, Sink, Written
 
@@ -103,6 +104,7 @@ class Engine:
         self._nothing_until = 0
         self._prepared = False
         self._backfilling = False
+        self._trials = Trials()
 
     def turn(self, *, at_once: bool = False) -> Turn:
         """Takes one batch, if one is ready; `at_once`, whatever is there.
@@ -313,7 +315,7 @@ class Engine:
         if self._table is None or info.extra != self._columns:
             self._table = self.sink.table(info)
             self._columns = info.extra
-        plan = Plan(info, self._position, tuple(spans), str(uuid.uuid4()))
+        plan = Plan(info, self._position, tuple(spans), str(uuid.uuid4()), self._trials.are_over(spans[0].start))
         reach("sink.plan.after")
         written = self._write(plan)
         reach("sink.write.after")
@@ -341,6 +343,8 @@ class Engine:
             if self._storage is not None and isinstance(failed.error, NotWrittenError):
                 self._storage.failed()
             self._discard(failed.written)
+            if isinstance(failed.error, BatchFailedError):
+                self._trials.count(self.topic, plan.spans[0].start)
             raise failed.error from failed
         if self._storage is not None:
             self._storage.answered()

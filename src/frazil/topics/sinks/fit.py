@@ -9,6 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.errors import UsageError
+from frazil.log.column_rules import check_values
+
 
 @dataclass(frozen=True)
 class Misfit:
@@ -53,6 +56,8 @@ def _fitted(rows: pa.Table, field: pa.Field) -> tuple[pa.ChunkedArray, list[Misf
         found: list[Misfit] = []
     else:
         column, found = _cast(rows.column(at), field)
+        bad = {m.row for m in found}
+        found += [m for m in _out_of_range(column, field) if m.row not in bad]
     if not field.nullable and column.null_count:
         bad = {m.row for m in found}
         missing = [int(row) for row in np.flatnonzero(_is_null(column)) if int(row) not in bad]
@@ -90,6 +95,26 @@ def _cast_by_halves(column: pa.ChunkedArray, field: pa.Field, told: str) -> tupl
                 good.append(pa.chunked_array([pa.nulls(1, field.type)]))
                 found.append(Misfit(start, "type", f"{told}: {_told(error)}"))
     return pa.chunked_array([chunk for part in good for chunk in part.chunks], field.type), found
+
+
+def _out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[Misfit]:
+    """Rows with a date or time that readers of the table do not have: the log refuses them, but did not always."""
+    found = []
+    start = 0
+    for chunk in column.chunks:
+        pieces = [(0, len(chunk))]
+        while pieces:
+            first, count = pieces.pop()
+            try:
+                check_values(field.name, chunk.slice(first, count))
+            except UsageError as error:
+                half = count // 2
+                if half:
+                    pieces += [(first + half, count - half), (first, half)]
+                else:
+                    found.append(Misfit(start + first, "value", error.message))
+        start += len(chunk)
+    return found
 
 
 def _homeless(rows: pa.Table, schema: pa.Schema) -> list[Misfit]:

@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -139,10 +139,16 @@ class TableWriter:
     """Takes rows in the table's schema, and gives the data files that hold them.
 
     Every file has a name of its own, so that a task that is run twice cannot disturb itself.
+
+    Args:
+        target: the table.
+        name: begins the names of the files.
+        in_memory: write to memory and not to storage: shows whether rows can be written at all.
     """
 
-    def __init__(self, target: Target, name: str) -> None:
+    def __init__(self, target: Target, name: str, *, in_memory: bool = False) -> None:
         self._parsed = parsed(target)
+        self._in_memory = in_memory
         self._name = name
         self._open: dict[tuple[Any, ...], _OpenFile] = {}
         self._done: list[DataFile] = []
@@ -157,7 +163,7 @@ class TableWriter:
             if file is None:
                 if len(self._open) >= MAX_OPEN:
                     self._close_all()
-                file = self._open[key] = _OpenFile(self._parsed, key, self._name)
+                file = self._open[key] = _OpenFile(self._parsed, key, self._name, in_memory=self._in_memory)
             file.add(part)
             if file.size >= (_SORTED_BYTES if self._parsed.sort else FILE_BYTES):
                 self._done.append(self._open.pop(key).close())
@@ -166,6 +172,8 @@ class TableWriter:
     def finish(self) -> list[DataFile]:
         """The files, all of them on disk."""
         self._close_all()
+        if self._in_memory:
+            return self._done
         sync_files(file.file_path for file in self._done)
         return self._done
 
@@ -226,8 +234,9 @@ def _column(rows: pa.Table, path: str) -> pa.ChunkedArray:
 class _OpenFile:
     """One data file while it grows. Rows are held until they make a row group, or until the end to be sorted."""
 
-    def __init__(self, parsed: _Parsed, key: tuple[Any, ...], name: str) -> None:
+    def __init__(self, parsed: _Parsed, key: tuple[Any, ...], name: str, *, in_memory: bool) -> None:
         self._parsed = parsed
+        self._in_memory = in_memory
         self._partition = _partition_key(parsed, key) if key else None
         file_name = f"{name}-{uuid.uuid4()}.parquet"
         self.path = parsed.locations.new_data_location(file_name, self._partition)
@@ -255,12 +264,16 @@ class _OpenFile:
         groups = max(1, round(held / ROW_GROUP_BYTES))
         with _told(self.path):
             if self._writer is None:
-                self._stream = self._parsed.io.new_output(self.path).create(overwrite=True)
+                self._stream = self._create()
                 self._writer = pq.ParquetWriter(self._stream, self._parsed.arrow, **self._parsed.options)
             self._writer.write_table(rows, row_group_size=max(1, -(-rows.num_rows // groups)))
 
+    def _create(self) -> Any:
+        if self._in_memory:
+            return pa.BufferOutputStream()
+        return self._parsed.io.new_output(self.path).create(overwrite=True)
+
     def close(self) -> DataFile:
-        from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
@@ -270,9 +283,6 @@ class _OpenFile:
             self._writer.close()
             size = self._stream.tell()
             self._stream.close()
-        statistics = data_file_statistics_from_parquet_metadata(
-            self._writer.writer.metadata, self._parsed.statistics, self._parsed.ids_by_path
-        )
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self.path,
@@ -283,7 +293,7 @@ class _OpenFile:
             spec_id=self._parsed.spec.spec_id,
             equality_ids=None,
             key_metadata=None,
-            **statistics.to_serialized_dict(),
+            **_statistics(self._parsed, self._writer.writer.metadata),
         )
 
     def abandon(self) -> None:
@@ -294,6 +304,35 @@ class _OpenFile:
             with suppress(Exception):
                 self._stream.close()
             discard(self._parsed.io, [self.path])
+
+
+def _statistics(parsed: _Parsed, metadata: pq.FileMetaData) -> dict[str, Any]:
+    """Statistics of a data file. A column whose bounds PyIceberg cannot compute has only counts.
+
+    It fails on text whose sixteenth character is U+D7FF, because the next higher one is no character.
+    """
+    from pyiceberg.io.pyarrow import (
+        MetricModeTypes,
+        MetricsMode,
+        StatisticsCollector,
+        data_file_statistics_from_parquet_metadata,
+    )
+
+    def collect(plans: dict[int, StatisticsCollector]) -> dict[str, Any]:
+        found = data_file_statistics_from_parquet_metadata(metadata, plans, parsed.ids_by_path)
+        return found.to_serialized_dict()
+
+    try:
+        return collect(parsed.statistics)
+    except (ValueError, OverflowError):
+        counts = MetricsMode(MetricModeTypes.COUNTS)
+        plans = {number: replace(plan, mode=counts) for number, plan in parsed.statistics.items()}
+        found = collect(plans)
+        for number, plan in parsed.statistics.items():
+            with suppress(ValueError, OverflowError):
+                found = collect(plans | {number: plan})
+                plans[number] = plan
+        return found
 
 
 class NotWrittenError(UnavailableError):

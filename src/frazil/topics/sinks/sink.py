@@ -31,6 +31,8 @@ class Plan:
     expected: Position | None
     spans: tuple[Span, ...]
     batch_id: str
+    isolate: bool = False
+    """Whether the batch has failed so often that its work looks for the messages that cannot be written."""
 
     @property
     def end(self) -> int:
