@@ -48,7 +48,9 @@ def accept_rollback(store: TableStore, table: Table, sink: str, topic: str, *, k
         table: as it was loaded when the decision was made.
         sink: whose position.
         topic: of which topic.
-        keep: leave the rows out that the rollback removed; otherwise they are to be written again from the log.
+        keep: leave the rows out that the rollback removed; otherwise they are to be written again from the log. If
+            the error's `table_position` is None and the table has rows, no snapshot tells how far they reach: find that
+            out and call `adopt` instead, or rows are written twice.
 
     Raises:
         ConflictError: the table has changed since it was loaded. Load it and decide again.
