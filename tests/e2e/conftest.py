@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -76,9 +77,20 @@ def shell(tmp_path: Path) -> Shell:
 
 @pytest.fixture(scope="session")
 def demo_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A shell in whose folder the demo has run, with the network cut; tests only read there."""
-    base = tmp_path_factory.mktemp("demo")
-    (base / "home").mkdir()
+    """A shell in whose folder the demo has run, with the network cut, once for all workers; tests only read there."""
+    run_folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run_folder = run_folder.parent
+    base = run_folder / "demo"
+    with (run_folder / "demo.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (base / "demo.pid").exists():
+            _run_demo(base)
+    return Shell(base / "work" / "frazil-demo", base / "home")
+
+
+def _run_demo(base: Path) -> None:
+    (base / "home").mkdir(parents=True)
     (base / "work").mkdir()
     shell = Shell(base / "work", base / "home")
     lay_traps(shell.folder)
@@ -95,7 +107,6 @@ def demo_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     assert demo.returncode == 0, errors
     (base / "demo.out").write_text(out)
     (base / "demo.pid").write_text(str(demo.pid))
-    return Shell(base / "work" / "frazil-demo", base / "home")
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
