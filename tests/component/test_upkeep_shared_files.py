@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
+from frazil.__main__ import main
 from frazil.catalogs import local_path
 from frazil.errors import UnsupportedError
 from frazil.upkeep.care import Care
@@ -68,6 +69,21 @@ def test_files_of_expired_snapshots_that_another_table_holds_are_not_reclaimed(c
     care.store.catalog.drop_table("other.reader")
     assert reclaimed(care, table).files_removed > 0
     sound(care, table, [1, 2, 3])
+
+
+def test_an_expiry_by_hand_that_would_take_them_ends_with_exit_code_12_and_changes_nothing(care, capsys):
+    table = make(care)
+    other = reader_of(care, table)
+    replaced(table)
+    before = files_in(table)
+    home = care.settings.model.home
+    with pytest.raises(SystemExit) as ended:
+        main(["table", "expire", "ns.t", "--keep", "1", "--grace", "0s", "--set", f"home={home}"])
+    errors = capsys.readouterr().err
+    assert ended.value.code == 12
+    assert "other.reader" in errors and "Try: " in errors
+    assert files_in(table) == before
+    assert rows(other) == [1, 2, 3]
 
 
 def test_a_table_above_this_one_that_holds_its_files_is_asked_too(care, tmp_path):
@@ -177,19 +193,18 @@ def test_such_a_table_says_so_itself(care):
     assert "Spark" in (error.value.hint or "")
 
 
-def lost_creation(table: Table, **changes: object) -> str:
-    """The first metadata file of a creation that no catalog took."""
-    found = json.loads(Path(local_path(table.metadata_location) or "").read_text())
-    found |= {"table-uuid": "11111111-2222-3333-4444-555555555555", "snapshots": [], "metadata-log": []}
-    found |= {"current-snapshot-id": None, "refs": {}, "snapshot-log": []} | changes
-    name = "metadata/00000-11111111-aaaa-bbbb-cccc-555555555555.metadata.json"
-    litter(table, name, content=json.dumps(found).encode())
-    return name
+def lost_creation(care: Care, table: Table, **changes: object) -> str:
+    """The first metadata file of a table that PyIceberg made in the same place, and that no catalog has now."""
+    twin = care.store.catalog.create_table("ns.twin", schema=table.schema(), location=table.location())
+    care.store.catalog.drop_table("ns.twin")
+    path = Path(local_path(twin.metadata_location) or "")
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return f"metadata/{path.name}"
 
 
 def test_what_a_lost_creation_left_goes_with_the_other_orphans(care):
     table = make(care)
-    stray = lost_creation(table)
+    stray = lost_creation(care, table)
     litter(table, "data/lost.parquet")
     age(table)
     assert orphans.run(care, table, step("orphans", age_s=DAY)).files_removed == 2
@@ -199,7 +214,7 @@ def test_what_a_lost_creation_left_goes_with_the_other_orphans(care):
 
 def test_a_young_one_stays_and_keeps_nothing_else_from_going(care):
     table = make(care)
-    stray = lost_creation(table)
+    stray = lost_creation(care, table)
     litter(table, "data/lost.parquet")
     age(table)
     os.utime(folder(table) / stray)
@@ -218,7 +233,7 @@ def test_a_young_one_stays_and_keeps_nothing_else_from_going(care):
 )
 def test_metadata_that_may_be_of_a_living_table_is_a_reason_to_refuse(care, changes):
     table = make(care)
-    lost_creation(table, **changes)
+    lost_creation(care, table, **changes)
     litter(table, "data/lost.parquet")
     age(table)
     before = files_in(table)
@@ -230,7 +245,7 @@ def test_metadata_that_may_be_of_a_living_table_is_a_reason_to_refuse(care, chan
 def test_so_is_the_first_metadata_of_a_table_that_the_catalog_shows_elsewhere(care, tmp_path):
     table = make(care)
     other = make(care, "other.table", location=f"{tmp_path}/other")
-    lost_creation(table, **{"table-uuid": str(other.metadata.table_uuid)})
+    lost_creation(care, table, **{"table-uuid": str(other.metadata.table_uuid)})
     age(table)
     with pytest.raises(SharedLocationError, match="metadata of another table"):
         orphans.run(care, table, step("orphans", age_s=DAY))

@@ -208,8 +208,9 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         NotAllowedError: the table may not be written.
         CommitUnknownError: the commit may have landed, and the catalog does not answer. `reclaim` finds out.
     """
-    from frazil.upkeep.expiry.neighbours import require_alone
+    from frazil.upkeep.expiry.neighbours import require_alone, require_free
     from frazil.upkeep.expiry.places import forget_links
+    from frazil.upkeep.expiry.reachable import only_in
 
     forget_links()
     table = care.load(".".join(table.name()))
@@ -219,6 +220,8 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     if not wanted:
         return Outcome("expire", "nothing", reason="the snapshots are gone already, or a branch or tag holds them")
     require_alone(care, table)
+    # Nothing is deleted yet, so what was seen of others within the hour will do: `reclaim` looks again.
+    require_free(care, table, only_in(care.store, table, wanted, care.stop), believed_s=math.inf, lenient=True)
     try:
         return _expire(care, table, wanted)
     except CommitUnknownError:
@@ -243,8 +246,8 @@ def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
     places = Places(care, table)
     expired = None
     files = only_in(care.store, table, going, care.stop)
-    # Nothing is deleted yet, so what was seen of others within the hour will do: `reclaim` looks again.
-    require_free(care, table, files, believed_s=math.inf, lenient=True)
+    if going - set(wanted):
+        require_free(care, table, files, believed_s=math.inf, lenient=True)
     if not looked_after(care):
         expired = lists.new_list(table, sorted(going), files.values())
         lists.write(places, expired)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from frazil.tables import TableStore
 
-#: Folders as they are written, by manifest; of a whole table, with the time they were read.
-_by_manifest: weakref.WeakKeyDictionary[TableStore, dict[str, frozenset[str]]] = weakref.WeakKeyDictionary()
+#: Folders as they are written: by table and manifest; of a whole table, with the time they were read.
+_by_manifest: weakref.WeakKeyDictionary[TableStore, dict[str, dict[str, frozenset[str]]]] = weakref.WeakKeyDictionary()
 _by_table: weakref.WeakKeyDictionary[TableStore, dict[str, tuple[float, frozenset[str]]]] = weakref.WeakKeyDictionary()
 _lock = Lock()
 
@@ -60,17 +60,25 @@ def files_among(store: TableStore, table: Table, files: Iterable[str], stop: Eve
 
 
 def _written(store: TableStore, table: Table, stop: Event) -> Iterator[frozenset[str]]:
+    """Of each manifest that the table has now. Those that it had at the last look are not read again."""
+    name = ".".join(table.name())
     with _lock:
         memory = _by_manifest.setdefault(store, {})
+        before = memory.setdefault(name, {})
+    now: dict[str, frozenset[str]] = {}
     for snapshot in table.metadata.snapshots:
         yield frozenset([_folder(snapshot.manifest_list)])
         for manifest in manifests_in(store, table.io, snapshot.manifest_list):
             go_on(stop)
             path = manifest.manifest_path
-            if path not in memory:
-                memory[path] = _with_links([path, *(file.uri for file in living(store, table.io, manifest))])
-            yield memory[path]
+            if path not in now:
+                if path not in before:
+                    before[path] = _with_links([path, *(file.uri for file in living(store, table.io, manifest))])
+                now[path] = before[path]
+                yield now[path]
     yield _with_links([file.uri for file in metadata_files(table).values()])
+    with _lock:
+        memory[name] = now
 
 
 def _with_links(uris: list[str]) -> frozenset[str]:
