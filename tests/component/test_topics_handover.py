@@ -26,7 +26,7 @@ def test_a_log_is_handed_over_with_all_that_is_in_it(settings):
     with ThreadPoolExecutor(1) as pool:
         with open_log(settings) as ours:
             ours.create_topic("orders")
-            ours.append("orders", Batch.of([b"a"]))
+            ours.append("orders", Batch.of_messages([b"a"]))
             with ending_for_server(ours, threading.Event()) as ending:
                 server = pool.submit(take_log, settings)
                 assert ending.wait(30)
