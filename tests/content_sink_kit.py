@@ -6,12 +6,14 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from frazil.content.columns import CREATE, DELETE, UPDATE
+from frazil.content.intake.messages import headers_of, store
 from frazil.content.names import journal_name, objects_name
 from frazil.content.sink import CONTENT_SINKS
 from frazil.content.topic import ensure_events_topic
@@ -52,7 +54,12 @@ class ContentKit:
         self.topic = ensure_events_topic(kit.client, kit.settings).name
 
     def publish(self, *payloads: bytes) -> None:
-        self.kit.publish(self.topic, *payloads)
+        """In this order: Frazil's own messages as its components publish them, all others as anybody does."""
+        for own, group in groupby(payloads, lambda payload: payload.startswith(b'{"frazil":')):
+            if own:
+                store(self.kit.client, self.topic, list(group), headers_of("test"), internal=True)
+            else:
+                self.kit.publish(self.topic, *group)
 
     @contextmanager
     def pipeline(self, settings: Settings | None = None) -> Iterator[Pipeline]:

@@ -124,7 +124,7 @@ def sink_kit(folder: Path, topics: dict[str, Any] | None = None, **flags: str) -
 def sink_kit_of(settings: Settings, catalog: str | None = None) -> Iterator[SinkKit]:
     with open_log(settings, catalog=catalog) as log, Broker(log) as broker:
         log.announce(flight=broker.address)
-        with Client(broker.address) as client, LazyStore(settings, catalog) as tables:
+        with Client(broker.address, key=log.key) as client, LazyStore(settings, catalog) as tables:
             yield SinkKit(settings, log, client, tables)
 
 

@@ -326,7 +326,8 @@ def task_of(kit: SinkKit, names: tuple[str, ...], thumbnails: ThumbnailStore | N
     model = kit.settings.model
     topic = ensure_events_topic(kit.client, kit.settings).name
     address = kit.client.address
-    return Task(address, topic, model.log.max_message_size, names, LIMITS, None, model.s3, model.network, thumbnails)
+    size, key = model.log.max_message_size, kit.log.key
+    return Task(address, topic, size, names, LIMITS, None, model.s3, model.network, thumbnails, key=key)
 
 
 def row_of(job: Job, *names: str, **more: Any) -> dict[str, Any]:

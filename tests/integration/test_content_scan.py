@@ -351,7 +351,7 @@ def test_reconcile_compares_with_an_inventory_and_with_a_journal(kit: ContentKit
 
     place = place_of(bucket, kit.settings, look=False)
     old = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
-    with Producer(kit.kit.log, kit.topic) as producer:
+    with Producer(kit.kit.log, kit.topic, internal=True) as producer:
         teller = Teller(producer, bucket, "scan", 8_000_000)
         teller.tell([{"key": key, "etag": "e", "size": 1} for key in ("same", "orphan", "other")], old)
     work.until_visible(teller.end)

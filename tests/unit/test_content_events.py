@@ -14,10 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from frazil.content.buckets import is_bucket_name
 from frazil.content.columns import CHANGE
 from frazil.content.events import observation, parse_message, parse_messages
 from frazil.content.events.model import DIALECTS, REASONS
 from frazil.log.columns import MESSAGE
+from frazil.log.trust import marked
 
 _ROOT = Path(__file__).parents[2]
 _SAMPLES = {path.stem: json.loads(path.read_text()) for path in sorted((_ROOT / "tests/data/events").glob("*.json"))}
@@ -45,7 +47,8 @@ def bridge(detail_type: str, thing: dict | None = None, **detail) -> dict:
 
 
 def parsed(message, dialect="auto"):
-    return parse_message(message if isinstance(message, bytes) else json.dumps(message).encode(), dialect)
+    payload = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return parse_message(payload, dialect, internal=b'"observation"' in payload)
 
 
 def change(message, dialect="auto") -> dict:
@@ -653,9 +656,10 @@ def mutated(draw) -> bytes:
 @given(
     st.lists(st.binary(max_size=60) | _JSON.map(lambda v: json.dumps(v).encode()) | mutated(), min_size=1, max_size=6),
     st.sampled_from(["auto", *DIALECTS]),
+    st.booleans(),
 )
-def test_nothing_that_comes_makes_it_fail(payloads, dialect):
-    table, misfits, *_ = parse_messages(messages(*payloads), dialect)
+def test_nothing_that_comes_makes_it_fail(payloads, dialect, internal):
+    table, misfits, *_ = parse_messages(messages(*payloads), dialect, internal=internal)
     table.validate(full=True)
     assert {m.reason for m in misfits} <= set(REASONS)
     assert all(0 < len(key.encode()) <= 1024 for key in table.column("key").to_pylist())
@@ -670,20 +674,43 @@ def test_the_page_explains_every_dialect_and_every_reason_and_no_others():
     assert {*DIALECTS, "observed", *REASONS} == _NAMES
 
 
-@pytest.mark.parametrize("source", ["webhook", "sqs"])
-def test_from_outside_come_only_events_of_buckets(source):
-    """Who may send events may not say what a folder holds, what was found, or which columns there are."""
-    own = [
-        observation("b", [{"key": "a"}], datetime(2026, 1, 1, tzinfo=UTC), "scan"),
-        json.dumps({"frazil": "edit", "version": 1, "bucket": "b", "at": "2026-01-01T00:00:00Z", "edits": []}).encode(),
-        json.dumps({"frazil": "fields", "version": 1, "fields": []}).encode(),
-    ]
-    event = sample("aws")
-    event["Records"][0]["s3"]["bucket"]["name"] = "file:///etc"
-    folder = json.dumps(event).encode()
-    headers = [[("source", source)]] * 4
-    table, misfits, notes, orders = parse_messages(messages(*own, folder, headers=headers), "auto")
+OWN = [
+    observation("file:///etc", [{"key": "passwd"}], datetime(2026, 1, 1, tzinfo=UTC), "scan"),
+    json.dumps({"frazil": "edit", "version": 1, "bucket": "b", "at": "2026-01-01T00:00:00Z", "edits": []}).encode(),
+    json.dumps(
+        {"frazil": "extraction", "version": 1, "bucket": "b", "at": "2026-01-01T00:00:00Z", "results": []}
+    ).encode(),
+    json.dumps({"frazil": "fields", "version": 1, "fields": []}).encode(),
+]
+
+
+@pytest.mark.parametrize("said", [{}, {"source": "scan"}, {"source": "webhook"}, {"frazil-internal": "yes"}])
+def test_only_a_marked_message_says_what_folders_hold_people_enter_and_extractors_find(said):
+    table, misfits, notes, orders = parse_messages(messages(*OWN, headers=[list(said.items())] * 4), "auto")
     assert (table.num_rows, notes, orders) == (0, [], [])
-    assert [misfit.reason for misfit in misfits] == ["not_an_event"] * 3 + ["no_bucket"]
-    told = parse_messages(messages(*own, folder, headers=[[("source", "scan")]] * 4), "auto")
-    assert (told.changes.num_rows, len(told.orders), told.misfits) == (2, 1, [])
+    assert [misfit.reason for misfit in misfits] == ["untrusted"] * 4
+    marks = [list(marked(said).items())] * 4
+    told = parse_messages(messages(*OWN, headers=marks), "auto")
+    assert (told.changes.num_rows, len(told.orders), told.misfits) == (1, 1, [])
+
+
+BAD_BUCKETS = [
+    "127.0.0.1:9000/x", "../x", "user@host", "a/b", "a:9000", "file:///etc", "127.0.0.1", "..", "a..b", "-a", "a?x=1",
+    "a#b", "a b", "a%2fb", "ü", "a\n", "x" * 256,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_BUCKETS)
+@pytest.mark.parametrize("mark", [{}, marked({})])
+@pytest.mark.parametrize("which", ["aws", "eventbridge"])
+def test_what_is_no_name_of_a_bucket_is_refused_whoever_sends_the_event(which, mark, name):
+    event = copy.deepcopy(_SAMPLES[which])
+    place = event["Records"][0]["s3"]["bucket"] if "Records" in event else event["detail"]["bucket"]
+    place["name"] = name
+    found = parse_messages(messages(json.dumps(event).encode(), headers=[list(mark.items())]), "auto")
+    assert (found.changes.num_rows, [misfit.reason for misfit in found.misfits]) == (0, ["bad_bucket"])
+
+
+@pytest.mark.parametrize("name", ["photos", "b", "my-bucket.example.com", "Old_Bucket", "10.2.logs"])
+def test_names_of_buckets_of_all_ages_are_taken(name):
+    assert is_bucket_name(name)

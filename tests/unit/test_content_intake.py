@@ -179,7 +179,7 @@ def test_a_large_file_goes_in_several_batches(log, tmp_path, monkeypatch):
     intake = FileIntake(log, TOPIC, 1000)
     batches: list[Batch] = []
     append = log.append
-    monkeypatch.setattr(log, "append", lambda t, b, level: batches.append(b) or append(t, b, level))
+    monkeypatch.setattr(log, "append", lambda t, b, level, **how: batches.append(b) or append(t, b, level, **how))
     intake.take(str(tmp_path / "a"), GOES_ON)
     assert b"\n".join(payloads(log)) + b"\n" == lines
     assert 3 <= len(batches) <= 6
@@ -288,10 +288,10 @@ class Failing:
     def __init__(self, log: Log, *errors: FrazilError) -> None:
         self._log, self._errors = log, list(errors)
 
-    def append(self, *args: Any) -> Any:
+    def append(self, *args: Any, **how: Any) -> Any:
         if self._errors:
             raise self._errors.pop(0)
-        return self._log.append(*args)
+        return self._log.append(*args, **how)
 
 
 def test_nothing_is_deleted_that_the_log_did_not_take(log):

@@ -40,6 +40,7 @@ from frazil.errors import (
 )
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.producer import Producer
+from frazil.log.trust import marked
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
@@ -300,7 +301,7 @@ class Told:
     def publish(self, payload: bytes, headers: dict[str, str]) -> Any:
         from frazil.log.access import Ack, Level
 
-        assert headers == {"source": "scan"}
+        assert headers == marked({"source": "scan"})
         self.payloads.append(payload)
         return Ack("t", len(self.payloads) - 1, 1, Level.disk, 0)
 
@@ -522,7 +523,7 @@ def test_a_watched_folder_tells_the_log(tmp_path: Path, settings: Settings, log:
             (tmp_path / "in/old").unlink(missing_ok=True)
             stop.set()
 
-    with Producer(log[0], ensure_events_topic(log[0], settings).name) as producer:
+    with Producer(log[0], ensure_events_topic(log[0], settings).name, internal=True) as producer:
         teller = Teller(producer, folder.bucket, "watch", 8_000_000)
         watch(folder, teller, Settling({}), every_s=0.01, stop=stop, told=lambda c, _: seen.extend(kinds(c)), idle=step)
     assert seen == [("new", "old"), ("new", "new"), ("gone", "old")]

@@ -30,7 +30,7 @@ def result(**given: Any) -> dict[str, Any]:
 def notes(*payloads: bytes) -> list[Note]:
     found = []
     for payload in payloads:
-        parsed = parse_message(payload)
+        parsed = parse_message(payload, internal=True)
         assert not parsed.problems, parsed.problems
         found += parsed.notes
     return found
@@ -212,14 +212,14 @@ def test_notes_about_nothing_and_rows_without_notes() -> None:
     ],
 )
 def test_a_message_that_is_not_understood_has_its_reason(message: dict[str, Any], reason: str) -> None:
-    parsed = parse_message(json.dumps(message).encode())
+    parsed = parse_message(json.dumps(message).encode(), internal=True)
     assert [problem.reason for problem in parsed.problems] == [reason]
     assert not parsed.notes
 
 
 def test_one_bad_entry_among_good_ones() -> None:
     entries = [result(), {**result(), "key": ""}, {**result(), "extractors": {"x": {"status": "well"}}}, 7]
-    parsed = parse_message(json.dumps({**json.loads(of()), "results": entries}).encode())
+    parsed = parse_message(json.dumps({**json.loads(of()), "results": entries}).encode(), internal=True)
     assert [(p.index, p.reason) for p in parsed.problems] == [(1, "no_key"), (2, "not_an_event"), (3, "not_an_event")]
     assert len(parsed.notes) == 1
     edits = [
@@ -229,14 +229,19 @@ def test_one_bad_entry_among_good_ones() -> None:
         {"key": "a", "note": "\ud800"},
     ]
     whole = json.dumps({**json.loads(edit("b", [], NOW)), "edits": edits}).encode()
-    assert [p.reason for p in parse_message(whole).problems] == ["bad_number", "bad_text", "bad_text", "bad_text"]
+    assert [p.reason for p in parse_message(whole, internal=True).problems] == [
+        "bad_number",
+        "bad_text",
+        "bad_text",
+        "bad_text",
+    ]
 
 
 @pytest.mark.parametrize("status", [["ok"], {}, None, 7])
 def test_a_status_that_is_none_is_told(status: Any) -> None:
     odd = {"image": {"version": "1", "status": status}}
     whole = json.dumps({**json.loads(of()), "results": [result(extractors=odd)]}).encode()
-    assert [p.reason for p in parse_message(whole).problems] == ["not_an_event"]
+    assert [p.reason for p in parse_message(whole, internal=True).problems] == ["not_an_event"]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,7 @@ def test_orders_are_handed_on() -> None:
     order = fields(
         [{"name": "n", "type": "INT", "jpath": "$.n"}], cast="strict", include_raw_metadata=True, backfill=["n"]
     )
-    (found,) = parse_message(order).orders
+    (found,) = parse_message(order, internal=True).orders
     assert found["backfill"] == ["n"]
     assert Fields.parse(found).names == ["n"]
 

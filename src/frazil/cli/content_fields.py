@@ -195,7 +195,7 @@ def _publish(work: Work, made: Fields, *, drop: Sequence[str] = (), backfill: Se
     if wait:
         work.require_writable()
     topic = ensure_events_topic(work.access, work.settings).name
-    end = store(work.access, topic, [message], headers_of("fields")).offset + 1
+    end = store(work.access, topic, [message], headers_of("fields"), internal=True).offset + 1
     if wait:
         work.until_visible(end)
     return end

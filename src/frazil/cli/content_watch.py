@@ -128,7 +128,7 @@ class _Watch:
         settings, bucket = self._settings, self._folder.bucket
         settling = Settling(known_etags(store, settings, bucket))
         self._run.printer.note(f"watching {bucket}; Ctrl-C or SIGTERM ends it")
-        with Producer(access, settings.model.content.topic) as producer:
+        with Producer(access, settings.model.content.topic, internal=True) as producer:
             teller = Teller(producer, bucket, "watch", settings.model.log.max_message_size)
             watch(
                 self._folder,

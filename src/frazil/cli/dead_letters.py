@@ -23,6 +23,9 @@ app = new_app(
 
 _COLUMNS = ("topic", "partition", "offset", "sink", "status", "reason", "written_at")
 
+#: The reason of messages that only Frazil's own components may publish, and that came without their mark.
+UNTRUSTED = "untrusted"
+
 Sink = Annotated[str | None, typer.Option(help="only those that this sink could not take")]
 Partition = Annotated[int | None, typer.Option(min=0, help="only of this partition")]
 First = Annotated[int | None, typer.Option("--from", metavar="OFFSET", min=0, help="only from this offset on")]
@@ -111,6 +114,10 @@ def replay(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
+    as_internal: Annotated[
+        bool,
+        typer.Option("--as-internal", help="trust them as messages of Frazil's own; needs --reason untrusted"),
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
@@ -119,12 +126,19 @@ def replay(
     from frazil.topics.letters.looking import count_waiting
     from frazil.topics.letters.resending import replay_dead_letters
 
+    if as_internal and reason != UNTRUSTED:
+        raise UsageError(
+            "--as-internal is for messages that were refused because nobody has vouched for them",
+            hint=f"--reason {UNTRUSTED} with it, after a look at each: frazil topic dead-letters show {topic} OFFSET",
+        )
     choice = _choice(topic, sink, partition, first, before, reason, since, until)
     with session(run, catalog) as at:
         at.access.info(topic)
         store = at.store.store()
         waiting = count_waiting(store, at.settings, choice, offsets=offset)
         plan: dict[str, Any] = {"topic": topic, "messages": waiting}
+        if as_internal:
+            plan["as_internal"] = True
 
         def progress(sent: int) -> None:
             if sent < waiting:
@@ -133,7 +147,14 @@ def replay(
         with confirmed(run, plan, yes=yes, dry_run=dry_run, what="publishing them again") as go:
             if go:
                 done = replay_dead_letters(
-                    store, at.settings, at.access, topic, choice, offsets=offset, progress=progress
+                    store,
+                    at.settings,
+                    at.access,
+                    topic,
+                    choice,
+                    offsets=offset,
+                    as_internal=as_internal,
+                    progress=progress,
                 )
                 run.printer.note(f"{done.sent} messages were published again")
 

@@ -61,7 +61,7 @@ class Asker:
             place: answer for place, answer in zip(wanted, answers, strict=True) if isinstance(answer, FrazilError)
         }
         messages = pa.table({"offset": pa.array([-1] * len(told), pa.int64()), "payload": pa.array(told, pa.binary())})
-        return parse_messages(messages).changes, failed
+        return parse_messages(messages, internal=True).changes, failed
 
     def _answer(self, place: tuple[str, str], versions: set[str]) -> bytes | FrazilError:
         bucket, key = place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from frazil.errors import UsageError
 
 #: From this likeness on a name may have been meant.
 _ALIKE = 0.6
+_BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,253}[A-Za-z0-9])?")
+_ADDRESS = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 _SCHEMES = ("s3://", "s3a://", "s3n://")
 
 
@@ -39,6 +42,26 @@ def bucket_of(text: str) -> str:
 
 def is_folder(bucket: str) -> bool:
     return bucket.startswith("file://")
+
+
+def is_bucket_name(name: str) -> bool:
+    """Whether a name is one of a bucket of S3.
+
+    Also of the older ones, with capitals and `_`. Nothing that could be a host, a port, a user or a path in a URL.
+    """
+    return _BUCKET.fullmatch(name) is not None and ".." not in name and _ADDRESS.fullmatch(name) is None
+
+
+def leaves_bucket(key: str) -> bool:
+    """Whether a key, read as a path, climbs above its bucket. S3 refuses such keys too."""
+    if ".." not in key:
+        return False
+    depth = 0
+    for part in key.split("/"):
+        depth += -1 if part == ".." else part not in ("", ".")
+        if depth < 0:
+            return True
+    return False
 
 
 def folder_of(bucket: str) -> Path:

@@ -154,7 +154,7 @@ def publish(
     """Tells the log, all or nothing, and returns when it is on disk; with the offset after the last message."""
     now = datetime.now(UTC)
     messages = [edit_message(bucket, part, now) for part in _parts(bucket, told, now, max_message)]
-    ack = store(access, topic, messages, headers_of(SOURCE))
+    ack = store(access, topic, messages, headers_of(SOURCE), internal=True)
     return ack, ack.offset + ack.count
 
 

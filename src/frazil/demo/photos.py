@@ -9,6 +9,7 @@ from frazil.content.extract.choose import Asked
 from frazil.content.extract.job import extract
 from frazil.content.fields import FieldSpec
 from frazil.content.filling import unfilled
+from frazil.content.intake import messages
 from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import open_folder
 from frazil.content.looking.work import Work
@@ -24,7 +25,6 @@ from frazil.demo.pictures import write
 from frazil.demo.session import started
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
-from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.topics import connect, flight_address
 from frazil.topics.connection import silent
@@ -77,7 +77,7 @@ def _add_column(stage: Stage, work: Work, store: LazyStore) -> None:
     with stage.step(f"a column added live: iso INTEGER {_ISO.jpath}, computed from stored JSON, no photo is read"):
         topic = ensure_events_topic(work.access, work.settings).name
         order = fields([_ISO.to_json()], cast="lenient", include_raw_metadata=True, backfill=["iso"])
-        ack = work.access.append(topic, Batch.of_messages([order]))
+        ack = messages.store(work.access, topic, [order], messages.headers_of("fields"), internal=True)
         work.until_visible(ack.offset + ack.count)
     if unfilled(store.store().load(objects_name(work.settings))):
         raise IntegrityError("the new column is not computed for all photos", hint="please report it")

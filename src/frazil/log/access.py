@@ -10,7 +10,14 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
-from frazil.errors import ConflictError, IntegrityError, NotFoundError, UnavailableError, UsageError
+from frazil.errors import (
+    ConflictError,
+    IntegrityError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
 from frazil.log.batch import Batch
 
 Storage = Literal["log", "iceberg"]
@@ -66,7 +73,7 @@ class Ack(NamedTuple):
 
 
 #: Refusals after which a batch is not in the log, for sure. After any other, such as a failed sync, it may be.
-NOT_TAKEN = (UsageError, IntegrityError, ConflictError, NotFoundError, UnavailableError)
+NOT_TAKEN = (UsageError, IntegrityError, ConflictError, NotAllowedError, NotFoundError, UnavailableError)
 
 
 @dataclass(frozen=True)
@@ -200,6 +207,11 @@ class LogAccess(Protocol):
         """For people: `log at …` or `broker at grpc://…`."""
         ...
 
+    @property
+    def key(self) -> str | None:
+        """The key by which executors prove to the broker that they belong to this installation; None: not known."""
+        ...
+
     def create_topic(self, name: str, *, storage: Storage = "log", exist_ok: bool = False) -> TopicInfo: ...
     def topics(self) -> list[TopicInfo]: ...
     def info(self, topic: str) -> TopicInfo: ...
@@ -213,8 +225,18 @@ class LogAccess(Protocol):
         """Makes a producer known. A known name, or the id of one without a name, gets the next epoch."""
         ...
 
-    def append(self, topic: str, batch: Batch, level: Level | None = None) -> Ack:
-        """Appends a batch, and returns when it is as safe as the level says (by default that of the sync mode)."""
+    def append(self, topic: str, batch: Batch, level: Level | None = None, *, internal: bool = False) -> Ack:
+        """Appends a batch, and returns when it is as safe as the level says (by default that of the sync mode).
+
+        Args:
+            topic: the topic.
+            batch: its messages.
+            level: how safe they have to be.
+            internal: they come from a component of Frazil, and may have the header that says so; see `trust`.
+
+        Raises:
+            NotAllowedError: `internal`, and this process cannot prove that it belongs to the log's installation.
+        """
         ...
 
     def sync(self, topic: str) -> int:

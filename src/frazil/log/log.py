@@ -27,6 +27,7 @@ from frazil.log.owner import Owner
 from frazil.log.singles import with_headers
 from frazil.log.topic import PATIENCE_S, TopicLog
 from frazil.log.topic_file import TopicFile
+from frazil.log.trust import ensure_key, key_of
 from frazil.settings.model import LogSettings
 
 #: Asks the tables of a topic (name, log id) up to which offset they have messages; None: there are none.
@@ -59,6 +60,7 @@ class Log:
         self._broken: dict[str, tuple[FrazilError, float]] = {}
         self._stop = threading.Event()
         self._owner = Owner.take(directory)
+        self.key = key_of(settings) or ensure_key(directory)
         for left in (directory / "topics").glob(f"{_DELETED}*"):  # a crash came while a topic was deleted
             shutil.rmtree(left, ignore_errors=True)
         self._keeper = threading.Thread(target=self._keep, name="frazil-log-keeper", daemon=True)
@@ -299,15 +301,17 @@ class Log:
             return opened.append_async(with_headers(payload, request_id, headers), asked)
         return opened.publish_async(payload, request_id, asked)
 
-    def append(self, topic: str, batch: Batch, level: Level | str | None = None) -> Ack:
-        return self._topic(topic).append(batch, _level(level))
+    def append(self, topic: str, batch: Batch, level: Level | str | None = None, *, internal: bool = False) -> Ack:
+        return self._topic(topic).append(batch, _level(level), internal=internal)
 
     def append_async(self, topic: str, batch: Batch, level: Level | str | None = None) -> Awaitable[Ack]:
         return self._topic(topic).append_async(batch, _level(level))
 
-    def append_many(self, topic: str, batches: list[tuple[Batch, Level | None]]) -> list[Ack | FrazilError]:
+    def append_many(
+        self, topic: str, batches: list[tuple[Batch, Level | None]], *, internal: bool = False
+    ) -> list[Ack | FrazilError]:
         """Appends batches in one commit; each is taken or refused by itself."""
-        return self._topic(topic).append_many(batches)
+        return self._topic(topic).append_many(batches, internal=internal)
 
     def register(self, topic: str, name: str | None = None, producer_id: int | None = None) -> Registration:
         return self._topic(topic).register(name, producer_id)

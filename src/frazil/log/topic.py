@@ -27,6 +27,7 @@ from frazil.log.outside import Outside
 from frazil.log.producers import Producer
 from frazil.log.segment import Segment
 from frazil.log.state import MAX_SUBSCRIPTIONS, State, extra_change, producer_change, subscription_change
+from frazil.log.trust import refuse_mark
 from frazil.log.writer import Writer
 from frazil.settings.model import LogSettings
 
@@ -127,22 +128,24 @@ class TopicLog:
             return self._when_ready(lambda: self.line.publish_async(payload, request_id, asked))
         return self.line.publish_async(payload, request_id, asked)
 
-    def append(self, batch: Batch, level: Level | None = None) -> Ack:
+    def append(self, batch: Batch, level: Level | None = None, *, internal: bool = False) -> Ack:
         """Appends a batch; it is checked first, and taken whole or not at all."""
-        self._check_batch(batch)
+        self._check_batch(batch, internal=internal)
         return self._submit(Entry.of_batch(batch, level or self.level))
 
     def append_async(self, batch: Batch, level: Level | None = None) -> Awaitable[Ack]:
         self._check_batch(batch)
         return self._submit_async(Entry.of_batch(batch, level or self.level))
 
-    def append_many(self, batches: list[tuple[Batch, Level | None]]) -> list[Ack | FrazilError]:
+    def append_many(
+        self, batches: list[tuple[Batch, Level | None]], *, internal: bool = False
+    ) -> list[Ack | FrazilError]:
         """Appends batches in one commit; each is taken or refused by itself. They are written, at `memory` too."""
         entries: list[Entry] = []
         for batch, level in batches:
             entry = Entry.of_batch(batch, level or self.level)
             try:
-                self._check_batch(batch)
+                self._check_batch(batch, internal=internal)
             except FrazilError as error:
                 entry.error = error
             entries.append(entry)
@@ -231,7 +234,7 @@ class TopicLog:
                 hint="a smaller message, or a higher log.max_message_size",
             )
 
-    def _check_batch(self, batch: Batch) -> None:
+    def _check_batch(self, batch: Batch, *, internal: bool = False) -> None:
         try:
             if len(batch.body) > self._batch_limit:
                 raise UsageError(
@@ -241,6 +244,8 @@ class TopicLog:
             if batch.flags & IMPORTED and batch.kind == Kind.arrow:
                 raise UsageError("a batch with times of its own comes only by a migration", hint="leave out the flag")
             batch.check(self._max_message_size)
+            if batch.kind == Kind.arrow and not internal:
+                refuse_mark(batch.arrow)
         except FrazilError as error:
             metrics.REFUSED.labels(self.name, type(error).__name__).inc()
             raise

@@ -155,6 +155,11 @@ class LogSettings(Section):
     broker: str | None = Field(
         None, description="running broker, grpc://host:port; by default the one that holds the log's folder, if any"
     )
+    key: SecretStr | None = Field(
+        None,
+        description="proves to `frazil serve` that a client is a component of the same installation; by default the "
+        "file `KEY` in the log's folder; set it, the same on both sides, where they do not share that folder",
+    )
     max_file_size: Annotated[int, Field(ge=4096)] = Field(
         64 * 1024 * 1024, description="bytes at which a segment rotates"
     )

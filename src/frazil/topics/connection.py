@@ -62,10 +62,16 @@ def connect(settings: Settings, *, note: Note = _told, catalog: str | None = Non
                 cause="a topic's table is where the broker looks for it",
                 hint="without --catalog; or give both processes that catalog by settings (catalog.uri, …)",
             )
-        return Client(address)
+        return Client(address, key=_key(settings))
     opened = open_log(settings, catalog=catalog)
     note(f"no broker runs: the {opened.where} is opened by this process")
     return opened
+
+
+def _key(settings: Settings) -> str | None:
+    from frazil.log.trust import key_of, read_key
+
+    return key_of(settings.model.log) or read_key(log_folder(settings))
 
 
 def open_log(settings: Settings, *, catalog: str | None = None) -> Log:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from frazil.content.columns import CREATE, DELETE, UPDATE
 from frazil.content.events.fields import (
-    read_bucket,
+    read_bucket_name,
     read_etag,
     read_key,
     read_size,
@@ -45,7 +45,7 @@ def read_eventbridge(event: dict[str, Any], dialect: str) -> Change | None:
     sequencer = read_text(thing.get("sequencer"))
     if dialect == AUTO:
         dialect = AWS if sequencer or kind.record_type == UPDATE else OTHER
-    bucket = read_bucket(_part(detail, "bucket").get("name"))
+    bucket = read_bucket_name(_part(detail, "bucket").get("name"))
     key = read_key(thing.get("key"), encoded=False)
     version_id = read_version(thing.get("version-id"))
     sequence = canonical(dialect, sequencer)

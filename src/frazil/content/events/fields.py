@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote_to_bytes
 
+from frazil.content.buckets import is_bucket_name
 from frazil.content.events.model import Unreadable
 
 #: S3's own limit, in bytes of UTF-8.
@@ -61,6 +62,14 @@ def read_bucket(value: object) -> str:
     if type(value) is not str or not value:
         raise Unreadable("no_bucket", "the bucket has no name")
     return value
+
+
+def read_bucket_name(value: object) -> str:
+    """The bucket of an event: a name as S3 allows it, never a folder of this machine nor part of a URL."""
+    name = read_bucket(value)
+    if not is_bucket_name(name):
+        raise Unreadable("bad_bucket", f"{name!r:.100} is no name of a bucket: letters, digits, '.', '-' and '_'")
+    return name
 
 
 def read_key(value: object, *, encoded: bool) -> str:

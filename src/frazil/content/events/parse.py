@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from frazil.content.buckets import is_folder
 from frazil.content.columns import CHANGE, TEXTS
 from frazil.content.events.envelopes import unwrap
 from frazil.content.events.eventbridge import is_eventbridge, read_eventbridge
@@ -17,31 +16,29 @@ from frazil.content.events.observation import is_observation, read_observation
 from frazil.content.events.records import is_record, read_record
 from frazil.content.notes.model import Note
 from frazil.errors import first_line
+from frazil.log.trust import is_marked
 from frazil.topics.sinks.fit import Misfit
 
 _KNOWN: Final = frozenset({AUTO, *DIALECTS})
 #: The header that says who speaks in one message.
 DIALECT_HEADER: Final = "dialect"
-#: The header that says who has taken a message in, and those who take it from strangers. What these send are events of
-#: stores: nobody out there may say what a folder of this machine holds, nor what people or extractors have found.
-SOURCE_HEADER: Final = "source"
-OUTSIDE: Final = frozenset({"webhook", "sqs"})
 #: Problems of one message that its dead letter tells one by one.
 _TOLD: Final = 5
 #: Changes that are held as Python objects before they become columns: few enough to stay in the processor's cache.
 _BATCH: Final = 1_000
 
 
-def parse_message(payload: bytes, dialect: str = AUTO, *, outside: bool = False) -> Parsed:
+def parse_message(payload: bytes, dialect: str = AUTO, *, internal: bool = False) -> Parsed:
     """What one message says.
 
     Args:
         payload: an event as a store sends it, wrapped or not, or a message of Frazil's own.
         dialect: who speaks; `auto`: told from the event.
-        outside: it came from outside, where only events of buckets come from.
+        internal: one of Frazil's own components has published it. From all others come only events of buckets:
+            they cannot say what a folder of this machine holds, nor what people or extractors have found.
     """
     try:
-        return _parse(payload, dialect, outside)
+        return _parse(payload, dialect, internal)
     except Unreadable as error:
         return Parsed(problems=[Problem(error.reason, str(error))])
     except Exception as error:  # noqa: BLE001 - else one message would stop all that come after it
@@ -58,7 +55,7 @@ class Read(NamedTuple):
     orders: list[dict[str, Any]]
 
 
-def parse_messages(messages: pa.Table, dialect: str = AUTO) -> Read:
+def parse_messages(messages: pa.Table, dialect: str = AUTO, *, internal: bool = False) -> Read:
     """The changes of all messages, and the messages of which something was not understood, each once.
 
     A message with one bad record among good ones is in both. The header `dialect` of a message goes before `dialect`.
@@ -66,6 +63,7 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO) -> Read:
     Args:
         messages: with the columns `offset`, `payload` and, if there are any, `headers`.
         dialect: who speaks, where no header tells.
+        internal: all of them are Frazil's own; else those are that have its mark, which nobody else can set.
     """
     changes: list[Change] = []
     batches: list[pa.RecordBatch] = []
@@ -76,8 +74,8 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO) -> Read:
     offsets = messages.column("offset").to_pylist()
     for row, (offset, payload) in enumerate(zip(offsets, messages.column("payload"), strict=True)):
         said = headers.get(row, {})
-        outside = said.get(SOURCE_HEADER) in OUTSIDE
-        parsed = parse_message(payload.as_py(), said.get(DIALECT_HEADER) or dialect, outside=outside)
+        own = internal or is_marked(said)
+        parsed = parse_message(payload.as_py(), said.get(DIALECT_HEADER) or dialect, internal=own)
         if parsed.problems:
             misfits.append(_misfit(row, parsed.problems))
         for change in parsed.changes:
@@ -92,7 +90,7 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO) -> Read:
     return Read(pa.Table.from_batches(batches, CHANGE), misfits, notes, orders)
 
 
-def _parse(payload: bytes, dialect: str, outside: bool) -> Parsed:
+def _parse(payload: bytes, dialect: str, internal: bool) -> Parsed:
     if dialect not in _KNOWN:
         known = ", ".join([AUTO, *DIALECTS])
         raise Unreadable("unknown_dialect", f"there is no dialect {dialect!r:.50}, there are {known}")
@@ -101,16 +99,15 @@ def _parse(payload: bytes, dialect: str, outside: bool) -> Parsed:
     except UnicodeDecodeError as error:
         raise Unreadable("not_json", f"not UTF-8: {error}") from None
     document = load(text.removeprefix("\ufeff"))
-    if not outside and is_observation(document):
-        return read_observation(document)
-    if not outside and is_note(document):
-        return read_note(document)
+    own = is_observation(document) or is_note(document)
+    if own and not internal:
+        raise Unreadable("untrusted", f"a message of kind '{document['frazil']}' that Frazil itself has not published")
+    if own:
+        return read_observation(document) if is_observation(document) else read_note(document)
     parsed = Parsed()
     for index, event in enumerate(unwrap(document)):
         try:
             change = _read_event(event, dialect)
-            if outside:
-                _refuse_folder(change)
         except Unreadable as error:
             parsed.problems.append(Problem(error.reason, str(error), index))
             continue
@@ -131,11 +128,6 @@ def _read_event(event: dict[str, Any] | Unreadable, dialect: str) -> Change | No
         return read_eventbridge(event, dialect)
     names = ", ".join(sorted(event)[:10]) or "nothing"
     raise Unreadable("not_an_event", f"no event of an object store: it has {names!r:.200}")
-
-
-def _refuse_folder(change: Change | None) -> None:
-    if change is not None and is_folder(change["bucket"]):
-        raise Unreadable("no_bucket", "a folder of this machine, of which nobody outside can tell")
 
 
 def _headers(messages: pa.Table) -> dict[int, dict[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from frazil.content.columns import CREATE, DELETE, UPDATE
 from frazil.content.events.fields import (
-    read_bucket,
+    read_bucket_name,
     read_etag,
     read_key,
     read_size,
@@ -53,7 +53,7 @@ def read_record(record: dict[str, Any], dialect: str) -> Change | None:
     sequencer = read_text(thing.get("sequencer"))
     if dialect == AUTO:
         dialect = _dialect_of(record, sequencer, kind)
-    bucket = read_bucket(_part(s3, "bucket").get("name"))
+    bucket = read_bucket_name(_part(s3, "bucket").get("name"))
     key = read_key(thing.get("key"), encoded=dialect not in _PLAIN_KEYS)
     version_id = read_version(thing.get("versionId"))
     sequence = canonical(dialect, sequencer)

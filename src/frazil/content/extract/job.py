@@ -161,6 +161,7 @@ def _task(work: Work, chosen: list[Extractor]) -> tuple[Task, tuple[str, ...]]:
         model.s3,
         model.network,
         pictures,
+        key=work.access.key,
     )
     return made, notes
 

@@ -25,6 +25,7 @@ from frazil.content.notes.messages import CHANGED, FAILED, GONE, OK, extraction
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import Ack
 from frazil.log.remote.producer import Producer
+from frazil.log.trust import marked
 from frazil.observe.faultpoints import reach
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics.sinks.jobs import end_task
@@ -133,6 +134,7 @@ class Task:
         network: patience.
         thumbnails: where they go; None: nowhere.
         counted: is told how many objects are done, now and then.
+        key: of the log, which proves to its broker that results come from Frazil.
     """
 
     address: str
@@ -145,6 +147,7 @@ class Task:
     network: NetworkSettings
     thumbnails: ThumbnailStore | None = None
     counted: Callable[[int], None] = lambda _: None
+    key: str | None = field(default=None, repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         report = self.run(row for batch in batches for row in batch.to_pylist())
@@ -155,7 +158,7 @@ class Task:
         report = Report()
         pictures = ThumbnailWriter(self.thumbnails)
         try:
-            with Producer(self.address, self.topic, network=self.network) as producer:
+            with Producer(self.address, self.topic, network=self.network, internal=True, key=self.key) as producer:
                 teller = Teller(producer, self.max_bytes)
                 for folder, group in itertools.groupby(rows, lambda row: is_folder(row["bucket"])):
                     self._look(group, folder, teller, pictures, report)
@@ -243,7 +246,7 @@ class Teller:
 
     def _tell(self, bucket: str, results: list[dict[str, Any]]) -> None:
         for payload in self._messages(bucket, results, datetime.now(UTC)):
-            self._sent.append(self._producer.send(payload, headers={"source": "extract"}))
+            self._sent.append(self._producer.send(payload, headers=marked({"source": "extract"})))
 
     def _messages(self, bucket: str, results: list[dict[str, Any]], at: datetime) -> Iterator[bytes]:
         payload = extraction(bucket, results, at)

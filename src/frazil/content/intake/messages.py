@@ -10,6 +10,7 @@ from frazil.content.intake import metrics
 from frazil.log.access import Ack, Level, LogAccess
 from frazil.log.batch import Batch
 from frazil.log.singles import batch_with_headers
+from frazil.log.trust import marked
 
 
 def headers_of(source: str, dialect: str | None = None) -> dict[str, str]:
@@ -51,9 +52,20 @@ class Taken:
         }
 
 
-def store(access: LogAccess, topic: str, payloads: Sequence[bytes], headers: dict[str, str]) -> Ack:
-    """Appends messages as one batch, and returns when they are on disk, whatever the log's sync mode says."""
-    ack = access.append(topic, batch_of(payloads, [headers] * len(payloads)), Level.disk)
+def store(
+    access: LogAccess, topic: str, payloads: Sequence[bytes], headers: dict[str, str], *, internal: bool = False
+) -> Ack:
+    """Appends messages as one batch, and returns when they are on disk, whatever the log's sync mode says.
+
+    Args:
+        access: the log.
+        topic: the topic.
+        payloads: one per message.
+        headers: of each of them.
+        internal: they are Frazil's own (see `frazil.log.trust`), not events that came from outside.
+    """
+    headers = marked(headers) if internal else headers
+    ack = access.append(topic, batch_of(payloads, [headers] * len(payloads)), Level.disk, internal=internal)
     metrics.MESSAGES.labels(headers["source"]).inc(len(payloads))
     metrics.BYTES.labels(headers["source"]).inc(sum(map(len, payloads)))
     return ack

@@ -8,7 +8,7 @@ one that was applied finds nothing the next time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -140,6 +140,7 @@ class Repair:
     address: str
     topic: str
     max_bytes: int
+    key: str | None = field(default=None, repr=False)
 
     def __call__(self, keys: Iterable[tuple[str, str]]) -> Iterator[Told]:
         from frazil.log.remote.producer import Producer
@@ -149,7 +150,7 @@ class Repair:
         if not some:
             return
         try:
-            with Producer(self.address, self.topic) as producer:
+            with Producer(self.address, self.topic, internal=True, key=self.key) as producer:
                 teller = Teller(producer, self.place.bucket, "reconcile", self.max_bytes)
                 while some:
                     for observed_at, objects in _together(self.place.ask(some)):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from frazil.content.looking.known import Known
 from frazil.content.looking.listing import Page, Place, split, utc_text
@@ -86,6 +86,7 @@ class Look:
         pages: that it lists at most.
         stop: ends it between two pages.
         before_publishing: called before the first message; raises if there should be none.
+        key: of the log, where `log` is an address.
     """
 
     place: Place
@@ -97,11 +98,14 @@ class Look:
     pages: int = _PAGES
     stop: threading.Event | None = None
     before_publishing: Callable[[], None] | None = None
+    key: str | None = field(default=None, repr=False)
 
     def __call__(self, parts: Sequence[Part]) -> Report:
         doing = _Doing(parts)
         try:
-            teller = LateTeller(self.log, self.topic, self.place.bucket, "scan", self.max_bytes, self.before_publishing)
+            teller = LateTeller(
+                self.log, self.topic, self.place.bucket, "scan", self.max_bytes, self.before_publishing, self.key
+            )
             with teller:
                 doing.go(self, self.known(), teller)
         except KeyboardInterrupt:
@@ -214,7 +218,7 @@ def scan(
         max_bytes = settings.model.log.max_message_size
         look = Look(
             place, access, info.name, max_bytes, lambda: known, everything or behind, pages,
-            before_publishing=before_publishing,
+            before_publishing=before_publishing, key=access.key,
         )  # fmt: skip
         try:
             for after, in_round in _rounds(state, file, look, elsewhere, tasks, pages_here):

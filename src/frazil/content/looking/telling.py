@@ -12,13 +12,14 @@ from frazil.content.events.observation import observation
 from frazil.content.looking.listing import PAGE, Object
 from frazil.log.access import LogAccess
 from frazil.log.remote.producer import Producer
+from frazil.log.trust import marked
 
 
 class Teller:
     """Publishes observations of one bucket, and waits for each acknowledgement.
 
     Args:
-        producer: to the topic of events.
+        producer: to the topic of events, an internal one.
         bucket: as it is called in the tables.
         source: who looked.
         max_bytes: of one message.
@@ -33,7 +34,7 @@ class Teller:
         """Returns when the objects are as safe as the log makes them."""
         for start in range(0, len(objects), PAGE):
             for payload in self._messages(objects[start : start + PAGE], observed_at):
-                ack = self._producer.publish(payload, headers={"source": self._source})
+                ack = self._producer.publish(payload, headers=marked({"source": self._source}))
                 self.end = max(self.end, ack.offset + ack.count)
 
     def _messages(self, objects: Sequence[Object], observed_at: datetime) -> Iterator[bytes]:
@@ -57,6 +58,7 @@ class LateTeller:
         source: who looks.
         max_bytes: of one message.
         before_publishing: called before the first message; raises if there should be none.
+        key: of the log, where its address is given.
     """
 
     def __init__(
@@ -67,8 +69,9 @@ class LateTeller:
         source: str,
         max_bytes: int,
         before_publishing: Callable[[], None] | None = None,
+        key: str | None = None,
     ) -> None:
-        self._log, self._topic = log, topic
+        self._log, self._topic, self._key = log, topic, key
         self._bucket, self._source, self._max_bytes = bucket, source, max_bytes
         self._before_publishing = before_publishing
         self._stack = ExitStack()
@@ -86,7 +89,7 @@ class LateTeller:
         if self._teller is None:
             if self._before_publishing is not None:
                 self._before_publishing()
-            producer = self._stack.enter_context(Producer(self._log, self._topic))
+            producer = self._stack.enter_context(Producer(self._log, self._topic, internal=True, key=self._key))
             self._teller = Teller(producer, self._bucket, self._source, self._max_bytes)
         self._teller.tell(objects, observed_at)
 

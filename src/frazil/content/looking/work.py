@@ -219,7 +219,8 @@ class Work:
     def repair(self, place: Place, plan: Plan) -> Told:
         """Asks the place again about all that differs, tells the log, and returns when the table knows it."""
         topic = ensure_events_topic(self.access, self.settings).name
-        told = apply(plan, Repair(place, self.address, topic, self.settings.model.log.max_message_size))
+        max_bytes = self.settings.model.log.max_message_size
+        told = apply(plan, Repair(place, self.address, topic, max_bytes, self.access.key))
         self.until_visible(told.end)
         return told
 

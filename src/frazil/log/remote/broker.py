@@ -16,7 +16,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, validate_call
 
 from frazil import __version__
-from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError, first_line
+from frazil.errors import ConflictError, FrazilError, NotAllowedError, UnavailableError, UsageError, first_line
 from frazil.log import metrics
 from frazil.log.access import Ack, Level, TopicInfo
 from frazil.log.batch import Batch
@@ -27,6 +27,7 @@ from frazil.log.remote.limits import Streams
 from frazil.log.remote.pipe import LARGE_BATCH, Pipe
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import FRAMES, PROTOCOL, pack_chunk, pack_error, pack_reply, to_json, unpack_batch
+from frazil.log.trust import KEY_METADATA, proves
 from frazil.settings.model import ServeSettings
 
 #: Methods of `LogAccess` that are actions.
@@ -38,6 +39,7 @@ ACTIONS = (
 LONGEST_WAIT_S = 30.0
 MOST_WAITERS = 256
 _WAIT_STEP_S = 0.5
+_KEY_HINT = "run it as the user of `frazil serve` with the same home, or set log.key on both sides"
 
 log = structlog.get_logger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -151,6 +153,20 @@ def _told(error: Exception) -> flight.FlightError:
     return kind(error.message, extra_info=pack_error(error))
 
 
+class _Call(flight.ServerMiddleware):  # type: ignore[misc]  # PyArrow comes untyped
+    """A call that brought a key."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+class _Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[str | bytes]]) -> _Call | None:
+        """Notes the key of a call that has one."""
+        given = next((values for name, values in headers.items() if name.lower() == KEY_METADATA), None)
+        return _Call(str(given[0])) if given else None
+
+
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes untyped
     """Handlers. Each call has a thread of gRPC's; a stream keeps it while it is open."""
 
@@ -165,7 +181,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         self._draining = threading.Event()
         self._actions = {name: _checked(getattr(served, name)) for name in ACTIONS}
         self._actions["wait"] = _checked(self._wait)
-        super().__init__(location)
+        super().__init__(location, middleware={KEY_METADATA: _Calls()})
 
     # -- stop --------------------------------------------------------------------------------------------------------
 
@@ -236,12 +252,13 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
     ) -> None:  # fmt: skip
         """Frazil's own batches. A refused batch does not end the stream: the next may be good."""
         topic = _topic_of(descriptor)
+        call = context.get_middleware(KEY_METADATA)
         pipe: Pipe | None = None
 
         def answer(messages: list[memoryview]) -> None:
             self._begin()
             try:
-                for reply in self._replies_to(topic, messages):
+                for reply in self._replies_to(topic, messages, None if call is None else call.key):
                     writer.write_metadata(reply)
             finally:
                 self._end()
@@ -259,8 +276,11 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
                     pipe.put(message)
                 del chunk, message  # an idle stream holds nothing
 
-    def _replies_to(self, topic: str, messages: list[memoryview]) -> list[bytes]:
-        """Appends batches in one go; each is taken or refused by itself."""
+    def _replies_to(self, topic: str, messages: list[memoryview], key: str | None) -> list[bytes]:
+        """Appends batches in one go; each is taken or refused by itself. A stream with a wrong key gets nothing in."""
+        if key is not None and not proves(key, self._log.key):
+            refusal = pack_reply(NotAllowedError("the key of this call is not that of the log", hint=_KEY_HINT))
+            return [refusal] * len(messages)
         replies: list[Ack | FrazilError | None] = []
         taken: list[tuple[Batch, Level | None]] = []
         for message in messages:
@@ -270,7 +290,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
             except FrazilError as error:
                 replies.append(error)
         try:
-            outcomes = self._log.append_many(topic, taken)
+            outcomes = self._log.append_many(topic, taken, internal=key is not None)
         except FrazilError as error:
             outcomes = [error] * len(taken)
         following = iter(outcomes)
@@ -281,7 +301,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor,
         reader: flight.MetadataRecordBatchReader, writer: flight.FlightMetadataWriter,
     ) -> None:  # fmt: skip
-        """Record batches of any Flight client. The first that is refused ends the stream."""
+        """Record batches of any Flight client, never of Frazil itself. The first that is refused ends the stream."""
         target = _target_of(descriptor)
         with self._streams.one():
             for chunk in _received(reader, context):

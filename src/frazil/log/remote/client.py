@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from frazil.errors import FrazilError, UnavailableError, UsageError
+from frazil.errors import FrazilError, NotAllowedError, UnavailableError, UsageError
 from frazil.log.access import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.frame import unpack_trusted
@@ -37,19 +37,22 @@ class Client:
     Args:
         address: grpc://host:port, as `frazil serve` prints it.
         network: patience: timeouts and retries.
+        key: of the log's folder, which proves that this process belongs to the same installation.
     """
 
-    def __init__(self, address: str, network: NetworkSettings | None = None) -> None:
+    def __init__(self, address: str, network: NetworkSettings | None = None, key: str | None = None) -> None:
         self.address = _address(address)
+        self.key = key
         self.network = network or NetworkSettings()
         self.where = f"broker at {self.address}"
         self._lock = threading.Lock()
         self._connecting = threading.Lock()
         self._connection: flight.FlightClient | None = None
-        self._idle: dict[str, list[BatchStream]] = {}
+        #: By topic, and whether they are for messages of Frazil's own.
+        self._idle: dict[tuple[str, bool], list[BatchStream]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Client, (self.address, self.network)
+        return Client, (self.address, self.network, self.key)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -74,20 +77,21 @@ class Client:
     def register(self, topic: str, name: str | None = None, producer_id: int | None = None) -> Registration:
         return Registration(**self._call("register", topic=topic, name=name, producer_id=producer_id))
 
-    def append(self, topic: str, batch: Batch, level: Level | str | None = None) -> Ack:
+    def append(self, topic: str, batch: Batch, level: Level | str | None = None, *, internal: bool = False) -> Ack:
         """Appends a batch. One with a producer and a sequence is sent again when the connection breaks.
 
         Raises:
             LostError: the connection broke; a batch without a sequence may be in the log, or not.
+            NotAllowedError: `internal`, and there is no key, or it is another than the log's.
         """
         asked = None if level is None else Level(level)
         if batch.sequence < 0:
-            return self._append(topic, batch, asked)
-        return retry(lambda: self._append(topic, batch, asked), self.network, operation="broker append")
+            return self._append(topic, batch, asked, internal)
+        return retry(lambda: self._append(topic, batch, asked, internal), self.network, operation="broker append")
 
-    def _append(self, topic: str, batch: Batch, level: Level | None) -> Ack:
+    def _append(self, topic: str, batch: Batch, level: Level | None, internal: bool) -> Ack:
         while True:
-            stream, used = self._take_stream(topic)
+            stream, used = self._take_stream(topic, internal)
             try:
                 stream.put(batch, level)
             except LostError:
@@ -98,31 +102,55 @@ class Client:
             except BaseException:
                 stream.close()
                 raise
-            return self._reply(topic, stream)
+            return self._reply((topic, internal), stream)
 
-    def _reply(self, topic: str, stream: BatchStream) -> Ack:
+    def _reply(self, use: tuple[str, bool], stream: BatchStream) -> Ack:
         try:
             return stream.reply()
         finally:
             if stream.answered:
                 with self._lock:
-                    self._idle.setdefault(topic, []).append(stream)
+                    self._idle.setdefault(use, []).append(stream)
             else:
                 stream.close()
 
-    def _take_stream(self, topic: str) -> tuple[BatchStream, bool]:
+    def _take_stream(self, topic: str, internal: bool) -> tuple[BatchStream, bool]:
         with self._lock:
-            idle = self._idle.get(topic)
+            idle = self._idle.get((topic, internal))
             if idle:
                 return idle.pop(), True
-        return self.stream(topic), False
+        return self.stream(topic, internal=internal), False
 
-    def stream(self, topic: str) -> BatchStream:
-        """A new stream of batches. Whoever asks for it closes it."""
+    def stream(self, topic: str, *, internal: bool = False) -> BatchStream:
+        """A new stream of batches. Whoever asks for it closes it.
+
+        Args:
+            topic: where all its batches go.
+            internal: they come from a component of Frazil; the stream sends the key.
+
+        Raises:
+            NotAllowedError: there is no key.
+        """
+        if internal:
+            self.require_key()
         connection = self._connected()
         return BatchStream(
-            connection, topic, self.where, self.network.read_timeout, on_loss=lambda: self._forget(connection)
+            connection,
+            topic,
+            self.where,
+            self.network.read_timeout,
+            on_loss=lambda: self._forget(connection),
+            key=self.key if internal else None,
         )
+
+    def require_key(self) -> None:
+        """Raises NotAllowedError where this process cannot prove that it belongs to the broker's installation."""
+        if self.key is None:
+            raise NotAllowedError(
+                f"cannot publish messages of Frazil's own to the {self.where} without the key of its log",
+                cause="the log's folder is not on this machine, or this user may not read it",
+                hint="run it as the user of `frazil serve` with the same home, or set log.key on both sides",
+            )
 
     def sync(self, topic: str) -> int:
         return int(self._call("sync", topic=topic))
@@ -292,7 +320,7 @@ class Client:
         self.close()
 
 
-def _close_all(idle: dict[str, list[BatchStream]]) -> None:
+def _close_all(idle: dict[tuple[str, bool], list[BatchStream]]) -> None:
     for streams in idle.values():
         for stream in streams:
             stream.close()

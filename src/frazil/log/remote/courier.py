@@ -46,15 +46,15 @@ class Link(Protocol):
 class LocalLink:
     """The way to a log of this process. A batch is appended when its reply is asked for."""
 
-    def __init__(self, access: LogAccess, topic: str) -> None:
-        self._access, self._topic = access, topic
+    def __init__(self, access: LogAccess, topic: str, *, internal: bool = False) -> None:
+        self._access, self._topic, self._internal = access, topic, internal
         self._waiting: deque[tuple[Batch, Level | None]] = deque()
 
     def put(self, batch: Batch, level: Level | None) -> None:
         self._waiting.append((batch, level))
 
     def reply(self) -> Ack:
-        return self._access.append(self._topic, *self._waiting.popleft())
+        return self._access.append(self._topic, *self._waiting.popleft(), internal=self._internal)
 
     def close(self) -> None:
         self._waiting.clear()

@@ -49,8 +49,11 @@ class Producer:
         max_in_flight_bytes: bytes that may wait for their acknowledgement; then publishers wait.
         patience_s: how long a broker may be away before publishers are told.
         network: timeouts of the connection, when an address is given.
+        internal: for messages of Frazil's own components; only these may have the header that says so.
+        key: of the log, when an address is given, for `internal`.
 
     Raises:
+        NotAllowedError: `internal`, and the key is not known.
         NotFoundError: there is no such topic.
         UnavailableError: there is no broker at the address.
     """
@@ -67,15 +70,19 @@ class Producer:
         max_in_flight_bytes: int = 32 * _MIB,
         patience_s: float = 60.0,
         network: NetworkSettings | None = None,
+        internal: bool = False,
+        key: str | None = None,
     ) -> None:
         self._client = None
         if isinstance(log, str):
-            log = self._client = Client(log, network)
+            log = self._client = Client(log, network, key)
+        if internal and isinstance(log, Client):
+            log.require_key()
         self.topic, self.name = topic, name
         self._outbox = Outbox(batch_bytes, linger_ms / 1000, max_in_flight_bytes)
         asked = None if level is None else Level(level)
         self._courier = Courier(
-            log, _way_to(log, topic), topic, self._outbox, name=name, level=asked, patience_s=patience_s
+            log, _way_to(log, topic, internal), topic, self._outbox, name=name, level=asked, patience_s=patience_s
         )
         self._carrying = threading.Lock()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -316,10 +323,10 @@ class Producer:
         self._error = self._error or waiter.exception()
 
 
-def _way_to(access: LogAccess, topic: str) -> Callable[[], Link]:
+def _way_to(access: LogAccess, topic: str, internal: bool) -> Callable[[], Link]:
     if isinstance(access, Client):
-        return partial(access.stream, topic)
-    return partial(LocalLink, access, topic)
+        return partial(access.stream, topic, internal=internal)
+    return partial(LocalLink, access, topic, internal=internal)
 
 
 def _never() -> bool:

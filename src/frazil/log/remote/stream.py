@@ -15,6 +15,7 @@ from frazil.log.batch import Batch
 from frazil.log.remote.failures import rebuilt
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import pack_batch, unpack_reply
+from frazil.log.trust import KEY_METADATA
 
 
 class LostError(UnavailableError):
@@ -30,17 +31,26 @@ class BatchStream:
         where: the broker, for messages to people.
         silence: seconds without a reply after which the broker counts as gone.
         on_loss: called when the connection breaks.
+        key: of the log, for a stream of Frazil's own messages.
     """
 
     def __init__(
-        self, client: flight.FlightClient, topic: str, where: str, silence: float, on_loss: Callable[[], None]
+        self,
+        client: flight.FlightClient,
+        topic: str,
+        where: str,
+        silence: float,
+        on_loss: Callable[[], None],
+        key: str | None = None,
     ) -> None:
         self._topic, self._where, self._silence, self._on_loss = topic, where, silence, on_loss
         self._unanswered = 0
         self._waiting_since: float | None = None
         self._gone = self._broken = False
         try:
-            self._writer, self._reader = client.do_exchange(flight.FlightDescriptor.for_path(topic))
+            headers = [] if key is None else [(KEY_METADATA.encode(), key.encode())]
+            options = flight.FlightCallOptions(headers=headers)
+            self._writer, self._reader = client.do_exchange(flight.FlightDescriptor.for_path(topic), options)
         except (pa.ArrowException, OSError) as error:
             raise self._lost(error) from error
         _watch.add(self)

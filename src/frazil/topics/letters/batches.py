@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from frazil.errors import IntegrityError
 from frazil.log.access import TopicInfo
 from frazil.log.columns import HEADERS
+from frazil.log.trust import marked
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.topics.layout import DEAD_LETTER, DEAD_LETTERS, ensure_dead_letters
@@ -29,8 +30,17 @@ _BYTES = 4 * 1024 * 1024
 _MESSAGE = ["offset", "partition", "log_id"]
 
 
-def batches(store: TableStore, settings: Settings, info: TopicInfo, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+def batches(
+    store: TableStore, settings: Settings, info: TopicInfo, keys: pa.Table, *, as_internal: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The messages of letters, by offset. A batch is recognised by its number, so that it must not change.
+
+    Args:
+        store: the catalog with the dead letters.
+        settings: the settings.
+        info: the topic.
+        keys: which letters.
+        as_internal: mark them as messages of Frazil's own; by default only those are that were before.
 
     Raises:
         IntegrityError: one of them is no longer in the table.
@@ -43,12 +53,13 @@ def batches(store: TableStore, settings: Settings, info: TopicInfo, keys: pa.Tab
         for at, length in enumerate(lengths.tolist(), 1):
             rows, size = rows + 1, size + length
             if rows >= _ROWS or size >= _BYTES:
-                yield _record_batch(info, pa.concat_tables([*held, letters.take(pa.array(order[begin:at]))]))
+                whole = pa.concat_tables([*held, letters.take(pa.array(order[begin:at]))])
+                yield _record_batch(info, whole, as_internal)
                 held, begin, rows, size = [], at, 0, 0
         if begin < len(order):
             held.append(letters.take(pa.array(order[begin:])))
     if held:
-        yield _record_batch(info, pa.concat_tables(held))
+        yield _record_batch(info, pa.concat_tables(held), as_internal)
 
 
 def _messages(store: TableStore, settings: Settings, topic: str, keys: pa.Table) -> Iterator[tuple[pa.Table, Any]]:
@@ -94,12 +105,12 @@ def _distinct(letters: pa.Table) -> Any:
     return order.to_numpy()[first]
 
 
-def _record_batch(info: TopicInfo, messages: pa.Table) -> pa.RecordBatch:
+def _record_batch(info: TopicInfo, messages: pa.Table, as_internal: bool) -> pa.RecordBatch:
     rows: list[dict[str, Any]] = messages.select(["topic", "partition", "offset", "headers", "columns"]).to_pylist()
     given: dict[str, pa.Array] = {
         "payload": messages["payload"].combine_chunks(),
         "request_id": messages["request_id"].combine_chunks(),
-        "headers": pa.array([_headers(row) for row in rows], HEADERS),
+        "headers": pa.array([_headers(row, as_internal) for row in rows], HEADERS),
     }
     own = [json.loads(row["columns"]) if row["columns"] else {} for row in rows]
     for f in info.extra:
@@ -108,6 +119,7 @@ def _record_batch(info: TopicInfo, messages: pa.Table) -> pa.RecordBatch:
     return pa.record_batch(given)
 
 
-def _headers(row: dict[str, Any]) -> list[tuple[str, str | None]]:
-    kept = [(k, v) for k, v in row["headers"] or [] if k != REPLAYED_FROM]
-    return [*kept, (REPLAYED_FROM, f"{row['topic']}/{row['partition']}/{row['offset']}")]
+def _headers(row: dict[str, Any], as_internal: bool) -> list[tuple[str, str | None]]:
+    mark = list(marked({}).items()) if as_internal else []
+    kept = [(k, v) for k, v in row["headers"] or [] if k != REPLAYED_FROM and (k, v) not in mark]
+    return [*kept, *mark, (REPLAYED_FROM, f"{row['topic']}/{row['partition']}/{row['offset']}")]

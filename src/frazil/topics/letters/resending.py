@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from frazil.errors import NotFoundError
 from frazil.log.access import Level, LogAccess, TopicInfo
 from frazil.log.batch import Batch
+from frazil.log.trust import has_mark
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.tables import PositionMovedError, TableStore
@@ -55,6 +56,7 @@ def replay_dead_letters(
     choice: Choice | None = None,
     *,
     offsets: Collection[int] | None = None,
+    as_internal: bool = False,
     progress: Callable[[int], None] = lambda _sent: None,
 ) -> Replayed:
     """Sends the dead letters of a topic again; first what an earlier replay left undone, whatever it had chosen.
@@ -68,6 +70,8 @@ def replay_dead_letters(
         topic: the topic.
         choice: which of its letters; all by default.
         offsets: of these, only those at some offsets.
+        as_internal: mark them as messages of Frazil's own, which an operator answers for; what another replay has left
+            undone is not marked. By default only messages that had the mark keep it.
         progress: is told after each portion how many have been sent so far.
 
     Raises:
@@ -79,7 +83,7 @@ def replay_dead_letters(
         _require(store, settings, chosen, offsets)
     replaying = _Replaying(store, settings, access, access.info(topic), progress)
     resumed = replaying.resume()
-    replaying.send(chosen, offsets)
+    replaying.send(chosen, offsets, as_internal=as_internal)
     return Replayed(replaying.sent, resumed)
 
 
@@ -128,7 +132,7 @@ class _Replaying:
                 self._send(intent, found)
         return self.sent
 
-    def send(self, choice: Choice, offsets: Collection[int] | None) -> None:
+    def send(self, choice: Choice, offsets: Collection[int] | None, *, as_internal: bool) -> None:
         chosen, start, intent = self._as_of_now(choice), 0, None
         while True:
             portion = self._look(partial(self._next, chosen, offsets, start), None)
@@ -141,7 +145,7 @@ class _Replaying:
                 noted = self._note(portion, "replaying", intent)
             except PositionMovedError:
                 continue  # another replay was faster: look what is left
-            following = self._send(intent, noted)
+            following = self._send(intent, noted, as_internal=as_internal)
             intent = Intent(intent.producer_id, intent.producer_epoch, following)
             start = int(portion.keys["offset"][-1].as_py()) + 1
 
@@ -184,13 +188,15 @@ class _Replaying:
     def _is_done(self, intent: Intent, table: Table) -> tuple[bool, Table]:
         return keys_of(self._store, table, self._info.name, intent, "replayed").num_rows > 0, table
 
-    def _send(self, intent: Intent, portion: _Portion) -> int:
+    def _send(self, intent: Intent, portion: _Portion, *, as_internal: bool = False) -> int:
         """Sends what an intent names and notes it; the number of the batch that would follow."""
         sequence, sent = intent.sequence, 0
-        for batch in batches(self._store, self._settings, self._info, portion.keys):
+        for batch in batches(self._store, self._settings, self._info, portion.keys, as_internal=as_internal):
             producer = {"producer_id": intent.producer_id, "producer_epoch": intent.producer_epoch}
             reach("dead_letters.send.before")
-            self._access.append(self._info.name, Batch.of_arrow(batch, **producer, sequence=sequence), Level.disk)
+            made = Batch.of_arrow(batch, **producer, sequence=sequence)
+            # Only a message that was Frazil's own has the mark: nobody else could publish it with one.
+            self._access.append(self._info.name, made, Level.disk, internal=has_mark(made.arrow))
             reach("dead_letters.send.after")
             sequence, sent = sequence + 1, sent + batch.num_rows
         self._finish(intent, portion)

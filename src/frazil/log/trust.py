@@ -1,0 +1,120 @@
+"""Which messages come from Frazil's own components: a header that only they can set, and the key that proves it.
+
+The header `frazil-internal` marks a message that Frazil itself has published. A log takes it only from a call of its
+own process that says `internal`, or from a client that sends the key of the log's folder. So whoever reads a message
+can rely on the header, whatever else the message says about itself.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from frazil.errors import UsageError
+from frazil.settings.model import LogSettings
+
+#: The name of the mark; reserved in any spelling.
+INTERNAL_HEADER = "frazil-internal"
+_VALUE = "1"
+#: The file with the key, in the log's folder.
+KEY_FILE = "KEY"
+#: The name of the key in the metadata of a Flight call.
+KEY_METADATA = "frazil-key"
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+log = structlog.get_logger(__name__)
+
+
+def marked(headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns headers with the mark of Frazil's own messages."""
+    return {**headers, INTERNAL_HEADER: _VALUE}
+
+
+def is_marked(headers: Mapping[str, str | None]) -> bool:
+    """Whether a message of a log was published by Frazil itself."""
+    return headers.get(INTERNAL_HEADER) == _VALUE
+
+
+def has_mark(batch: pa.RecordBatch) -> bool:
+    """Whether any message of a batch, in the log's types, has a header of the reserved name."""
+    if "headers" not in batch.schema.names:
+        return False
+    column = batch.column("headers")
+    # All keys of the column, those behind a null too: what hides there is refused as well.
+    return bool(pc.any(pc.equal(pc.utf8_lower(column.keys), INTERNAL_HEADER), min_count=0).as_py())
+
+
+def refuse_mark(batch: pa.RecordBatch) -> None:
+    """Refuses a batch of anybody but Frazil's own components if a message has the reserved header.
+
+    Raises:
+        UsageError: one has.
+    """
+    if has_mark(batch):
+        raise UsageError(
+            f"the header '{INTERNAL_HEADER}' is reserved for messages of Frazil's own components",
+            hint="publish the message without this header",
+        )
+
+
+def proves(given: str, key: str) -> bool:
+    """Whether a call that brought this key comes from the same installation."""
+    return bool(given and key) and hmac.compare_digest(given.encode(), key.encode())
+
+
+def key_of(settings: LogSettings) -> str | None:
+    """The key that the settings give, where they give one."""
+    return (settings.key.get_secret_value() or None) if settings.key is not None else None
+
+
+def read_key(folder: Path) -> str | None:
+    """The key of the log in a folder; None where there is none, or this user may not read it."""
+    try:
+        text = (folder / KEY_FILE).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if _KEY.fullmatch(text) else None
+
+
+def ensure_key(folder: Path) -> str:
+    """The key of the log in a folder, made where there is none or where others could have read it.
+
+    Only the owner of the log calls this. Where the folder cannot be written, the key lasts as long as this process.
+    """
+    try:
+        found = read_key(folder) if _is_private(folder / KEY_FILE) else None
+        if found is not None:
+            return found
+        return _write_key(folder, secrets.token_hex(32))
+    except OSError as error:
+        log.warning("the log's key cannot be kept, other processes cannot prove who they are", error=str(error))
+        return secrets.token_hex(32)
+
+
+def _is_private(path: Path) -> bool:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and not found.st_mode & 0o077 and found.st_uid == os.geteuid()
+
+
+def _write_key(folder: Path, key: str) -> str:
+    new = folder / f".{KEY_FILE}-{secrets.token_hex(4)}"
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, key.encode())
+    finally:
+        os.close(file)
+    os.replace(new, folder / KEY_FILE)  # noqa: PTH105 - on disk whole, or not at all
+    return key
