@@ -21,12 +21,17 @@ import uvicorn
 from pyspark.sql import SparkSession
 
 from frazil.api.app import create_app
+from frazil.content.asking import Asker
+from frazil.content.buckets import is_readable
 from frazil.content.events.observation import observation
+from frazil.content.extract.api import Unsupported
 from frazil.content.extract.choose import Asked
-from frazil.content.extract.job import extract
+from frazil.content.extract.job import extract, planned
+from frazil.content.extract.sources import Wanted, source_of
 from frazil.content.intake.files import FileIntake
 from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import open_folder
+from frazil.content.looking.listing import place_of
 from frazil.content.looking.work import Work
 from frazil.content.notes.messages import edit, extraction, fields
 from frazil.content.rows import ContentTables
@@ -36,7 +41,8 @@ from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.log.remote.transport import flight
 from frazil.log.trust import INTERNAL_HEADER, KEY_FILE, marked
-from frazil.settings import Settings
+from frazil.settings import Settings, load_settings
+from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.resending import replay_dead_letters
 from tests.content_sink_kit import ContentKit, body, content_kit
@@ -151,6 +157,78 @@ def test_the_key_stays_and_only_its_owner_may_read_it(tmp_path: Path):
         assert len(fourth.key) == 64 and stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+# -- what may be read --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening() -> Iterator[tuple[int, list[str]]]:
+    """A port of this machine that must not see anybody."""
+    seen: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server.getsockname()[1], seen
+        with suppress(BlockingIOError):
+            seen.append(str(server.accept()[1]))
+
+
+@pytest.mark.parametrize(
+    ("bucket", "patterns", "readable"),
+    [
+        ("photos", None, True),
+        ("photos", [], False),
+        ("photos", ["logs-*", "photos"], True),
+        ("photos", ["PHOTOS", "photo"], False),
+        ("logs-1", ["logs-?"], True),
+        ("file:///srv/photos", None, True),
+        ("file:///srv/photos", ["*"], False),
+        ("file:///srv/photos", ["/srv/photos"], True),
+        ("file:///srv/photos", ["file:///srv/*"], True),
+        ("file:///srv/photos", ["/srv/photos/*"], False),
+        ("srv", ["/*"], False),
+    ],
+)
+def test_patterns_of_buckets_and_folders(bucket, patterns, readable):
+    assert is_readable(bucket, patterns) is readable
+
+
+@pytest.mark.parametrize(
+    ("bucket", "key"),
+    [
+        ("127.0.0.1:{port}", "a"),
+        ("127.0.0.1:{port}/x", "a"),
+        ("../x", "a"),
+        ("user@host", "a"),
+        ("b", "../../x"),
+        ("b", "a/../../x"),
+    ],
+)
+def test_nothing_is_asked_of_another_host_or_bucket_than_the_one_that_is_named(bucket, key):
+    """Also for rows that an older version has taken."""
+    network = NetworkSettings(retry_attempts=1, connect_timeout=1)
+    with listening() as (port, seen):
+        s3 = S3Settings(endpoint=f"http://127.0.0.1:{port}", access_key="k", secret_key="s")
+        name = bucket.format(port=port)
+        told, failed = Asker(s3, network).ask([(name, key, "")])
+        assert told.num_rows == 0 and isinstance(failed[name, key], UsageError)
+        with pytest.raises(Unsupported):
+            source_of(Wanted(name, key), s3, network)
+    assert seen == []
+
+
+def test_only_buckets_and_folders_that_the_settings_name_are_asked(tmp_path):
+    (tmp_path / "a").write_text("a")
+    with listening() as (port, seen):
+        store = {"home": str(tmp_path / "home"), "s3.endpoint": f"http://127.0.0.1:{port}"}
+        settings = load_settings(flags=store | {"content.buckets": "other,/srv/*"}, environ={})
+        for place in ("photos", str(tmp_path)):
+            with pytest.raises(NotAllowedError, match=r"content\.buckets"):
+                place_of(place, settings)
+        keys = [("photos", "a", ""), (f"file://{tmp_path}", "a", "")]
+        told, failed = Asker.of(settings).ask(keys)
+        assert told.num_rows == 0 and [type(failed[key[:2]]) for key in keys] == [NotAllowedError] * 2
+    assert seen == []
+
+
 # -- down to the tables ------------------------------------------------------------------------------------------------
 
 
@@ -191,19 +269,11 @@ class Web:
             connection.close()
 
 
-@contextmanager
-def listening() -> Iterator[tuple[int, list[str]]]:
-    """A port of this machine that must not see anybody."""
-    seen: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.setblocking(False)
-        yield server.getsockname()[1], seen
-        with suppress(BlockingIOError):
-            seen.append(str(server.accept()[1]))
-
-
-def work_of(kit: ContentKit) -> Work:
-    return Work(kit.settings, kit.kit.client, Ready(kit.spark, kit.kit.client.address), kit.catalog)
+def work_of(kit: ContentKit, *buckets: str) -> Work:
+    model = kit.settings.model
+    content = model.content.model_copy(update={"buckets": list(buckets) or None})
+    settings = Settings(model.model_copy(update={"content": content}))
+    return Work(settings, kit.kit.client, Ready(kit.spark, kit.kit.client.address), kit.catalog)
 
 
 def own_messages(folder: Path) -> list[bytes]:
@@ -261,7 +331,11 @@ def test_no_edge_lets_a_stranger_speak_for_frazil(kit: ContentKit, tmp_path: Pat
         assert [(row["bucket"], row["key"]) for row in kit.objects()] == [("b", "a")]
         row = kit.row("a")
         assert not row["user_tags"] and row["metadata"] is None and "stolen" not in row
-        extract(work_of(kit), Asked(bucket=f"file://{secret}"))
+        assert extract(work_of(kit), Asked(bucket=f"file://{secret}")).objects == 0
+        assert planned(work_of(kit), Asked()).objects == 1
+        assert planned(work_of(kit, "photos"), Asked()).objects == 0
+        with pytest.raises(NotAllowedError, match=r"content\.buckets"):
+            planned(work_of(kit, "photos"), Asked(bucket="b"))
         status, _ = web.ask("GET", f"/content/object?bucket=file://{secret}&key=passwd")
         assert status == 404
     assert seen == []

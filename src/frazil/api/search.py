@@ -14,6 +14,7 @@ from frazil.api.content import Bucket, Key, Limit, MaybeBucket, Version, content
 from frazil.api.messages import Shared
 from frazil.api.search_models import ContentDuplicates, ContentFacets, ContentFound
 from frazil.content import reading
+from frazil.content.buckets import require_readable
 from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.content.rows import ContentTables
 from frazil.content.search import alike
@@ -184,6 +185,7 @@ async def show_thumbnail(
 
     def look(tables: ContentTables) -> bytes:
         row = reading.show_object(tables, bucket, key, version_id)
+        require_readable(row["bucket"], service.settings.content.buckets)
         told = (row["bucket"], row["key"], row["version_id"], row["etag"])
         gone, status = row["is_deleted"] or row["is_delete_marker"], row.get("extraction_status")
         found = None if gone or status == "erased" else store.get(thumbnail_key(*told))

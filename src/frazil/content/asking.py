@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.buckets import folder_of, is_folder
+from frazil.content.buckets import folder_of, is_folder, require_readable, require_request
 from frazil.content.events.observation import observation
 from frazil.content.events.parse import parse_messages
 from frazil.content.evidence import EVIDENCE, of_changes, unverified
@@ -17,6 +17,7 @@ from frazil.content.looking.bucket import Bucket
 from frazil.content.looking.folder import Folder
 from frazil.content.looking.listing import Place
 from frazil.errors import FrazilError, UnavailableError
+from frazil.settings import Settings
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics.sinks.fit import Misfit
 
@@ -35,6 +36,13 @@ class Asker:
 
     s3: S3Settings
     network: NetworkSettings
+    buckets: tuple[str, ...] | None = None
+    """Patterns of those that may be asked; None: all."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Asker:
+        patterns = settings.model.content.buckets
+        return cls(settings.model.s3, settings.model.network, None if patterns is None else tuple(patterns))
 
     def ask(self, keys: Iterable[Key]) -> tuple[pa.Table, dict[tuple[str, str], FrazilError]]:
         """What buckets say about keys, as observations; and which keys they say nothing about, and why."""
@@ -66,6 +74,9 @@ class Asker:
     def _answer(self, place: tuple[str, str], versions: set[str]) -> bytes | FrazilError:
         bucket, key = place
         try:
+            require_readable(bucket, self.buckets)
+            if not is_folder(bucket):
+                require_request(bucket, key)
             ((observed_at, objects),) = list(self._place(bucket, versions).ask([(key, v) for v in sorted(versions)]))
         except FrazilError as error:
             return error

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from frazil.errors import UsageError
+from frazil.errors import NotAllowedError, UsageError
 
 #: From this likeness on a name may have been meant.
 _ALIKE = 0.6
@@ -62,6 +63,34 @@ def leaves_bucket(key: str) -> bool:
         if depth < 0:
             return True
     return False
+
+
+def is_readable(bucket: str, patterns: Sequence[str] | None) -> bool:
+    """Whether `content.buckets` lets a bucket or folder be read; None: it is not set, and all may be."""
+    if patterns is None:
+        return True
+    of_kind = (p if p.startswith("file://") else f"file://{p}" if p.startswith("/") else p for p in patterns)
+    return any(is_folder(p) == is_folder(bucket) and fnmatchcase(bucket, p) for p in of_kind)
+
+
+def require_readable(bucket: str, patterns: Sequence[str] | None) -> None:
+    """Raises NotAllowedError where `content.buckets` does not let a bucket or folder be read."""
+    if not is_readable(bucket, patterns):
+        raise NotAllowedError(
+            f"'{bucket}' may not be read: the setting content.buckets does not name it",
+            hint=f"content.buckets: {bucket.removeprefix('file://')}, beside what it has",
+        )
+
+
+def require_request(bucket: str, key: str = "") -> None:
+    """Raises UsageError where bucket and key would make a URL that leads elsewhere than into this bucket.
+
+    Names of new events are checked when they are read; this is for rows of older ones, and for whatever was overlooked.
+    """
+    if not is_bucket_name(bucket):
+        raise UsageError(f"{bucket!r:.100} is no name of a bucket", hint="letters, digits, '.', '-' and '_'")
+    if leaves_bucket(key):
+        raise UsageError(f"the key {key!r:.100} would lead out of its bucket", hint="a key without '..' at its start")
 
 
 def folder_of(bucket: str) -> Path:

@@ -77,7 +77,7 @@ class ContentSink:
         self._address = address
         self._spark = None if spark is None else _own_session(spark)
         self._dead_letters = DeadLetters(store, settings)
-        self._asker = Asker(settings.model.s3, settings.model.network)
+        self._asker = Asker.of(settings)
         self._pending = Pending(settings.model.content.lateness_s)
         self._journal: Table | None = None
         self._read_on: int | None = None

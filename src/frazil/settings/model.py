@@ -443,6 +443,11 @@ class ContentSettings(Section):
     partition: list[str] = Field(
         default_factory=list, description="partitioning of a new `objects`, as in SQL, such as bucket(16, key)"
     )
+    buckets: list[str] | None = Field(
+        None,
+        description="which buckets and folders may be read, as patterns: photos, logs-*, /srv/photos, /srv/*; by "
+        "default every bucket, and the folders that a scan or watch of yours has listed",
+    )
     keep_snapshots: Annotated[int, Field(ge=1)] = Field(
         50, description="own snapshots that the tables keep, or more if their upkeep policy says so"
     )
@@ -453,6 +458,11 @@ class ContentSettings(Section):
     @classmethod
     def _as_list(cls, value: Any) -> Any:
         return split_columns(value)
+
+    @field_validator("buckets", mode="before")
+    @classmethod
+    def _as_patterns(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 class NetworkSettings(Section):

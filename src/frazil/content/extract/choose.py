@@ -8,6 +8,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Literal
 
+from frazil.content.buckets import is_readable, require_readable
 from frazil.content.extract.api import Extractor
 from frazil.content.extract.registry import TYPE
 from frazil.content.notes.messages import CHANGED, FAILED, GONE
@@ -64,7 +65,13 @@ class Plan:
     by_extractor: dict[str, int]
 
 
-def choose(spark: SparkSession, table: str, asked: Asked, extractors: Sequence[Extractor]) -> DataFrame:
+def choose(
+    spark: SparkSession,
+    table: str,
+    asked: Asked,
+    extractors: Sequence[Extractor],
+    buckets: Sequence[str] | None = None,
+) -> DataFrame:
     """The rows, with the names of those extractors that are wanted for each; see CHOSEN.
 
     Args:
@@ -72,6 +79,7 @@ def choose(spark: SparkSession, table: str, asked: Asked, extractors: Sequence[E
         table: of objects, as SQL names it.
         asked: what.
         extractors: by whom.
+        buckets: patterns of the buckets and folders that may be read; None: all.
     """
     from pyspark.sql import functions as f
 
@@ -80,7 +88,11 @@ def choose(spark: SparkSession, table: str, asked: Asked, extractors: Sequence[E
     # No event may have files of this machine read: folders are listed by those who can read them.
     here &= ~f.col("bucket").startswith("file://") | f.col("dialect").isNull()
     if asked.bucket is not None:
+        require_readable(asked.bucket, buckets)
         here &= f.col("bucket") == asked.bucket
+    elif buckets is not None:
+        known = [row.bucket for row in rows.select("bucket").distinct().collect()]
+        here &= f.col("bucket").isin([bucket for bucket in known if is_readable(bucket, buckets)])
     if asked.prefix:
         here &= f.col("key").startswith(asked.prefix)
     if asked.latest:

@@ -137,7 +137,8 @@ def snapshot(work: Work) -> int | None:
 def _chosen(work: Work, asked: Asked, chosen: list[Extractor]) -> DataFrame | None:
     """None: there is no table yet."""
     table = work.objects_table()
-    return None if table is None else choose(work.engine.spark, table, asked, chosen)
+    buckets = work.settings.model.content.buckets
+    return None if table is None else choose(work.engine.spark, table, asked, chosen, buckets)
 
 
 def _task(work: Work, chosen: list[Extractor]) -> tuple[Task, tuple[str, ...]]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from frazil.content.buckets import folder_of, is_folder
+from frazil.content.buckets import folder_of, is_folder, require_request
 from frazil.content.clients import client_of, from_boto
 from frazil.content.extract.api import Unsupported
 from frazil.content.looking.folder import etag as folder_etag
-from frazil.errors import FrazilError, NotFoundError, first_line
+from frazil.errors import FrazilError, NotFoundError, UsageError, first_line
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage.clients import connect
 from frazil.storage.faults import from_obstore
@@ -91,6 +91,10 @@ def source_of(wanted: Wanted, s3: S3Settings, network: NetworkSettings) -> Sourc
     """Opens an object. Nothing of a bucket is asked before the first read."""
     if is_folder(wanted.bucket):
         return FileSource(wanted)
+    try:
+        require_request(wanted.bucket, wanted.key)
+    except UsageError as error:
+        raise Unsupported(error.message) from error
     return BucketSource(wanted, s3, network)
 
 

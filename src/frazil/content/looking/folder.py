@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
-from frazil.content.buckets import folder_of
+from frazil.content.buckets import folder_of, require_readable
 from frazil.content.looking.listing import PAGE, Object, Page, Shard, Skipped, utc_text
 from frazil.errors import NotAllowedError, NotFoundError, UsageError
 from frazil.settings import Settings
@@ -197,7 +197,9 @@ def open_folder(bucket: str, settings: Settings) -> Folder:
     Raises:
         NotFoundError: it is not there.
         UsageError: it is a file, or one of Frazil's own folders.
+        NotAllowedError: `content.buckets` does not name it.
     """
+    require_readable(bucket, settings.model.content.buckets)
     root = os.path.realpath(folder_of(bucket))
     _check(root)
     places = _own_places(settings)
