@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from frazil.content.intake.messages import headers_of, store
 from frazil.content.looking.listing import Shard, Skipped
 from frazil.content.looking.state import Part, State, Tally, state_file
 from frazil.content.notes import messages
@@ -165,7 +166,10 @@ def late_event() -> bytes:
 
 def publish_content(kit: SinkKit, bodies: list[bytes]) -> None:
     for body in bodies:
-        kit.publish(EVENTS, body)
+        if body.startswith(b'{"frazil":'):
+            store(kit.client, EVENTS, [body], headers_of("test"), internal=True)
+        else:
+            kit.publish(EVENTS, body)
 
 
 def leave_scan(settings: Settings) -> None:
