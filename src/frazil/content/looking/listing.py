@@ -111,11 +111,12 @@ def place_of(text: str, settings: Settings, versions: Versions | None = None, *,
     bucket = bucket_of(text)
     if is_folder(bucket):
         return open_folder(bucket, settings)
-<<<<<<< HEAD
     if text == bucket and Path(text).is_file():
         raise UsageError(
             f"'{text}' is a file, and a folder or bucket is needed", hint=f"its folder: .; or a bucket: s3://{text}"
         )
+    require_readable(bucket, settings.model.content.buckets)
+    require_request(bucket)
     if not look:
         return Bucket(bucket, settings.model.s3, settings.model.network)
     try:
@@ -126,13 +127,6 @@ def place_of(text: str, settings: Settings, versions: Versions | None = None, *,
                 f"there is no folder '{text}' here, so that it was taken for a bucket"
             ) from error.__cause__
         raise
-=======
-    require_readable(bucket, settings.model.content.buckets)
-    require_request(bucket)
-    return (
-        open_bucket(bucket, settings, versions) if look else Bucket(bucket, settings.model.s3, settings.model.network)
-    )
->>>>>>> ac20f5e (content.buckets limits what is read; requests never leave the bucket they name)
 
 
 def split(place: Place, prefix: str, wanted: int) -> list[Shard]:
