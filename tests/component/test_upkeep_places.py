@@ -13,6 +13,7 @@ from frazil.__main__ import main
 from frazil.errors import FrazilError, NotAllowedError
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import orphans, places, reclaim
+from frazil.upkeep.expiry.neighbours import require_alone
 from tests.upkeep_files import (
     DAY,
     age,
@@ -173,6 +174,30 @@ def test_another_table_that_reads_a_file_through_a_link_is_a_reason_to_refuse(ca
     with pytest.raises(NotAllowedError, match=r"other\.table"):
         run(care, table)
     assert LOST in files_in(table)
+
+
+def test_another_table_that_lies_here_through_a_link_is_a_reason_to_refuse(care, tmp_path):
+    table = make(care)
+    (tmp_path / "door").symlink_to(folder(table))
+    make(care, "other.table", location=f"{tmp_path}/door")
+    age(table)
+    before = files_in(table)
+    with pytest.raises(NotAllowedError, match=r"other\.table"):
+        run(care, table)
+    with pytest.raises(NotAllowedError, match=r"other\.table"):
+        require_alone(care, table)
+    assert files_in(table) == before
+
+
+def test_a_link_to_a_file_of_another_table_is_an_orphan_and_the_file_is_none(care, tmp_path):
+    table, other = make(care), make(care, "other.table")
+    target = min((folder(other) / "data").glob("*.parquet"))
+    (folder(table) / LOST).symlink_to(target)
+    age(table)
+    age(other)
+    run(care, table)
+    assert not (folder(table) / LOST).is_symlink()
+    sound(care, other, [1, 2, 3])
 
 
 def test_nothing_is_deleted_where_the_listing_lacks_a_file_of_the_table(care, tmp_path):

@@ -53,7 +53,7 @@ def expire(
     What a branch, tag or pin holds stays, and it says what pins hold and until when. Files are deleted when their grace
     is over: by a later run of this, or of upkeep. Exit codes: 3 where some files could not be deleted, 11 where other
     writers were faster, or pins hold all that --older-than and --keep choose, 12 where another table has its files
-    there.
+    there, or refers to files that would go.
     """
     from frazil.cli.amounts import seconds
     from frazil.upkeep.expiry.expire import choose
@@ -168,7 +168,8 @@ def orphans(
     """Find files in a table's folder that nothing refers to. With --yes, delete them.
 
     Only the table's own folder is looked at, and ages are told by the storage's clock. Exit codes: 3 where some could
-    not be deleted, 12 where another table has, or may have, files there.
+    not be deleted, 12 where another table has, or may have, files there, or where the listing of the folder does not
+    show the table's own files.
     """
     from frazil.cli.amounts import seconds
     from frazil.upkeep.expiry import orphans as search_for
