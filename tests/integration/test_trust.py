@@ -29,6 +29,7 @@ from frazil.content.extract.choose import Asked
 from frazil.content.extract.job import extract, planned
 from frazil.content.extract.sources import Wanted, source_of
 from frazil.content.intake.files import FileIntake
+from frazil.content.intake.messages import store
 from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import open_folder
 from frazil.content.looking.listing import place_of
@@ -43,6 +44,7 @@ from frazil.log.remote.transport import flight
 from frazil.log.trust import INTERNAL_HEADER, KEY_FILE, marked
 from frazil.settings import Settings, load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
+from frazil.topics import connect, open_log
 from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.resending import replay_dead_letters
 from tests.content_sink_kit import ContentKit, body, content_kit
@@ -155,6 +157,23 @@ def test_the_key_stays_and_only_its_owner_may_read_it(tmp_path: Path):
     os.truncate(file, 7)
     with Log.open(tmp_path / "log") as fourth:
         assert len(fourth.key) == 64 and stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_component_finds_the_key_by_its_settings_and_a_log_key_goes_before_the_file(tmp_path: Path):
+    flags = {"home": str(tmp_path), "log.min_free": "0"}
+    file = tmp_path / "log" / KEY_FILE
+    for given in ({}, {"log.key": "a long random text that both sides have"}):
+        settings = load_settings(flags=flags | given, environ={})
+        with open_log(settings) as opened, Broker(opened) as broker:
+            opened.create_topic("t", exist_ok=True)
+            opened.announce(flight=broker.address)
+            with connect(settings) as access:
+                assert store(access, "t", [b"{}"], {"source": "test"}, internal=True).count == 1
+            mine, other = file.read_text(), "0" * 64
+            file.write_text(other)
+            with connect(load_settings(flags=flags, environ={})) as access, pytest.raises(NotAllowedError, match="key"):
+                store(access, "t", [b"{}"], {"source": "test"}, internal=True)
+            file.write_text(mine)
 
 
 # -- what may be read --------------------------------------------------------------------------------------------------
