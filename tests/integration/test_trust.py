@@ -41,7 +41,7 @@ from frazil.log import Batch, Log, Producer
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.log.remote.transport import flight
-from frazil.log.trust import INTERNAL_HEADER, KEY_FILE, marked
+from frazil.log.trust import INTERNAL_HEADER, KEY_FILE, marked, proof_of
 from frazil.settings import Settings, load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics import connect, open_log
@@ -92,7 +92,7 @@ def forged(name: str = INTERNAL_HEADER, *, messages: int = 1) -> pa.RecordBatch:
 @pytest.mark.parametrize("name", [INTERNAL_HEADER, "Frazil-Internal"])
 @pytest.mark.parametrize("messages", [1, 3])
 def test_nobody_puts_a_marked_message_by_do_put_whatever_key_it_sends(log, address, key, name, messages):
-    sent = [] if key is None else [(b"frazil-key", (log.key if key == "right" else key).encode())]
+    sent = [] if key is None else [(b"frazil-key", (proof_of(log.key) if key == "right" else key).encode())]
     with pytest.raises(flight.FlightServerError, match="reserved for messages of Frazil's own"):
         put(address, forged(name, messages=messages), *sent)
     assert log.info("t").end == 0
@@ -162,7 +162,7 @@ def test_the_key_stays_and_only_its_owner_may_read_it(tmp_path: Path):
 def test_a_component_finds_the_key_by_its_settings_and_a_log_key_goes_before_the_file(tmp_path: Path):
     flags = {"home": str(tmp_path), "log.min_free": "0"}
     file = tmp_path / "log" / KEY_FILE
-    for given in ({}, {"log.key": "a long random text that both sides have"}):
+    for given in ({}, {"log.key": "a long random text thät both sides have"}):
         settings = load_settings(flags=flags | given, environ={})
         with open_log(settings) as opened, Broker(opened) as broker:
             opened.create_topic("t", exist_ok=True)

@@ -7,6 +7,7 @@ can rely on the header, whatever else the message says about itself.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import re
@@ -27,7 +28,7 @@ INTERNAL_HEADER = "frazil-internal"
 _VALUE = "1"
 #: The file with the key, in the log's folder.
 KEY_FILE = "KEY"
-#: The name of the key in the metadata of a Flight call.
+#: The name of the proof in the metadata of a Flight call.
 KEY_METADATA = "frazil-key"
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -67,9 +68,14 @@ def refuse_mark(batch: pa.RecordBatch) -> None:
         )
 
 
+def proof_of(key: str) -> str:
+    """What a call sends to prove that it has a key: a digest, since metadata of calls is ASCII, and a key any text."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
 def proves(given: str, key: str) -> bool:
-    """Whether a call that brought this key comes from the same installation."""
-    return bool(given and key) and hmac.compare_digest(given.encode(), key.encode())
+    """Whether a call that brought this proof comes from the same installation."""
+    return bool(key) and hmac.compare_digest(given.encode(), proof_of(key).encode())
 
 
 def key_of(settings: LogSettings) -> str | None:

@@ -154,15 +154,15 @@ def _told(error: Exception) -> flight.FlightError:
 
 
 class _Call(flight.ServerMiddleware):  # type: ignore[misc]  # PyArrow comes untyped
-    """A call that brought a key."""
+    """A call that brought the proof of a key."""
 
-    def __init__(self, key: str) -> None:
-        self.key = key
+    def __init__(self, proof: str) -> None:
+        self.proof = proof
 
 
 class _Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[str | bytes]]) -> _Call | None:
-        """Notes the key of a call that has one."""
+        """Notes the proof of a call that has one."""
         given = next((values for name, values in headers.items() if name.lower() == KEY_METADATA), None)
         return _Call(str(given[0])) if given else None
 
@@ -258,7 +258,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         def answer(messages: list[memoryview]) -> None:
             self._begin()
             try:
-                for reply in self._replies_to(topic, messages, None if call is None else call.key):
+                for reply in self._replies_to(topic, messages, None if call is None else call.proof):
                     writer.write_metadata(reply)
             finally:
                 self._end()
@@ -276,9 +276,9 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
                     pipe.put(message)
                 del chunk, message  # an idle stream holds nothing
 
-    def _replies_to(self, topic: str, messages: list[memoryview], key: str | None) -> list[bytes]:
-        """Appends batches in one go; each is taken or refused by itself. A stream with a wrong key gets nothing in."""
-        if key is not None and not proves(key, self._log.key):
+    def _replies_to(self, topic: str, messages: list[memoryview], proof: str | None) -> list[bytes]:
+        """Appends batches in one go; each is taken or refused by itself. A wrong proof gets nothing in."""
+        if proof is not None and not proves(proof, self._log.key):
             refusal = pack_reply(NotAllowedError("the key of this call is not that of the log", hint=_KEY_HINT))
             return [refusal] * len(messages)
         replies: list[Ack | FrazilError | None] = []
@@ -290,7 +290,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
             except FrazilError as error:
                 replies.append(error)
         try:
-            outcomes = self._log.append_many(topic, taken, internal=key is not None)
+            outcomes = self._log.append_many(topic, taken, internal=proof is not None)
         except FrazilError as error:
             outcomes = [error] * len(taken)
         following = iter(outcomes)
