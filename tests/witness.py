@@ -162,6 +162,14 @@ def witnessed(root: Path, *program: str, environment: dict[str, str] | None = No
     return Trace(trace.read_text(errors="replace"), root)
 
 
+def at_the_end(trace: Trace) -> Disk:
+    """The disk after the last call."""
+    disk = Disk()
+    for _, disk in trace.replay():  # noqa: B007 - the last one counts, and it is brought up to date in place
+        pass
+    return disk
+
+
 def points(trace: Trace) -> Iterator[tuple[str, Disk]]:
     """The moments that the program marks by writing their names into a file called `points`."""
     for call, disk in moments(trace, lambda call: call.name == "write" and call.handle.endswith("/points")):
