@@ -102,8 +102,15 @@ def striking(at: str, strike: Callable[[], object]) -> Iterator[list[str]]:
     assert at in seen, f"{at} was never reached: {seen}"
 
 
-def delete_equal(bench: Bench, name: str, *names: str) -> None:
-    """An equality delete on `name`, as Flink writes them, with Iceberg's Java writers."""
+def delete_equal(bench: Bench, name: str, *names: str, partition: int | None = None) -> None:
+    """Commits an equality delete on `name`, as Flink writes them, with Iceberg's Java writers.
+
+    Args:
+        bench: the catalog.
+        name: the table.
+        names: values of `name` whose rows are deleted.
+        partition: value of the only partition field, if the table is partitioned.
+    """
     jvm, gateway = bench.spark._jvm, bench.spark.sparkContext._gateway
     iceberg = jvm.org.apache.iceberg
     table = iceberg.spark.Spark3Util.loadIcebergTable(bench.spark._jsparkSession, name)
@@ -116,7 +123,13 @@ def delete_equal(bench: Bench, name: str, *names: str) -> None:
     parquet = iceberg.FileFormat.PARQUET
     factory = builder.deleteFileFormat(parquet).equalityFieldIds(ids).equalityDeleteRowSchema(schema).build()
     files = iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(parquet).build()
-    writer = factory.newEqualityDeleteWriter(files.newOutputFile(), table.spec(), None)
+    if partition is None:
+        where, output = None, files.newOutputFile()
+    else:
+        where = iceberg.PartitionData(table.spec().partitionType())
+        where.set(0, partition)
+        output = files.newOutputFile(table.spec(), where)
+    writer = factory.newEqualityDeleteWriter(output, table.spec(), where)
     for text in names:
         record = iceberg.data.GenericRecord.create(schema)
         record.setField("name", text)

@@ -24,6 +24,7 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
     ):  # fmt: skip
         assert words in shown
     assert "ms" in shown and " s)" in shown
+    assert shown.count("start Spark") == 1, "one session serves all chapters"
 
 
 def test_no_process_of_the_demo_runs_code_from_the_current_folder(demo_shell):
@@ -159,7 +160,7 @@ def test_spark_takes_over_what_duckdb_cannot_do(demo_shell):
 def test_a_chapter_that_is_not_there_is_told_and_nothing_is_made(shell):
     done = shell.run("demo", "--chapter", "poems")
     assert done.returncode == 2
-    assert "poems" in done.stderr and "tables" in done.stderr
+    assert all(word in done.stderr for word in ("poems", "tables", "topics", "upkeep", "content", "photos"))
     assert not (shell.folder / "frazil-demo").exists()
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from frazil import doctor
 from frazil.catalogs import open_catalog
-from frazil.demo import run_demo
+from frazil.cli.demo import Chapter
+from frazil.demo import CHAPTERS, run_demo
 from frazil.demo.stage import Stage
 from frazil.errors import ConfigError, NotAllowedError, SetupError, UsageError
 from frazil.settings import load_settings
@@ -129,6 +130,10 @@ def test_jars_that_nobody_may_see_are_missing(place, lock):
     (place / "cache").mkdir()
     with closed(place / "cache"), pytest.raises(SetupError, match="is not in the cache"):
         cached_jars(place / "cache", lock)
+
+
+def test_every_chapter_of_the_demo_can_be_chosen():
+    assert [chapter.value for chapter in Chapter] == list(CHAPTERS)
 
 
 def test_the_demo_refuses_a_file(tmp_path):

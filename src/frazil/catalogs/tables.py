@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from frazil.catalogs.failures import translated
+from frazil.catalogs.kinds import abilities_of
 from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
 from frazil.settings import CatalogSettings
 
@@ -69,6 +70,34 @@ def _unparsable(identifier: Identifier, error: Exception) -> FrazilError:
         cause=" ".join(str(error).split())[:300],
         hint=f"query it with Spark (frazil sql --engine spark), which reads {name}; upkeep of it has to wait",
     )
+
+
+def may_be_view(catalog: Catalog, settings: CatalogSettings, identifier: Identifier) -> bool:
+    """Returns False if no Iceberg view has this name; True if one does, or if PyIceberg cannot tell."""
+    with translated(settings):
+        if not abilities_of(settings, dict(catalog.properties)).views:
+            return False
+        if settings.kind == "sql":
+            return _in_sql_catalog(catalog, identifier)
+        try:
+            return catalog.view_exists(identifier)
+        except NotImplementedError:
+            return catalog.namespace_exists(identifier[:-1])
+
+
+def _in_sql_catalog(catalog: Catalog, identifier: Identifier) -> bool:
+    """Looks for a view as Spark stores it: PyIceberg hides all but tables."""
+    from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+    from sqlalchemy import select
+
+    assert isinstance(catalog, SqlCatalog), "the settings say what the catalog is"
+    names = select(IcebergTables.table_name).where(
+        IcebergTables.catalog_name == catalog.name,
+        IcebergTables.table_namespace == ".".join(identifier[:-1]),
+        IcebergTables.table_name == identifier[-1],
+    )
+    with catalog.engine.connect() as connection:
+        return connection.execute(names).first() is not None
 
 
 def list_namespaces(catalog: Catalog, parent: Identifier = ()) -> Iterator[Identifier]:

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,15 +56,23 @@ class NoScreen:
     def say(self, text: str) -> None: ...
 
 
+class Chapter(StrEnum):
+    """The names of `frazil.demo.CHAPTERS`, which would take a second to import."""
+
+    tables = "tables"
+    topics = "topics"
+    upkeep = "upkeep"
+    content = "content"
+    photos = "photos"
+
+
 @command(app, example="frazil demo --dir /tmp/frazil-demo")
 def demo(
     run: Run,
     directory: Annotated[Path, typer.Option("--dir", help="folder to work in; a demo's own is replaced")] = Path(
         "frazil-demo"
     ),
-    chapter: Annotated[
-        list[str] | None, typer.Option(help="only this one, one of tables, topics, upkeep, content; may be repeated")
-    ] = None,
+    chapter: Annotated[list[Chapter] | None, typer.Option(help="play only this chapter; may be repeated")] = None,
 ) -> None:
     """Play the whole flow on the embedded default, with timings. Leaves a folder to play with, and nothing running."""
     from frazil.demo import run_demo
@@ -72,7 +81,7 @@ def demo(
     began = time.perf_counter()
     as_json = run.printer.json_output
     stage = Stage(NoScreen() if as_json else TextScreen())
-    run_demo(directory.absolute(), stage, run.settings(), chapter or ())
+    run_demo(directory.absolute(), stage, run.settings(), [each.value for each in chapter or ()])
     if as_json:
         run.printer.json(
             {

@@ -7,11 +7,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 from frazil.demo import content, photos, tables, topics, upkeep
+from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import NotAllowedError, UsageError
 from frazil.settings import CatalogSettings, S3Settings, Settings
 
-#: Each chapter is a function of the stage and the settings; later capabilities add theirs here.
+#: Each chapter is a function of stage, settings and Spark session; later capabilities add theirs here.
 CHAPTERS = {
     "tables": tables.chapter,
     "topics": topics.chapter,
@@ -46,9 +47,10 @@ def run_demo(folder: Path, stage: Stage, settings: Settings, only: Collection[st
         ) from error
     own = {"home": folder / "lake", "catalog": CatalogSettings(), "catalogs": {}, "s3": S3Settings()}
     embedded = Settings(settings.model.model_copy(update=own))
-    for name, chapter in CHAPTERS.items():
-        if not only or name in only:
-            chapter(stage, embedded)
+    with SharedSession(stage, embedded) as session:
+        for name, chapter in CHAPTERS.items():
+            if not only or name in only:
+                chapter(stage, embedded, session)
 
 
 def _fresh(folder: Path) -> None:

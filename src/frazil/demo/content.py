@@ -14,7 +14,7 @@ from frazil.content.looking.folder import Folder, open_folder
 from frazil.content.looking.work import Work
 from frazil.content.names import objects_name
 from frazil.content.topic import ensure_events_topic
-from frazil.demo.session import started
+from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.log.access import LogAccess
@@ -23,7 +23,6 @@ from frazil.settings import Settings
 from frazil.topics import connect, flight_address
 from frazil.topics.connection import silent
 from frazil.topics.floor import LazyStore
-from frazil.topics.sinks.jobs import for_pipeline
 
 _FILES = 200
 _CHANGES = 2_000
@@ -33,17 +32,16 @@ Seen = dict[str, int]
 """Key and size."""
 
 
-def chapter(stage: Stage, settings: Settings) -> None:
+def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.chapter("Chapter 4: what is in a folder, as a table that is always right")
     folder = settings.model.home.parent / "pictures"
-    tuned = for_pipeline(settings)
+    tuned, spark = session.settings, session.get()
     with stage.step(f"{_FILES} files in {folder.name}/"):
         for number in range(_FILES):
             _write(folder / f"album-{number % 10}" / f"{number:04d}.jpg", number)
     with (
         connect(tuned, note=silent) as access,
         flight_address(access) as address,
-        started(stage, tuned) as spark,
         LazyStore(tuned) as store,
     ):
         there = open_folder(bucket_of(str(folder)), tuned)

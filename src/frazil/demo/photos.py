@@ -22,30 +22,28 @@ from frazil.content.search.facets import facet
 from frazil.content.search.finding import find
 from frazil.content.topic import ensure_events_topic
 from frazil.demo.pictures import write
-from frazil.demo.session import started
+from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.settings import Settings
 from frazil.topics import connect, flight_address
 from frazil.topics.connection import silent
 from frazil.topics.floor import LazyStore
-from frazil.topics.sinks.jobs import for_pipeline
 
 _PHOTOS = 120
 _LISBON = "38.71,-9.14"
 _ISO = FieldSpec.of("iso", "INTEGER", "$.exif.ISOSpeedRatings")
 
 
-def chapter(stage: Stage, settings: Settings) -> None:
+def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.chapter("Chapter 5: what is inside: a folder of photos, searched")
     folder = settings.model.home.parent / "photos"
-    tuned = for_pipeline(settings)
+    tuned, spark = session.settings, session.get()
     with stage.step(f"{_PHOTOS} photos drawn into {folder.name}/, with EXIF and GPS; one in twenty is a copy"):
         write(folder, _PHOTOS)
     with (
         connect(tuned, note=silent) as access,
         flight_address(access) as address,
-        started(stage, tuned) as spark,
         LazyStore(tuned) as store,
     ):
         there = open_folder(bucket_of(str(folder)), tuned)

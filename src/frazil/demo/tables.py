@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from frazil.catalogs import load_table, open_catalog
 from frazil.catalogs.describe import file_rows, snapshot_rows
+from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.query import run_sql
 from frazil.settings import Settings
-from frazil.spark import spark_session
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -24,17 +23,15 @@ _CAMERAS = "array('Canon R6', 'Nikon Z8', 'Fuji X-T5', 'Pixel 9')"
 _QUESTION = f"SELECT camera, count(*) AS photos, sum(size_bytes) AS bytes FROM {TABLE} GROUP BY camera ORDER BY camera"  # noqa: S608
 
 
-def chapter(stage: Stage, settings: Settings) -> None:
+def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.chapter("Chapter 1: one table, three engines")
     with stage.step("open the embedded catalog (one SQLite file, no server)"):
         catalog = open_catalog(settings.catalog(), settings.model.network)
-    with ExitStack() as stack:
-        with stage.step("start Spark"):
-            spark = stack.enter_context(spark_session(settings))
-        _create(stage, spark)
-        _evolve(stage, spark, catalog, settings)
-        _ask_three_engines(stage, spark, catalog, settings)
-        _travel(stage, spark)
+    spark = session.get()
+    _create(stage, spark)
+    _evolve(stage, spark, catalog, settings)
+    _ask_three_engines(stage, spark, catalog, settings)
+    _travel(stage, spark)
     stage.say("What happened to the table, snapshot by snapshot:")
     rows = snapshot_rows(load_table(catalog, settings.catalog(), TABLE))
     stage.table(

@@ -11,14 +11,13 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from frazil.demo.session import started
+from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError, SetupError
 from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
 from frazil.settings import Settings
 from frazil.topics.reading.reader import open_reader
-from frazil.topics.sinks.jobs import for_pipeline
 from frazil.topics.sinks.pipeline import Pipeline
 
 TOPIC = "camera_events"
@@ -27,7 +26,7 @@ _EACH = 5000
 _LATER = 1000
 
 
-def chapter(stage: Stage, settings: Settings) -> None:
+def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.chapter("Chapter 2: publish, kill the broker, lose nothing")
     config = settings.model.home.parent / "frazil.yaml"
     with _Broker(config) as broker:
@@ -37,7 +36,7 @@ def chapter(stage: Stage, settings: Settings) -> None:
             client.create_topic(TOPIC, storage="iceberg")
             acked = _publish_through_a_crash(stage, broker, address)
             _check_log(stage, client, settings, acked)
-            _freeze(stage, settings, client, address)
+            _freeze(stage, session, client, address)
             with stage.step(f"{_LATER:,} more messages, which only the log has so far"):
                 acked += _send(address, "late", _LATER)
             _replay(stage, client, settings, acked)
@@ -96,13 +95,12 @@ def _compare(acked: list[tuple[int, bytes]], found: list[tuple[int, bytes]]) -> 
     return {"acknowledged": len(acked), "found": len(found), "lost": 0, "doubled": 0}
 
 
-def _freeze(stage: Stage, settings: Settings, client: Client, address: str) -> None:
-    tuned = for_pipeline(settings)
-    with started(stage, tuned) as spark:
-        freezing = stage.step(f"the pipeline takes the topic from the log into the Iceberg table topics.{TOPIC}")
-        with freezing, Pipeline(tuned, client, spark, address) as pipeline:
-            status = pipeline.drain()
-        stage.table(["topic", "rows", "commits", "position"], [[s.topic, s.rows, s.commits, s.offset] for s in status])
+def _freeze(stage: Stage, session: SharedSession, client: Client, address: str) -> None:
+    spark = session.get()
+    freezing = stage.step(f"the pipeline takes the topic from the log into the Iceberg table topics.{TOPIC}")
+    with freezing, Pipeline(session.settings, client, spark, address) as pipeline:
+        status = pipeline.drain()
+    stage.table(["topic", "rows", "commits", "position"], [[s.topic, s.rows, s.commits, s.offset] for s in status])
 
 
 def _replay(stage: Stage, client: Client, settings: Settings, acked: list[tuple[int, bytes]]) -> None:

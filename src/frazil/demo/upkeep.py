@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from frazil.catalogs import local_path
+from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.settings import Settings
@@ -29,7 +31,7 @@ _ROWS = 20
 _SCHEMA = pa.schema([("shot", pa.int64()), ("camera", pa.string()), ("iso", pa.int64())])
 
 
-def chapter(stage: Stage, settings: Settings) -> None:
+def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.chapter("Chapter 3: 300 tiny commits, and a table that stays fast and small")
     # Nobody reads here and nobody looks back: files need not wait an hour for readers, nor snapshots for travellers.
     policy = settings.model.upkeep.policy.model_copy(update={"file_grace_s": 0.0, "max_snapshots": 1})
@@ -38,8 +40,9 @@ def chapter(stage: Stage, settings: Settings) -> None:
         with stage.step(f"{_COMMITS} commits of {_ROWS} rows each"):
             table = _worn_out(care)
         before = _look(stage, care, table)
-        with stage.step(f"frazil upkeep run {TABLE} (starts Spark)"):
-            report = care_for(care, TABLE)
+        spark = session.get()
+        with stage.step(f"frazil upkeep run {TABLE}"):
+            report = care_for(replace(care, spark=lambda: spark), TABLE)
         for error in report.errors:
             raise error
         stage.table(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from frazil.catalogs import open_catalog
-from frazil.errors import UsageError
-from frazil.query.duck import DuckQuery
+from frazil.errors import FrazilError, SetupError, UnsupportedError
+from frazil.query.duck import DialectError, DuckQuery
+from frazil.query.statements import require_one_statement
 from frazil.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,23 +40,32 @@ def run_sql(
         catalog: the catalog of names that do not say; the default one otherwise.
         limit: fetch at most this many rows.
     """
-    if not statement.strip().rstrip(";").strip():
-        raise UsageError("the statement is empty", hint='frazil sql "SELECT 1"')
+    require_one_statement(statement)
     chosen = settings.catalog(catalog)
-    if engine in ("duckdb", "auto"):
-        query = DuckQuery.parse(statement, chosen, settings.model.network)
-        if engine == "duckdb" or query.can_run():
-            return _timed_duck(query, limit)
+    obstacle: FrazilError | None = None
+    if engine != "spark":
+        try:
+            return _run_on_duckdb(DuckQuery.parse(statement, chosen, settings.model.network), limit)
+        except FrazilError as error:
+            if engine == "duckdb" or not isinstance(error, (UnsupportedError, DialectError)):
+                raise
+            obstacle = error
     from frazil.query.on_spark import run_on_spark
     from frazil.spark.session import check_ready
 
-    check_ready(settings)
+    try:
+        check_ready(settings)
+    except SetupError as error:
+        if obstacle is not None:
+            error.adding(f"and DuckDB cannot run this: {obstacle.in_one_line}")
+        raise
     open_catalog(chosen, settings.model.network)  # says within seconds what Spark would take minutes to find out
     table, seconds, truncated = run_on_spark(statement, settings, chosen.name, limit)
     return Result(table, "spark", seconds, truncated)
 
 
-def _timed_duck(query: DuckQuery, limit: int | None) -> Result:
+def _run_on_duckdb(query: DuckQuery, limit: int | None) -> Result:
+    query.require_readable()
     began = time.perf_counter()
     table = query.run(limit + 1 if limit is not None else None)
     truncated = limit is not None and table.num_rows > limit

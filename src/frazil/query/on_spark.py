@@ -55,7 +55,7 @@ def spark_errors() -> Iterator[None]:
         yield
     except ParseException as error:
         raise UsageError(
-            "Spark cannot read this SQL", cause=_message(error), hint="look at the marked place"
+            "Spark cannot read this SQL", cause=_with_marked_place(error), hint="docs/sql.md has examples"
         ) from error
     except AnalysisException as error:
         condition = error.getCondition() or ""
@@ -94,3 +94,10 @@ def _message(error: Exception) -> str:
         if lines and not lines[0].startswith("An error occurred")
         else (java or first_line(error)).lstrip(": ")
     )
+
+
+def _with_marked_place(error: Exception) -> str:
+    """Returns the message, and the line of the statement with `^^^` below it if Spark shows one."""
+    lines = str(error).splitlines()
+    marked = next((i for i, line in enumerate(lines) if line.endswith("^^^") and not line.strip("-^")), None)
+    return "\n".join([_message(error), *(lines[marked - 1 : marked + 1] if marked else [])])
