@@ -14,12 +14,13 @@ from frazil.catalogs import abilities_of, flavor_of, list_namespaces, list_table
 from frazil.errors import ConflictError, NotFoundError, UnsupportedError
 from frazil.query import run_sql
 from frazil.query.on_spark import spark_errors
-from tests.lane import FLAVORS, Lane, people
+from tests.lane import Lane, people
+from tests.tiers import ALL_KINDS, kinds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module", params=[*FLAVORS, "rest_on_s3"])
+@pytest.fixture(scope="module", params=kinds())
 def lane(request, lane_settings, spark) -> Lane:
     return Lane(request.param, lane_settings, spark)
 
@@ -76,6 +77,7 @@ def test_spark_reads_what_pyiceberg_made(lane, table):
     assert lane.spark_rows(table) == rows(1, 2)
 
 
+@pytest.mark.parametrize("lane", ALL_KINDS, indirect=True)
 def test_both_engines_append_to_one_table_and_see_each_others_rows(lane, table):
     created = create_with_pyiceberg(lane, table, 1)
     insert_on_spark(lane, table, 2)
@@ -164,7 +166,7 @@ def append_until_it_lands(lane: Lane, table, new: pa.Table) -> None:
 
 
 # Not on Glue: moto, which stands in for it here, ignores versions.
-@pytest.mark.parametrize("lane", [*(f for f in FLAVORS if f != "glue"), "rest_on_s3"], indirect=True)
+@pytest.mark.parametrize("lane", kinds("glue"), indirect=True)
 def test_commits_of_two_engines_at_once_lose_nothing(lane, table):
     create_on_spark(lane, table, 0)
     count = 5

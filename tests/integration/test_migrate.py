@@ -209,7 +209,7 @@ STEPS = (
 )
 
 
-@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("nth", [1, pytest.param(2, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_migration_to_the_log_that_breaks_off_goes_on(tmp_path, step, nth):
     """A new process each time, as after kill -9: it knows only what lies on disk."""

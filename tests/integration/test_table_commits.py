@@ -12,7 +12,7 @@ from frazil.catalogs import open_catalog
 from frazil.catalogs.kinds import ABILITIES
 from frazil.settings import NetworkSettings
 from frazil.tables import PositionMovedError, RolledBackError, TableStore, adopt, evolve, remove_files
-from tests.lane import FLAVORS, Lane
+from tests.lane import Lane
 from tests.tables import (
     Wrapped,
     append,
@@ -26,15 +26,15 @@ from tests.tables import (
     reached,
     rows,
 )
+from tests.tiers import ALL_KINDS, kinds
 
 pytestmark = pytest.mark.timeout(600)
 FOREIGN = 1_000_000
-KINDS = [*FLAVORS, "rest_on_s3"]
 # moto, which stands in for Glue here, ignores versions.
-CHECKED = [kind for kind in KINDS if kind != "glue"]
+CHECKED = kinds("glue")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=kinds())
 def kind(request) -> str:
     return request.param
 
@@ -99,6 +99,7 @@ def test_a_table_is_made_once_by_all_who_ask_at_once(lane_settings, kind, namesp
         assert len(set(found)) == 1
 
 
+@pytest.mark.parametrize("kind", ALL_KINDS, indirect=True)
 def test_rows_and_position_land_together_and_old_snapshots_go(store, name, abilities):
     table = make_table(store, name)
     for _ in range(12):
@@ -110,9 +111,7 @@ def test_rows_and_position_land_together_and_old_snapshots_go(store, name, abili
     assert len(table.current_snapshot().manifests(table.io)) <= 8
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "hive" else ()) for k in CHECKED], indirect=True
-)
+@pytest.mark.parametrize("kind", kinds("glue", "hive"), indirect=True)
 def test_writers_with_the_same_offsets_write_each_once(lane_settings, kind, store, name):
     make_table(store, name)
     won, errors = [], []

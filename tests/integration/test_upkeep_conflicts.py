@@ -31,6 +31,7 @@ from frazil.upkeep.model import Kind, Outcome
 from frazil.upkeep.rewrite import partition
 from frazil.upkeep.runs.run import Limits, Report, care_for
 from tests.rewrite_kit import Bench, striking
+from tests.tiers import in_tiers
 from tests.upkeep_files import old_ids, step
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
@@ -224,7 +225,7 @@ def check(bench: Bench, name: str, rows: list[int], left: int = 0) -> None:
     assert found.unknown == ()
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("case", in_tiers(CASES, "compact", "deletes", "expire"))
 def test_a_commit_of_somebody_else_is_counted_and_the_next_try_lands(bench: Bench, case: Case) -> None:
     name = case.make(bench)
     care, before = caring(bench, **case.policy), counted(name)
@@ -380,7 +381,7 @@ def lose() -> None:
     raise CommitUnknownError("no answer")
 
 
-@pytest.mark.parametrize("case", LOST.values(), ids=LOST.keys())
+@pytest.mark.parametrize("case", in_tiers(LOST, "deletes", "manifests"))
 def test_a_commit_whose_answer_is_lost_is_looked_up(
     bench: Bench,
     case: tuple[Kind, Callable[[Bench], str], str, list[int], dict[str, Any]],

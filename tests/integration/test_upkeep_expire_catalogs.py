@@ -13,14 +13,14 @@ from frazil.upkeep.expiry.expire import choose
 from frazil.upkeep.expiry.pins import pin, pins, release
 from frazil.upkeep.expiry.places import Places, spelled
 from frazil.upkeep.expiry.verify import verify
-from tests.lane import FLAVORS
 from tests.rewrite_kit import Bench
+from tests.tiers import kinds
 from tests.upkeep_files import step
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module", params=[*FLAVORS, "rest_on_s3"])
+@pytest.fixture(scope="module", params=kinds())
 def bench(request, lane_settings, spark) -> Bench:
     return Bench(lane_settings, request.param, spark)
 

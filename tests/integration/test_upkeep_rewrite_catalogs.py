@@ -8,13 +8,13 @@ from frazil.catalogs import abilities_of
 from frazil.errors import UnsupportedError
 from frazil.upkeep.model import Step
 from frazil.upkeep.rewrite import compact, deletes, manifests, metadata, partition, statistics
-from tests.lane import FLAVORS
 from tests.rewrite_kit import COMPACT, Bench
+from tests.tiers import kinds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module", params=[*FLAVORS, "rest_on_s3"])
+@pytest.fixture(scope="module", params=kinds())
 def bench(request, lane_settings, spark) -> Bench:
     return Bench(lane_settings, request.param, spark)
 

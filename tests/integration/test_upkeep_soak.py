@@ -42,6 +42,8 @@ def print_race(run: Soak) -> None:
     print(f"  {run.merges} merges; upkeep lost against one {lost:g} times, one against upkeep {won} times")
 
 
+@pytest.mark.deep
+@pytest.mark.long("a soak of 45 s")
 @pytest.mark.timeout(600)
 def test_a_short_soak_of_publishing_and_merging_loses_nothing_and_stays_small(tmp_path: Path) -> None:
     run = soak(tmp_path / "home", 45.0)

@@ -138,6 +138,7 @@ def care_for_the_rest(plain: Care, care: Care, table: Table) -> None:
     assert verify(plain, fresh).sound
 
 
+@pytest.mark.deep
 def test_upkeep_ends_right_where_every_fourth_request_is_refused(
     services: Services, spark: SparkSession, tmp_path: Path
 ) -> None:
