@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import itertools
 import json
 import logging
@@ -21,7 +22,7 @@ import pytest
 from frazil.content.extract.api import Extractor, Limits, TooMuch, Unsupported, extractor
 from frazil.content.extract.isolation import Done, Lane
 from frazil.content.extract.item import BLOCK, ObjectItem
-from frazil.content.extract.looking import SUSPECT, look_into
+from frazil.content.extract.looking import SUSPECT, _text, look_into
 from frazil.content.extract.registry import BUILT_IN, GROUP, TYPE, extractors, load, registry
 from frazil.content.extract.sources import BucketSource, Changed, FileSource, Gone, Shorter, StorageError, Wanted
 from frazil.content.extract.task import Report, Teller
@@ -646,3 +647,8 @@ def test_reasons_that_are_all_different_do_not_fill_the_memory():
     assert len(one.by_reason) == 101 and one.by_reason["a", "failed", "other"] == 200
     one.add(report(1000))
     assert len(one.by_reason) == 101 and one.by_reason.total() == 600
+
+
+def test_the_reason_of_a_failure_has_no_address_so_that_equal_ones_are_counted_together():
+    error = ValueError(f"cannot identify {io.BytesIO()!r}")
+    assert _text(error) == "cannot identify <_io.BytesIO>"

@@ -147,7 +147,9 @@ def duplicates(
             f"{found.count:,} groups, {found.objects:,} objects more than needed: {_size(found.wasted_bytes)} wasted"
         )
     if found.more:
-        run.printer.note(f"these are the {limit} groups that waste most (--limit)")
+        run.printer.note(
+            f"only {'the group that wastes' if limit == 1 else f'the {limit} groups that waste'} most (--limit)"
+        )
 
 
 @searching

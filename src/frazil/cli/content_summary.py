@@ -85,7 +85,8 @@ def _facts(summary: Summary, width: int) -> Iterator[str]:
     if failed:
         yield f"failed      {_files(failed)}"
         for reason, count in summary.reasons:
-            yield _shortened(f"            {count:,} × {visible(reason)}", width)
+            text = f"            {count:,} × {visible(reason)}"
+            yield text if _cells(text) <= width else text[: width - 1] + "…"
     if pending:
         yield f"pending     {_files(pending)} not looked into yet"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -144,10 +145,14 @@ def _by_name(item: ObjectItem) -> str:
     return item.content_type or mimetypes.guess_type(item.key)[0] or UNKNOWN_TYPE
 
 
+#: An object as Python shows it, whose address is another one each time.
+_ADDRESS = re.compile(r"<([\w.]+) object at 0x[0-9a-f]+>")
+
+
 def _text(error: BaseException) -> str:
     """The first line of what it says; that of a stranger's error may fail itself."""
     try:
-        lines = clean_text(str(error)).strip().splitlines()
+        lines = _ADDRESS.sub(r"<\1>", clean_text(str(error))).strip().splitlines()
     except Exception:  # noqa: BLE001
         lines = []
     return lines[0][:_REASON] if lines else type(error).__name__
