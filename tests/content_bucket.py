@@ -18,6 +18,11 @@ NULL = ""
 Step = tuple[str, float, int, str]
 """What is done, the seconds that it takes before the next two things, which version it is about, what is written."""
 
+#: Afterwards the null version lies below another one, and a listing has shown that.
+BURIED: tuple[Step, ...] = (
+    ("put", 3, 0, "x"), ("enable", 3, 0, ""), ("put", 3, 0, "y"), ("suspend", 3, 0, ""), ("list", 3, 0, ""),
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Clocks:
