@@ -10,7 +10,8 @@ from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import handled
 from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import reclaim
+from frazil.upkeep.expiry import lists, reclaim
+from frazil.upkeep.expiry.places import Places
 from tests.upkeep_files import care_of, expired_by_hand, make, old_ids, replaced, sound, step
 
 
@@ -66,3 +67,12 @@ def test_a_file_that_comes_back_into_the_table_meanwhile_stays(care: Care) -> No
     assert Path(local_path(again) or "/nowhere").exists()
     assert not any(Path(local_path(uri) or "/nowhere").exists() for uri in others)
     sound(care, table, [1, 1, 2, 3])
+
+
+def test_a_list_whose_snapshots_are_still_there_does_not_count_as_committed(care: Care) -> None:
+    """Its commit may be under way: the grace begins when the snapshots are gone."""
+    table = replaced(make(care))
+    expired_by_hand(care, table, *old_ids(table), commit=False, committed=False)
+    assert reclaim.run(care, table, step("reclaim", grace_s=0.0)).result == "nothing"
+    (left,) = lists.waiting(Places(care, table), table)
+    assert not left.committed
