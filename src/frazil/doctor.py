@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import statistics
 import sys
@@ -17,9 +18,11 @@ from typing import Any
 
 from frazil.catalogs import abilities_of, flavor_of, list_namespaces, local_path, open_catalog, translated
 from frazil.catalogs.kinds import ABILITY_NAMES
+from frazil.catalogs.properties import sqlite_file
 from frazil.errors import FrazilError, NotAllowedError, UnavailableError, first_line, translate_os_error
 from frazil.log.owner import read_owner
 from frazil.settings import CatalogSettings, Settings, ambient
+from frazil.settings.permissions import is_private
 from frazil.spark import spark_session
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import find_java
@@ -55,6 +58,7 @@ def examine(settings: Settings, *, catalog: str | None = None, spark: bool = Tru
     yield _check("storage", lambda: _storage(settings, chosen))
     yield _check("disk", lambda: _disk(settings.model.home))
     yield _check("log", lambda: _log(settings))
+    yield _check("privacy", lambda: _privacy(settings))
     yield _check("clock", lambda: _clock(settings, chosen))
     if spark:
         yield _check("spark", lambda: _spark(settings, chosen))
@@ -163,6 +167,24 @@ def _log(settings: Settings) -> str:
     except OSError as error:
         raise translate_os_error(OSError(error.errno, error.strerror), str(above)) or error from None
     return f"nobody has {folder} open; a sync on that disk takes {seconds * 1000:.1f} ms"
+
+
+def _privacy(settings: Settings) -> str:
+    """Whether other users of this machine can read the log, the embedded catalog or what lies in home."""
+    home = settings.model.home
+    places = [home, log_folder(settings) if settings.model.log.broker is None else home]
+    catalogs = map(settings.catalog, settings.catalog_names())
+    places += [sqlite_file(catalog) for catalog in catalogs if catalog.kind == "sql"]
+    # Where the folder above is private, what is in it is as well.
+    found = [place for place in dict.fromkeys(places) if place.exists() and not is_private(place.parent)]
+    if shared := [place for place in found if not is_private(place)]:
+        named = " ".join(shlex.quote(str(place)) for place in shared)
+        raise NotAllowedError(
+            f"other users of this machine have rights on {', '.join(map(str, shared))}",
+            cause="messages, metadata and names of objects lie there",
+            hint=f"chmod -R go-rwx {named}",
+        )
+    return f"only this user can read {home}, the log and the catalog"
 
 
 def _sync_seconds(folder: Path) -> float:

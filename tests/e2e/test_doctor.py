@@ -12,7 +12,7 @@ def test_a_healthy_machine_is_ok_line_by_line(shell):
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[1] for line in lines] == [
-        "python", "java", "jars", "catalog", "storage", "disk", "log", "clock", "spark",
+        "python", "java", "jars", "catalog", "storage", "disk", "log", "privacy", "clock", "spark",
     ]  # fmt: skip
     assert all(line.startswith("ok") for line in lines)
 
@@ -29,6 +29,7 @@ def test_the_json_twin_says_the_same(shell):
         "storage",
         "disk",
         "log",
+        "privacy",
         "clock",
     ]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-from contextlib import closing
+import stat
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -16,6 +18,7 @@ from frazil.catalogs.locations import local_path
 from frazil.catalogs.properties import BUSY_SECONDS, pyiceberg_properties, sqlite_file
 from frazil.errors import ConfigError, NotAllowedError, UnavailableError
 from frazil.settings import CatalogSettings, NetworkSettings, ambient
+from frazil.settings.permissions import make_private, make_private_folder, open_private
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -129,7 +132,8 @@ def prepare_embedded(settings: CatalogSettings) -> None:
     for folder in folders:  # all are looked at before any is made
         _require_writable(folder)
     if not file.exists():
-        _make(file.parent)
+        _make(file.parent, make_private_folder)
+    _keep_private(file)
     with translated(settings), closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection:
         # Readers do not block writers, nor the other way round. It is kept in the file, so both engines have it.
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -162,9 +166,21 @@ def _require_writable(folder: Path) -> None:
         )
 
 
-def _make(folder: Path) -> None:
+def _keep_private(file: Path) -> None:
+    """Lets only this user read the catalog's file. One that a group may write is shared on purpose, and stays."""
+    with suppress(OSError):  # the connection says it better
+        if not file.exists():  # another is not opened: closing it would take SQLite's locks from this process
+            os.close(open_private(file, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        if not file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            for path in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
+                make_private(path)
+
+
+def _make(
+    folder: Path, make: Callable[[Path], None] = lambda folder: folder.mkdir(parents=True, exist_ok=True)
+) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make(folder)
     except OSError as error:
         raise NotAllowedError(
             f"{folder} cannot be made", cause=error.strerror, hint="choose another folder: --set home=DIR"

@@ -29,6 +29,7 @@ from frazil.log.topic import PATIENCE_S, TopicLog
 from frazil.log.topic_file import TopicFile
 from frazil.log.trust import ensure_key, key_of
 from frazil.settings.model import LogSettings
+from frazil.settings.permissions import make_private_folder, make_tree_private
 
 #: Asks the tables of a topic (name, log id) up to which offset they have messages; None: there are none.
 FloorOf = Callable[[str, str], int | None]
@@ -89,7 +90,8 @@ class Log:
         disk = disk or Disk()
         topics = directory / "topics"
         made = [p for p in (topics, *topics.parents) if not p.exists()]
-        topics.mkdir(parents=True, exist_ok=True)
+        make_private_folder(topics)
+        make_tree_private(directory)  # one that an older version made
         for path in made:  # else a power cut may take the whole folder, with all that is synced inside
             disk.sync_folder(path.parent)
         return cls(directory, settings or LogSettings(), floor=floor, disk=disk)

@@ -46,7 +46,7 @@ class Owner:
     @classmethod
     def take(cls, directory: Path) -> Self:
         try:
-            file = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             known = translate_os_error(error)
             if not isinstance(known, NotAllowedError):

@@ -197,7 +197,7 @@ def _quarantine(found: Found, disk: Disk, *, drop: bool = False) -> int:
         torn = b""
     else:
         keep = segment.path.parent / "quarantine"
-        keep.mkdir(exist_ok=True)
+        keep.mkdir(mode=0o700, exist_ok=True)
         disk.replace(keep / f"{segment.path.stem}-{at}-{time.time_ns()}.torn", torn)
         disk.sync_folder(segment.path.parent)
         metrics.QUARANTINED.inc(len(torn))

@@ -48,7 +48,7 @@ class TopicFile:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         made = cls(secrets.token_hex(16), _checked_storage(storage), now, _sinks_for(storage, []))
         try:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             if any(folder.glob("*.seg")):
                 raise IntegrityError(
                     f"{folder} has messages, and its {NAME} is missing", hint="restore it from a backup of the folder"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from frazil.errors import NotAllowedError
 from frazil.settings import ambient
+
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def require_trusted(file: Path, *, hint: str) -> None:
@@ -24,6 +27,42 @@ def require_trusted(file: Path, *, hint: str) -> None:
         _require_ours(file, path, path.lstat(), hint)
     for folder in {file.parent, target.parent}:
         _require_ours(file, folder, folder.stat(), hint)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Makes a folder, and those above it that are missing, which only this user can enter. An existing one stays."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
+def open_private(path: str | Path, flags: int) -> int:
+    """Opens a file; one that this makes can be read by this user only. An `opener` of `open`."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def is_private(path: Path) -> bool:
+    """Whether group and others have no rights on a file or folder."""
+    return not path.stat().st_mode & _OF_OTHERS
+
+
+def make_tree_private(top: Path) -> None:
+    """Takes all rights of group and others from a folder and what is in it, as far as it belongs to this user.
+
+    The folder itself comes last, and where it is private already nothing is done: no others can enter it.
+    """
+    if is_private(top):
+        return
+    for folder, _, files in os.walk(top, topdown=False):
+        for path in (*(Path(folder, name) for name in files), Path(folder)):
+            make_private(path)
+
+
+def make_private(path: Path) -> None:
+    """Takes all rights of group and others from a file or folder, if it exists and belongs to this user."""
+    with suppress(OSError):  # it is gone, or the disk takes no changes: `frazil doctor` tells of it
+        status = path.lstat()
+        if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode) and status.st_mode & _OF_OTHERS:
+            path.chmod(stat.S_IMODE(status.st_mode) & ~_OF_OTHERS)
 
 
 def _require_ours(file: Path, path: Path, status: os.stat_result, hint: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from frazil.content.looking.listing import Shard, Skipped
 from frazil.errors import LockedError, NotAllowedError
 from frazil.settings import Settings
+from frazil.settings.permissions import make_private_folder, open_private
 
 _VERSION = 2
 #: What was skipped is counted; so many are named.
@@ -99,7 +100,7 @@ class StateFile:
             "left": [{**asdict(part.shard), "position": part.position} for part in state.left],
         }
         temporary = self._path.with_suffix(".new")
-        with temporary.open("w") as file:
+        with open(temporary, "w", opener=open_private) as file:
             json.dump(text, file)  # in ASCII: names of files may be no text
             file.flush()
             os.fsync(file.fileno())
@@ -120,8 +121,8 @@ def state_file(settings: Settings, bucket: str, prefix: str) -> Iterator[StateFi
     folder = settings.model.home / "content" / "scans"
     name = hashlib.sha256(json.dumps([bucket, prefix]).encode()).hexdigest()[:32]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / f"{name}.lock").open("w")
+        make_private_folder(folder)
+        lock = open(folder / f"{name}.lock", "w", opener=open_private)  # noqa: SIM115 - closed below
     except OSError as error:
         raise NotAllowedError(
             f"{folder} cannot be written", cause=error.strerror, hint="check its rights, or --set home=DIR"

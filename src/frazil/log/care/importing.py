@@ -56,7 +56,7 @@ class Stage:
         self._disk = disk or Disk()
         self._frames: list[tuple[Header, bytes]] = []
         self._size = 0
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         self.reached = self._take_up()
         """All below is staged; None where nothing is."""
 

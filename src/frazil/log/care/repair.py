@@ -170,7 +170,7 @@ class _Repairing:
         for walked in self._report.walked:
             for found in walked.breaks:
                 if found.end > found.start:
-                    keep.mkdir(exist_ok=True)
+                    keep.mkdir(mode=0o700, exist_ok=True)
                     name = f"{walked.segment.path.stem}-{found.start}-{time.time_ns()}.damaged"
                     self._disk.replace(keep / name, bytes(view_of(walked.segment.path)[found.start : found.end]))
         self._disk.sync_folder(self._folder)
