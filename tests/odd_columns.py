@@ -92,6 +92,10 @@ def _odd_nested(random: Random, depth: int) -> pa.DataType:
     def inner() -> pa.DataType:
         return odd_type(random, depth + 1)
 
+    def not_null() -> pa.DataType:
+        kind = inner()
+        return pa.float64() if pa.types.is_null(kind) else kind
+
     def struct() -> pa.DataType:
         pool = INNER if random.random() < 0.6 else ("a", "b", "c", "d")
         return pa.struct([pa.field(random.choice(pool), inner()) for _ in range(random.choice([0, 1, 1, 2, 2, 3]))])
@@ -100,7 +104,7 @@ def _odd_nested(random: Random, depth: int) -> pa.DataType:
     if kind == "struct":
         return struct()
     if kind == "map":
-        return pa.map_(random.choice([pa.string(), pa.int64(), pa.binary(), inner()]), inner())
+        return pa.map_(random.choice([pa.string(), pa.int64(), pa.binary(), pa.timestamp("us"), not_null()]), inner())
     if kind == "dictionary":
         return pa.dictionary(pa.int8(), random.choice([pa.string(), pa.int64(), pa.timestamp("us")]))
     if kind == "ree":
@@ -129,7 +133,11 @@ def odd_array(random: Random, kind: pa.DataType, count: int) -> pa.Array:
         return pa.RunEndEncodedArray.from_arrays(ends, odd_array(random, kind.value_type, len(ends)))
     if pa.types.is_nested(kind):
         return _odd_nested_array(random, kind, count)
-    return pa.array([None if random.random() < 0.2 else _odd_value(random, kind) for _ in range(count)], kind)
+    values = [None if random.random() < 0.2 else _odd_value(random, kind) for _ in range(count)]
+    try:
+        return pa.array(values, kind)
+    except pa.ArrowInvalid:  # digits that PyArrow cannot bring to the scale of a decimal
+        return pa.nulls(count, kind)
 
 
 def _odd_nested_array(random: Random, kind: pa.DataType, count: int) -> pa.Array:
@@ -145,10 +153,9 @@ def _odd_nested_array(random: Random, kind: pa.DataType, count: int) -> pa.Array
     for _ in range(count):
         ends.append(ends[-1] + random.choice([0, 0, 1, 2]))
     if pa.types.is_map(kind):
-        keys = pa.array([_odd_value(random, kind.key_type) for _ in range(ends[-1])], kind.key_type) if not (
-            pa.types.is_nested(kind.key_type) or isinstance(kind.key_type, pa.BaseExtensionType)
-            or pa.types.is_null(kind.key_type)
-        ) else odd_array(random, kind.key_type, ends[-1])  # fmt: skip
+        keys = odd_array(random, kind.key_type, ends[-1])
+        if keys.null_count:  # no key may be null
+            ends, keys = [0] * (count + 1), keys.slice(0, 0)
         items = odd_array(random, kind.item_type, ends[-1])
         return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, items, type=kind)
     values = odd_array(random, kind.value_type, ends[-1])
