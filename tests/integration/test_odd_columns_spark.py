@@ -60,8 +60,8 @@ def fill(kit: SinkKit, seeds: range, topic: str, *, unchecked: bool) -> int:
     [
         (False, range(150)),
         (True, range(150)),
-        pytest.param(False, range(1000, 3000), marks=pytest.mark.deep),
-        pytest.param(True, range(1000, 3000), marks=pytest.mark.deep),
+        pytest.param(False, range(1000, 2000), marks=pytest.mark.deep),
+        pytest.param(True, range(1000, 2000), marks=pytest.mark.deep),
     ],
 )
 def test_spark_reads_the_table_of_a_topic_with_odd_columns(
