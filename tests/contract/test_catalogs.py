@@ -10,7 +10,15 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchTableError, TableAlreadyExistsError
 
-from frazil.catalogs import abilities_of, flavor_of, list_namespaces, list_tables, load_table, translated
+from frazil.catalogs import (
+    abilities_of,
+    flavor_of,
+    list_namespaces,
+    list_tables,
+    load_table,
+    load_without_schema,
+    translated,
+)
 from frazil.errors import ConflictError, NotFoundError, UnsupportedError
 from frazil.query import run_sql
 from frazil.query.on_spark import spark_errors
@@ -202,6 +210,19 @@ def test_a_namespace_with_tables_is_not_dropped(lane, table, namespace):
     with pytest.raises(NamespaceNotEmptyError):
         lane.catalog.drop_namespace(namespace)
     assert lane.spark_rows(table) == rows(1)
+
+
+def test_a_tables_places_and_snapshots_are_known_without_its_schema(lane, table):
+    """So a table with types that PyIceberg does not know blocks no upkeep of others."""
+    create_on_spark(lane, table, 1)
+    identifier = tuple(table.split("."))
+    known = lane.catalog.load_table(identifier)
+    found = load_without_schema(lane.catalog, lane.catalog_settings, identifier)
+    assert found.metadata_location == known.metadata_location
+    assert found.location() == known.location()
+    assert found.metadata.table_uuid == known.metadata.table_uuid
+    assert [s.manifest_list for s in found.metadata.snapshots] == [s.manifest_list for s in known.metadata.snapshots]
+    assert found.schema().fields == ()
 
 
 def test_a_table_is_listed_and_a_name_is_given_only_once(lane, table, namespace):
