@@ -1,14 +1,13 @@
-"""Chapter 4: a folder, a burst of disordered and doubled events about it, and a change behind the table's back."""
+"""Chapter 4: a folder, a burst of disordered and doubled messages about it, and a change behind the table's back."""
 
 from __future__ import annotations
 
-import json
 import random
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from frazil.content.buckets import bucket_of
+from frazil.content.events.observation import observation
+from frazil.content.intake import messages
 from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import Folder, open_folder
 from frazil.content.looking.work import Work
@@ -18,7 +17,6 @@ from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.log.access import LogAccess
-from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.topics import connect, flight_address
 from frazil.topics.connection import silent
@@ -51,14 +49,14 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
             work.until_visible(scanned.tally.end)
             record["objects"] = scanned.tally.objects
         _compare(stage, store, tuned, there, "after the scan")
-        with stage.step(f"{_CHANGES:,} files written, overwritten and deleted, each told by an event"):
+        with stage.step(f"{_CHANGES:,} files written, overwritten and deleted, each reported as by a watch"):
             events = _change(folder, there)
         sent = events * _TIMES
         random.Random(4).shuffle(sent)  # noqa: S311 - guards nothing
-        with stage.step(f"the events arrive {_TIMES} times each, in any order: {len(sent):,} messages") as record:
+        with stage.step(f"the messages arrive {_TIMES} times each, in any order: {len(sent):,}") as record:
             record["messages"] = len(sent)
             work.until_visible(_send(access, tuned, sent))
-        _compare(stage, store, tuned, there, "after the events")
+        _compare(stage, store, tuned, there, "after the messages")
         with stage.step("20 files deleted, 5 written and 3 overwritten behind its back"):
             _change_silently(folder)
         with stage.step("frazil content reconcile: what differs"):
@@ -78,31 +76,21 @@ def _write(path: Path, size: int) -> None:
 
 
 def _change(folder: Path, there: Folder) -> list[bytes]:
-    """Changes files at random, and returns an event for each change as S3 would send it."""
+    """Changes files at random, and returns a message for each change as `frazil content watch` publishes it."""
     chance, events = random.Random(1), []  # noqa: S311 - guards nothing
-    for number in range(_CHANGES):
+    for _ in range(_CHANGES):
         path = folder / f"album-{chance.randrange(10)}" / f"{chance.randrange(2 * _FILES):04d}.jpg"
         if chance.random() < 0.3 and path.exists():
             path.unlink()
         else:
             _write(path, chance.randrange(5_000))
-        events.append(_event(there, path.relative_to(folder).as_posix(), number))
+        events.append(_observe(there, path.relative_to(folder).as_posix()))
     return events
 
 
-def _event(there: Folder, key: str, number: int) -> bytes:
-    ((_, (seen,)),) = there.ask([(key, "")])
-    thing: dict[str, Any] = {"key": key, "sequencer": f"{number:016X}"}
-    if seen.get("exists", True):
-        thing |= {"size": seen["size"], "eTag": seen["etag"]}
-    record = {
-        "eventVersion": "2.1",
-        "eventSource": "aws:s3",
-        "eventTime": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-        "eventName": "ObjectCreated:Put" if "size" in thing else "ObjectRemoved:Delete",
-        "s3": {"bucket": {"name": there.bucket}, "object": thing},
-    }
-    return json.dumps({"Records": [record]}).encode()
+def _observe(there: Folder, key: str) -> bytes:
+    ((observed_at, objects),) = there.ask([(key, "")])
+    return observation(there.bucket, objects, observed_at, "watch")
 
 
 def _send(access: LogAccess, settings: Settings, events: list[bytes]) -> int:
@@ -110,7 +98,8 @@ def _send(access: LogAccess, settings: Settings, events: list[bytes]) -> int:
     topic = ensure_events_topic(access, settings).name
     end = 0
     for start in range(0, len(events), 1000):
-        ack = access.append(topic, Batch.of_messages(events[start : start + 1000]))
+        part = events[start : start + 1000]
+        ack = messages.store(access, topic, part, messages.headers_of("watch"), internal=True)
         end = ack.offset + ack.count
     return end
 
