@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from datetime import datetime
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frazil.content import paging
 from frazil.content.search import alike, byhand
 from frazil.content.search.alike import components, pairs_within
 from frazil.content.search.asked import MAX_TERMS, Search, Similar, asked
@@ -252,6 +254,22 @@ def test_odd_paths_are_looked_up_or_refused_but_never_break(text):
         assert refused.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("exif.iso>1000", [0, 1, 2]), ("exif.iso<1000", [1]), ("exif.iso~111", [0, 1]), ("exif.iso", [0, 1, 2]),
+        ("$..iso>1000", []),
+    ],
+)  # fmt: skip
+def test_numbers_of_any_length_and_lists_of_any_depth_inside_metadata_break_no_search(text, rows):
+    """Python's limit for the digits of a number, and for the depth of JSON, are no limits of what extractors find."""
+    number, deep = "1" * 5000, "[" * 5000 + "]" * 5000
+    documents = [f'{{"exif": {{"iso": {value}}}}}' for value in (number, f"[1, {number}]", deep)]
+    found = Field.parse(text).on(SCHEMA)
+    assert isinstance(found, Inside)
+    assert np.flatnonzero(found._holds(found.path.of(pa.array(documents, pa.string())))).tolist() == rows
+
+
 def test_a_name_that_looks_like_a_list_is_a_name():
     values = Path.parse("$['a[*]b']").of(pa.array(['{"a[*]b": 1, "a": [{"b": 2}]}']))
     assert values.texts == ["1"]
@@ -314,12 +332,16 @@ def test_a_search_has_so_many_terms_and_each_once(what):
 
 
 @pytest.mark.parametrize(
-    "values", ["[" * 100_000, '["key", 0, "\\ud800", "", ""]', '["key", 0, 1, "", ""]', "5", '["key"]']
+    "values",
+    ["[" * 100_000, '["key", 0, "\\ud800", "", ""]', '["key", 0, 1, "", ""]', "5", '["key"]', f'["key", {"1" * 5000}]'],
 )
 def test_an_end_of_a_page_that_is_none_is_refused(values):
     token = base64.urlsafe_b64encode(values.encode()).decode().rstrip("=")
     with pytest.raises(UsageError, match="end of a page"):
         Order.of(asked(), "key", token)
+    for sort in get_args(paging.Sort):
+        with pytest.raises(UsageError, match="end of a page"):
+            paging.Order.of(sort, token)
 
 
 def test_simple_paths_are_left_to_duckdb():

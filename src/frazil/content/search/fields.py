@@ -145,16 +145,16 @@ class Inside:
         return truths
 
     def _true(self, text: str) -> bool:
-        value = json.loads(text)
-        if value is None:
+        if text == "null":
             return False
         sign, wanted = self.field.sign, self.field.value
         if sign is None:
             return True
-        shown = value if isinstance(value, str) else text
+        # Only strings are decoded: numbers may have any number of digits, and lists any depth.
+        shown = json.loads(text) if text.startswith('"') else text
         if sign == "~":
             return wanted.lower() in shown.lower()
-        ours, theirs = _number(value), _number(wanted)
+        ours, theirs = _number(shown), _number(wanted)
         if ours is None or theirs is None:
             return _ordered(sign, shown, wanted)
         return _ordered(sign, ours, theirs)
@@ -165,12 +165,10 @@ def _ordered(sign: str, ours: Any, theirs: Any) -> bool:
     return {"=": same, "!=": not same, "<": less, "<=": less or same, ">": not (less or same), ">=": not less}[sign]
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return None
+def _number(text: str) -> float | None:
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        return float(text)
+    except ValueError:
         return None
 
 

@@ -6,16 +6,13 @@ DuckDB's to look up, on all processors; what it does not know, such as filters, 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from frazil.content.search.byhand import HINT, Clock, compiled
 from frazil.content.search.byhand import found as found_by_hand
@@ -138,14 +135,12 @@ def _asked(texts: Any, statement: str, **values: str) -> pa.Table:
 def _looked_up(texts: Any, path: str) -> tuple[Any, Any]:
     found = "try(json_extract(metadata, $path))"
     found = f"unnest({found})" if "[*]" in path else found
+    each = "unnest(CASE WHEN json_type(value) = 'ARRAY' THEN json_extract(value, '$[*]') ELSE [value] END)"
     values = _asked(
         texts,
-        f"SELECT number, value FROM (SELECT number, {found} AS value FROM inside) WHERE value IS NOT NULL",  # noqa: S608
+        f"SELECT number, {each} AS value FROM (SELECT number, {found} AS value FROM inside) WHERE value IS NOT NULL",  # noqa: S608
         path=path,
     )
-    lists = pc.starts_with(values.column("value").cast(pa.string()), "[")
-    if pc.any(lists).as_py():  # each of its values counts
-        return _spread(values)
     return values.column("number"), values.column("value").cast(pa.string())
 
 
@@ -155,19 +150,3 @@ def texts_inside(metadata: Any) -> pa.Array:
     found = _asked(metadata, f"SELECT number, concat_ws(chr(10), {parts}) AS text FROM inside ORDER BY number")  # noqa: S608
     texts = found.column("text").cast(pa.large_string()).combine_chunks()
     return pa.concat_arrays(texts.chunks) if isinstance(texts, pa.ChunkedArray) else texts
-
-
-def _spread(values: pa.Table) -> tuple[Any, Any]:
-    rows, texts = [], []
-    for number, text in zip(values.column("number").to_pylist(), values.column("value").to_pylist(), strict=True):
-        for value in _each(json.loads(text)):
-            rows.append(number)
-            texts.append(json.dumps(value, ensure_ascii=False))
-    return pa.array(rows, pa.int64()), pa.array(texts, pa.string())
-
-
-def _each(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
-        yield from value
-    else:
-        yield value
