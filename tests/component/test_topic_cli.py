@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,18 @@ from frazil.catalogs import local_path
 from frazil.cli.amounts import seconds, shown_size, size
 from frazil.cli.run import run_command
 from frazil.cli.topic_publish import _lines
+from frazil.content.tables import ensure_journal, ensure_objects
+from frazil.content.topic import ensure_topic
 from frazil.errors import UsageError
+from frazil.log import Log
+from frazil.log.batch import Batch
 from frazil.settings import Settings
+from frazil.tables import Position, commit_append
 from frazil.topics.care import compare
 from frazil.topics.care.verify import verify_topic
 from frazil.topics.reading.places import parse_place
 from frazil.topics.reading.reader import open_reader
+from tests.content_kit import Content
 from tests.sink_kit import put_dead_letters, sink_kit
 from tests.upkeep_files import care_of
 
@@ -676,3 +683,15 @@ def test_a_command_closes_the_catalogs_that_it_opened(frozen, monkeypatch, words
     monkeypatch.setattr(SqlCatalog, "close", close)
     frozen.ok(*words)
     assert opened and {*map(id, opened)} == {*map(id, closed)}
+
+
+def test_the_offset_and_lag_of_the_content_sink_are_those_of_its_last_table(tmp_path, cli):
+    """Without a pipeline that runs; the journal is committed first, and may be further."""
+    with Log.open(tmp_path / "log") as log:
+        log_id = ensure_topic(log, "content_events").log_id
+        log.append("content_events", Batch.of_messages([b"{}"] * 5))
+    content = Content.at(tmp_path)
+    for ensure, offset in ((ensure_journal, 4), (ensure_objects, 3)):
+        reached = Position("content", "content_events", {0: offset}, log_id, 1, uuid.uuid4().hex)
+        commit_append(content.store, ensure(content.store, content.settings), [], expected=None, reached=reached)
+    assert cli.json("show", "content_events")["sinks"] == [{"sink": "content", "offset": 3, "lag": 2}]

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore, find_table
-from frazil.topics.layout import ARCHIVE, table_name
+from frazil.topics.layout import ARCHIVE, sink_tables, table_name
+from frazil.topics.sinks.sink import PARTITION
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
+    from frazil.tables import Position
 
 
 def describe_topic(access: LogAccess, settings: Settings, topic: str, store: LazyStore) -> dict[str, Any]:
@@ -19,9 +22,8 @@ def describe_topic(access: LogAccess, settings: Settings, topic: str, store: Laz
     info = access.info(topic)
     table = find_table(store.store(), table_name(settings, topic)) if info.storage == "iceberg" else None
     in_table = _table(table, topic) if table is not None else None
-    sinks = dict(info.sinks)
-    if in_table is not None and in_table["log_id"] == info.log_id:
-        sinks[ARCHIVE] = in_table["position"]  # the log knows it only from a pipeline that runs
+    # The log knows offsets only from a pipeline that runs.
+    sinks = {**info.sinks, **_committed(store, settings, info, table)}
     return {
         "topic": topic,
         "storage": info.storage,
@@ -37,6 +39,20 @@ def describe_topic(access: LogAccess, settings: Settings, topic: str, store: Laz
             for name, offset in sorted(info.subscriptions.items())
         ],
     }
+
+
+def _committed(store: LazyStore, settings: Settings, info: TopicInfo, archive: Table | None) -> dict[str, int]:
+    """Returns the offsets up to which sinks have committed messages of this log, as their tables say."""
+    found = {}
+    # Of the tables of one sink, the last is committed last.
+    for sink, name in dict(sink_tables(settings, info.name)).items():
+        table = archive
+        if sink != ARCHIVE:
+            table = find_table(store.store(), name) if sink in info.sinks else None
+        position = _position(table, sink, info.name)[0] if table is not None else None
+        if position is not None and position.log_id == info.log_id:
+            found[sink] = position.offsets.get(PARTITION, 0)
+    return found
 
 
 def _log(access: LogAccess, info: TopicInfo) -> dict[str, Any]:
@@ -66,18 +82,12 @@ def _time(time_us: int | None) -> str | None:
 
 
 def _table(table: Table, topic: str) -> dict[str, Any]:
-    from frazil.tables import RolledBackError, position_of
-
-    problem = None
-    try:
-        position = position_of(table, ARCHIVE, topic)
-    except RolledBackError as error:
-        position, problem = error.table_position, error.message
+    position, problem = _position(table, ARCHIVE, topic)
     snapshot = table.current_snapshot()
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     described = {
         "table": ".".join(table.name()),
-        "position": position.offsets.get(0, 0) if position is not None else 0,
+        "position": position.offsets.get(PARTITION, 0) if position is not None else 0,
         "log_id": position.log_id if position is not None else None,
         "rows": int(summary.get("total-records", 0)),
         "files": int(summary.get("total-data-files", 0)),
@@ -85,3 +95,13 @@ def _table(table: Table, topic: str) -> dict[str, Any]:
         "snapshots": len(table.metadata.snapshots),
     }
     return described if problem is None else {**described, "problem": problem}
+
+
+def _position(table: Table, sink: str, topic: str) -> tuple[Position | None, str | None]:
+    """Returns where a sink's table is, and what is wrong with that."""
+    from frazil.tables import RolledBackError, position_of
+
+    try:
+        return position_of(table, sink, topic), None
+    except RolledBackError as error:
+        return error.table_position, error.message
