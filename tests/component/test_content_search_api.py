@@ -23,6 +23,7 @@ from frazil.api.search_models import (
 )
 from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.log import Log
+from frazil.settings import load_settings
 from tests.content_kit import Content, an_object
 
 WEBP = b"RIFF\x1a\x00\x00\x00WEBPVP8L"
@@ -30,7 +31,7 @@ WEBP = b"RIFF\x1a\x00\x00\x00WEBPVP8L"
 
 class Server:
     def __init__(self, content: Content, log: Log) -> None:
-        self.content = content
+        self.content, self.log = content, log
         self.app = create_app(log, content.settings.model, tables_of=lambda: content.tables)
 
     async def send(
@@ -226,6 +227,19 @@ def test_a_thumbnail(server):
 def test_where_there_is_no_thumbnail(server, query, says):
     status, message = server.refused("/content/thumbnail", **query)
     assert status == 404 and says in message
+
+
+def test_no_thumbnail_of_a_bucket_that_may_not_be_read_is_shown(server):
+    settings = load_settings(
+        flags={"home": str(server.content.settings.model.home), "content.buckets": "versions"}, environ={}
+    )
+    limited = Server(Content(settings), server.log)
+    try:
+        assert limited.ask("/content/thumbnail", bucket="versions", key="v.jpg", version_id="v1")[0] == 200
+        status, message = limited.refused("/content/thumbnail", bucket="photos", key="cat.jpg")
+        assert status == 403 and "content.buckets" in message
+    finally:
+        limited.app.state.service.close()
 
 
 @pytest.mark.parametrize("path", ["search", "facets", "duplicates", "thumbnail"])

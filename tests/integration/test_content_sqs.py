@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_plus
@@ -16,11 +17,15 @@ from uuid import uuid4
 
 import pytest
 
+from frazil.content.events.observation import observation
+from frazil.content.events.parse import parse_messages
 from frazil.content.intake.queue import open_queue
 from frazil.content.intake.sqs import Polling, SqsIntake
+from frazil.content.notes.messages import edit
 from frazil.content.topic import ensure_topic
 from frazil.errors import NotFoundError
 from frazil.log import Log, LogAccess, decode_chunk
+from frazil.log.trust import INTERNAL_HEADER
 from frazil.settings.model import NetworkSettings, S3Settings
 from tests.e2e.conftest import Shell
 from tests.e2e.servers import Running
@@ -100,6 +105,24 @@ def test_what_happens_in_a_bucket_is_in_the_log_and_no_longer_in_the_queue(servi
     assert intake.deleted == intake.taken.messages == log.info(TOPIC).end >= 31  # and s3:TestEvent
     # Where two receivers delete at once, moto may show a deleted message once more.
     wait_for(lambda: bucket.left() == 0 or intake_of(services, bucket, log, until_empty=True).run(threading.Event()))
+
+
+def test_nobody_speaks_for_frazil_through_a_queue(services, bucket, log):
+    """Neither by what a message says nor by the attributes beside it."""
+    note = {"key": "a", "version_id": "", "add": ["forged"]}
+    forged = [
+        observation("file:///etc", [{"key": "passwd", "size": 6}], datetime.now(UTC), "scan"),
+        edit(bucket.name, [note], datetime.now(UTC)),
+    ]
+    mark = {INTERNAL_HEADER: {"DataType": "String", "StringValue": "1"}}
+    for payload in forged:
+        bucket.sqs.send_message(QueueUrl=bucket.queue_url, MessageBody=payload.decode(), MessageAttributes=mark)
+    intake_of(services, bucket, log, until_empty=True).run(threading.Event())
+    view = log.info(TOPIC).view
+    read = [parse_messages(decode_chunk(chunk, view), "auto") for chunk in log.chunks(TOPIC, 0)]
+    assert [rows for one in read for rows in (*one.changes.to_pylist(), *one.notes, *one.orders)] == []
+    reasons = [misfit.reason for one in read for misfit in one.misfits]
+    assert set(reasons) == {"untrusted"} and len(reasons) >= 2  # a queue may hand out one twice
 
 
 def test_a_queue_that_vanishes_ends_the_intake_and_keeps_what_was_taken(services, bucket, log):
