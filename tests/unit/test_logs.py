@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+import frazil
+
+_SOURCE = Path(frazil.__file__).parent
 
 _FAILS = """
 import sys, structlog
@@ -33,3 +39,40 @@ def test_a_traceback_in_the_log_shows_places_and_no_values(output):
         assert secret not in done.stderr
     if output == "json":
         assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["unexpected error", "once more"]
+
+
+_LOGS = """
+import sys, structlog
+from frazil.observe.logs import get_logger
+
+log = get_logger("frazil.log")
+if sys.argv[1] == "partly":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
+if sys.argv[1] == "structured":
+    structlog.configure(processors=[structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()])
+
+def request(token):
+    raise RuntimeError("cannot reach postgresql://user:pass-word@db/x")
+
+try:
+    request("tok" + "en-1234")
+except RuntimeError as error:
+    log.error("unexpected error", exc_info=error)
+    log.exception("once more")
+log.debug("detail")
+"""
+
+
+@pytest.mark.parametrize("configured", ["not", "partly", "structured"])
+def test_a_program_that_uses_the_library_logs_no_values_whatever_it_has_configured(configured):
+    assert find_spec("rich")  # with it structlog's default formatter prints local variables
+    done = subprocess.run([sys.executable, "-c", _LOGS, configured], capture_output=True, text=True, check=True)
+    told = done.stdout + done.stderr
+    assert told.count("Traceback") == 2 and "RuntimeError: cannot reach" in told and "once more" in told
+    assert "token-1234" not in told and "pass-word" not in told
+    assert ("detail" in told) == (configured != "partly")
+
+
+def test_every_module_gets_its_logger_from_the_one_function_that_is_safe():
+    found = [path.name for path in _SOURCE.rglob("*.py") if "structlog.get_logger" in path.read_text()]
+    assert found == []

@@ -7,7 +7,6 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-import structlog
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -23,6 +22,7 @@ from frazil.content.names import CONTENT
 from frazil.content.topic import ensure_topic
 from frazil.errors import CredentialsError, FrazilError, NotFoundError
 from frazil.log.access import Ack, Level
+from frazil.observe.logs import get_logger
 
 router = APIRouter(tags=["events"])
 
@@ -41,7 +41,7 @@ _BODY: dict[str, Any] = {
 Token = Annotated[str | None, Query(description="`content.token`, for senders that cannot send a header")]
 Authorization = Annotated[str | None, Header(include_in_schema=False)]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @router.post("/events/s3", responses={200: {"model": EventsTaken}}, openapi_extra=_BODY)

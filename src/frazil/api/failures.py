@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -16,11 +15,12 @@ from starlette.requests import ClientDisconnect
 
 from frazil.errors import FrazilError, NotFoundError, UnavailableError, UsageError
 from frazil.log.access import NOT_TAKEN
+from frazil.observe.logs import get_logger
 
 #: Seconds that a client is asked to wait when the log takes no more for now.
 RETRY_AFTER = 1
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class RequestError(UsageError):

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
-import structlog
 import uvicorn
 
 from frazil.api.app import Api, create_app
@@ -21,6 +20,7 @@ from frazil.api.sockets import check_free, listening, shown_host
 from frazil.content.rows import ContentTables
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
+from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.topics.floor import LazyStore
 from frazil.topics.handover import take_log
@@ -33,7 +33,7 @@ _CONNECTIONS = 1024
 #: Topics whose table's plan is remembered.
 _READERS = 256
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from frazil.content.fields import PROPERTY, Fields, Plan, active, planned
 from frazil.content.fields.spec import BACKFILL_PROPERTY, STANDARD
 from frazil.content.notes.messages import FAILED, OK
 from frazil.errors import ConfigError, FrazilError
+from frazil.observe.logs import get_logger
 from frazil.tables import PositionMovedError, TableStore, drop_columns, evolve, set_properties
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 #: The table's property with the names of columns that are being dropped, as JSON.

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from frazil.content.asking import Asker
 from frazil.content.evidence import PACKED, PLACE, of_changes, packed
 from frazil.content.fields import Fields
@@ -30,6 +28,7 @@ from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.errors import FrazilError, UnavailableError, first_line
 from frazil.log.access import TopicInfo
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
 from frazil.spark.arrow import map_in_arrow
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: Changes of a batch up to which their keys are sent to every executor, so that the table need not be shuffled.
 _BROADCAST = 200_000

@@ -13,8 +13,6 @@ from asyncio import _get_running_loop, get_running_loop
 from collections.abc import Callable
 from contextlib import suppress
 
-import structlog
-
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log import metrics
 from frazil.log.access import Ack, Level
@@ -22,6 +20,7 @@ from frazil.log.group import MAX_RUN_BYTES, Entry, Run, tell
 from frazil.log.outside import Outside
 from frazil.log.waiting import LoopWaiter, ThreadWaiter, refuse
 from frazil.log.writer import Writer
+from frazil.observe.logs import get_logger
 
 #: An event loop does its commits itself, unless the disk is slower than this.
 _SLOW_SYNC_S = 0.003
@@ -31,7 +30,7 @@ _MEMORY = Level.memory
 #: batches while the others' are written. Larger ones bring a disk no more, and some kernels stumble over them.
 _MAX_COMMIT = 1024 * 1024
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Line:

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
-
 from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
 from frazil.log import metrics, reading
 from frazil.log.access import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
@@ -28,6 +26,7 @@ from frazil.log.singles import with_headers
 from frazil.log.topic import PATIENCE_S, TopicLog
 from frazil.log.topic_file import TopicFile
 from frazil.log.trust import ensure_key, key_of
+from frazil.observe.logs import get_logger
 from frazil.settings.model import LogSettings
 from frazil.settings.permissions import make_private_folder, make_tree_private
 
@@ -40,7 +39,7 @@ _LEVELS: dict[str, Level] = {level.value: level for level in Level}
 #: How long a topic that cannot be opened counts as such, before it is looked at again.
 _BROKEN_S = 1.0
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Log:

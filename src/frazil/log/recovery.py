@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
-
 from frazil.errors import IntegrityError
 from frazil.log import metrics
 from frazil.log.disk import Disk
@@ -36,8 +34,9 @@ from frazil.log.frame import (
 from frazil.log.mark import Mark
 from frazil.log.segment import Segment, segment_ids
 from frazil.log.state import State, read_state
+from frazil.observe.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class DamagedError(IntegrityError):

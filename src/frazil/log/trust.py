@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import structlog
 
 from frazil.errors import UsageError
+from frazil.observe.logs import get_logger
 from frazil.settings.model import LogSettings
 
 #: The name of the mark; reserved in any spelling.
@@ -33,7 +33,7 @@ KEY_METADATA = "frazil-key"
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def marked(headers: Mapping[str, str]) -> dict[str, str]:

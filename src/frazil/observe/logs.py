@@ -1,13 +1,25 @@
-"""Logs to stderr: text for people, JSON lines for collectors. Library code only asks structlog for a logger."""
+"""Logs to stderr: text for people, JSON lines for collectors. Library code only asks for a logger (`get_logger`)."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
 import structlog
 
 from frazil.settings.masking import mask_urls
+
+
+def get_logger(name: str) -> Any:
+    """Returns a logger for a module of Frazil, which follows the program's configuration of structlog.
+
+    Tracebacks become text first: the default formatter of structlog, and some others, print the local variables of each
+    frame, and tokens and bodies are among them. So a program that configures nothing logs no secrets either.
+    """
+    return structlog.wrap_logger(
+        None, processors=[structlog.processors.format_exc_info, _mask, _as_configured], logger_factory_args=(name,)
+    )
 
 
 def configure_logs(level: str, output: str) -> None:
@@ -52,3 +64,10 @@ class _Stderr:
 
 def _mask(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     return {key: mask_urls(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _as_configured(logger: Any, method: str, event: Any) -> Any:
+    """Runs the processors that the program has configured, or those that structlog has without."""
+    for process in structlog.get_config()["processors"]:
+        event = process(logger, method, event)
+    return event

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-import structlog
-
 from frazil.errors import CircuitOpenError, FrazilError, UnavailableError
 from frazil.observe import metrics
+from frazil.observe.logs import get_logger
 from frazil.settings.model import NetworkSettings
 
 T = TypeVar("T")
@@ -24,7 +23,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _STATES = {"closed": 0, "half-open": 1, "open": 2}
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def worth_retrying(error: FrazilError) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-import structlog
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.manifest import DataFile
 
@@ -29,6 +28,7 @@ from frazil.errors import (
     UsageError,
 )
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.observe.resilience import worth_retrying
 from frazil.tables import measures
 from frazil.tables.create import needs_opening, require_writable
@@ -43,7 +43,7 @@ from frazil.tables.window import unreferenced
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)

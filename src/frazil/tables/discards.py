@@ -8,15 +8,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.tables.measures import DISCARDED
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Discards:

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.errors import UsageError
+from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.topics.floor import table_floor
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def silent(_text: str) -> None:

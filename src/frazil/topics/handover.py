@@ -14,17 +14,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.errors import LockedError
 from frazil.log.owner import read_owner
+from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.topics.connection import Note, connect, log_folder, open_log
 
 if TYPE_CHECKING:
     from frazil.log import Log, LogAccess
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: The request of a server that waits for the log.
 REQUEST = "HANDOVER"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import structlog
 
 from frazil.log.access import TopicInfo
 from frazil.log.columns import HEADERS, MESSAGE, TIME, storable_columns
+from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.tables import SchemaMismatchError, TableStore, ensure_table, evolve
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: The sink that writes `topics.<topic>`.
 ARCHIVE = "archive"

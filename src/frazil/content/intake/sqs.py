@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import structlog
-
 from frazil.content.intake import metrics
 from frazil.content.intake.messages import Taken, headers_of, store
 from frazil.content.intake.queue import LONGEST_WAIT_S, Queue, Received
 from frazil.errors import FrazilError, UsageError
 from frazil.log.access import LogAccess
+from frazil.observe.logs import get_logger
 from frazil.observe.resilience import retry, worth_retrying
 from frazil.settings.model import NetworkSettings
 
@@ -35,7 +34,7 @@ _EMPTY_AFTER_S = 2
 #: Seconds that receivers have to finish what they have in hands. Those that only wait for messages are left alone.
 _TO_FINISH_S = 10.0
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
-import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, validate_call
 
 from frazil import __version__
@@ -28,6 +27,7 @@ from frazil.log.remote.pipe import LARGE_BATCH, Pipe
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import FRAMES, PROTOCOL, pack_chunk, pack_error, pack_reply, to_json, unpack_batch
 from frazil.log.trust import KEY_METADATA, proves
+from frazil.observe.logs import get_logger
 from frazil.settings.model import ServeSettings
 
 #: Methods of `LogAccess` that are actions.
@@ -41,7 +41,7 @@ MOST_WAITERS = 256
 _WAIT_STEP_S = 0.5
 _KEY_HINT = "run it as the user of `frazil serve` with the same home, or set log.key on both sides"
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 M = TypeVar("M", bound=BaseModel)
 
 

@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-import structlog
-
 from frazil.errors import (
     ConflictError,
     FrazilError,
@@ -23,6 +21,7 @@ from frazil.log.producers import REMEMBERED, FencedError, OutOfSequenceError, Un
 from frazil.log.remote.outbox import Outbox
 from frazil.log.remote.parcel import Parcel
 from frazil.log.remote.stream import LostError
+from frazil.observe.logs import get_logger
 
 #: Batches on their way at once. The log remembers more per producer, so that each retry gets its offsets.
 MOST_ON_THE_WAY = REMEMBERED // 2
@@ -32,7 +31,7 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _MOST_REFUSALS = 1000
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Link(Protocol):

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log.access import LogAccess, Span, TopicInfo
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.observe.resilience import CircuitBreaker
 from frazil.settings.model import PipelineSettings
 from frazil.tables import PositionMovedError, position_of
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from frazil.tables import Position
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: Where more waits than a batch should have, it may have this many times as much: a commit less, and a job.
 _BEHIND = 4

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
-import structlog
 
 from frazil.errors import FrazilError, first_line
 from frazil.log.columns import MESSAGE
+from frazil.observe.logs import get_logger
 from frazil.topics.sinks.fit import Fitted, Misfit, fit
 from frazil.topics.sinks.parquet import TableWriter, Target, parsed
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: Tries of a batch that fails for a reason of its own, and not of storage, catalog or log, before it is isolated.
 TRIES = 3

@@ -8,15 +8,14 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-import structlog
-
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import TopicInfo
+from frazil.observe.logs import get_logger
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.engine import NOTHING, Engine, Turn, needs_a_person
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: Seconds until a lane that waits for a person, or has nothing to do, looks at the table again.
 LOOK_AGAIN_S = 15.0

@@ -9,11 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import structlog
-
 from frazil.catalogs import open_catalog
 from frazil.errors import FrazilError, SetupError, UnavailableError
 from frazil.log.access import LogAccess, TopicInfo
+from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.spark.jvm import lives
 from frazil.tables import TableStore
@@ -30,7 +29,7 @@ from frazil.topics.sinks.sink import Runner, Sink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: Topics that are worked on at once. Spark shares its cores between their jobs.
 _THREADS = 8

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.errors import NotFoundError
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.storage import ObjectInfo, ObjectStore, join
 from frazil.upkeep.expiry.places import Places, spelled_folder
 from frazil.upkeep.expiry.reachable import File
@@ -30,7 +29,7 @@ from frazil.upkeep.expiry.reachable import File
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PREFIX = "frazil-expired-"
 _FORMAT = 1

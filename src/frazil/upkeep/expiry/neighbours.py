@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.catalogs import load_without_schema, parse_name
 from frazil.errors import FrazilError, NotAllowedError, NotFoundError, UnsupportedError
+from frazil.observe.logs import get_logger
 from frazil.tables.store import back_off
 from frazil.upkeep.care import StoppedError, go_on
 from frazil.upkeep.expiry.elsewhere import lies_apart, names_in, opened, other_catalogs
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from frazil.tables import TableStore
     from frazil.upkeep.care import Care
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: Seconds for which the place of another table is believed, where only places are looked at.
 _BELIEVED_S = 3600.0

@@ -20,11 +20,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from frazil.catalogs import abilities_of
 from frazil.errors import ConflictError, FrazilError, NotFoundError, UnsupportedError, UsageError
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.tables import CommitUnknownError
 from frazil.tables.store import back_off
 from frazil.upkeep import java
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from frazil.upkeep.care import Care
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _PURPOSE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TRIES = 10

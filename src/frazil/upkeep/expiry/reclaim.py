@@ -14,11 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.tables.durable import sync_files
 from frazil.upkeep.expiry import lists, removal
 from frazil.upkeep.expiry.clock import about_now, storage_now
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from frazil.upkeep.care import Care
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: Seconds after which a list whose snapshots all still exist is a crash's, and no commit under way.
 _UNDER_WAY_S = 3600.0

@@ -12,10 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.errors import FrazilError, UsageError
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.storage import ObjectStore, parse
 from frazil.storage.store import check_key
 from frazil.upkeep.model import Kind, Outcome
@@ -23,7 +22,7 @@ from frazil.upkeep.model import Kind, Outcome
 if TYPE_CHECKING:
     from frazil.upkeep.expiry.places import Places
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _BATCH = 250
 _AT_ONCE = 4

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.catalogs import open_catalog
 from frazil.errors import FrazilError, NotFoundError, first_line
+from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.upkeep import metrics
@@ -29,7 +28,7 @@ from frazil.upkeep.runs.watch import Watch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: A sink is behind when its oldest message waits so many times as long as it should, and so many seconds.
 _BEHIND = (5.0, 5.0)

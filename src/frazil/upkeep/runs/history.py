@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from frazil.errors import ConflictError, FrazilError, NotFoundError, first_line
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.tables import TableStore, ensure_table
 from frazil.tables.store import back_off
 from frazil.upkeep.model import Kind, Outcome
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: Seconds between two appends, at least.
 EVERY_S = 60.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import structlog
-
+from frazil.observe.logs import get_logger
 from frazil.upkeep.model import Kind, Outcome
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: The longest pause of a table, or of one kind of step.
 _LONGEST_S = 3600.0

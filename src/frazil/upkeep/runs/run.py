@@ -13,11 +13,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frazil.catalogs import parse_name
 from frazil.errors import FrazilError, first_line
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.tables.store import back_off
 from frazil.upkeep import metrics
 from frazil.upkeep.care import Care
@@ -28,7 +27,7 @@ from frazil.upkeep.runs.history import History
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 #: The module of this room whose `run` does a step of the kind. It is imported with the first one.
 ACTIONS: dict[Kind, str] = {
