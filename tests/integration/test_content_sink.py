@@ -43,7 +43,7 @@ def kit(lane_settings: Settings, spark: SparkSession, tmp_path: Path) -> Iterato
 
 
 def some_events(chance: random.Random, count: int) -> list[Told]:
-    """Puts, deletes and versions of a few keys; of one version there is an object or a marker."""
+    """Puts, deletes and versions of a few keys, no two with one sequence; of a version there is an object or a marker."""
     made = []
     for number in range(count):
         version = chance.choice(["", "v1", "v2", "m1"])
@@ -54,7 +54,7 @@ def some_events(chance: random.Random, count: int) -> list[Told]:
                 kind,
                 key=f"folder/{chance.randrange(40)}",
                 version=version,
-                sequence=f"{1 + number % 97:02X}",
+                sequence=f"{1 + number % 97:02X}{number // 97:02X}",
                 second=float(number % 97),
                 etag=None if is_marker or kind == DELETE else f"e{chance.randrange(5)}",
                 size=None if is_marker or kind == DELETE else chance.randrange(100),
