@@ -69,6 +69,7 @@ def metadata_files(table) -> set[str]:
     return {p.name for p in (Path(table.location().removeprefix("file://")) / "metadata").iterdir()}
 
 
+@pytest.mark.deep
 def test_three_hundred_commits_keep_snapshots_and_manifests_few_and_all_rows(home, store, table):
     expected = {}
     for i in range(320):

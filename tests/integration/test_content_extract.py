@@ -136,6 +136,7 @@ def test_a_folder_is_looked_into_once_and_later_only_what_is_new(kit: ContentKit
     assert looked(work).objects == 1 and kit.row("new.jpg")["image_width"] == 99
 
 
+@pytest.mark.deep
 def test_files_that_changed_or_went_between_listing_and_reading_say_so_and_can_be_tried_again(
     kit: ContentKit, tmp_path: Path
 ):
@@ -196,6 +197,7 @@ def test_objects_of_a_bucket_that_were_overwritten_or_deleted_are_not_mistaken(s
     assert all(row["image_width"] == 64 for key, row in found.items() if key not in ("goes", "changes"))
 
 
+@pytest.mark.deep
 def test_each_version_is_looked_into_and_the_latest_alone_if_asked(s3_kit: tuple[ContentKit, Any, str]):
     kit, client, bucket = s3_kit
     client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})

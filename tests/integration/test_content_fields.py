@@ -74,6 +74,7 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, UUID) else value
 
 
+@pytest.mark.deep
 def test_every_type_and_arrays_of_it_are_written_filled_edited_and_read(kit):
     data = {NAMES[kind]: values[0] for kind, values in TYPES.items()}
     kit.drain(body(put("a"), put("b")), extraction("b", [result("a", data)], NOW))

@@ -160,6 +160,7 @@ def test_readers_see_the_old_or_the_new_schema_while_a_field_is_added_and_filled
     assert {row["iso3"] for row in kit.objects()} == {7}
 
 
+@pytest.mark.deep
 def test_a_field_is_widened_redefined_dropped_and_added_again(kit):
     kit.drain(body(put()), results(found(iso=2**20)), order(ISO, backfill=["iso"]))
     assert kit.row("a")["iso"] == 2**20
@@ -213,6 +214,7 @@ def test_columns_that_others_drop_lose_no_row_and_stop_nothing(kit):
     assert [r["iso"] for r in kit.objects()] == [100, 7]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("step", ["tables.properties.before", "tables.properties.after"])
 def test_a_fault_in_the_middle_of_a_drop_is_made_good(kit, step):
     kit.drain(body(put()), results(found()), order(ISO, backfill=["iso"]))

@@ -43,7 +43,7 @@ def kit(lane_settings: Settings, spark: SparkSession, tmp_path: Path) -> Iterato
 
 
 def some_events(chance: random.Random, count: int) -> list[Told]:
-    """Puts, deletes and versions of a few keys, no two with one sequence; of a version there is an object or a marker."""
+    """Puts, deletes and versions of a few keys, no two with one sequence; a version is an object or a marker."""
     made = []
     for number in range(count):
         version = chance.choice(["", "v1", "v2", "m1"])

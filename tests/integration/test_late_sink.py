@@ -125,6 +125,7 @@ STEPS = (
 )
 
 
+@pytest.mark.deep
 def test_a_crash_at_any_step_of_the_backfill_loses_and_doubles_nothing(kit):
     """Between the crashes the archive goes on, and is rewritten; the log is trimmed again."""
     chance = random.Random(5)

@@ -282,6 +282,7 @@ def position(kit: SinkKit) -> int:
     return kit.client.info("orders").sinks.get("archive") or 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "rounds", [2, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)], id="soak")]
 )
@@ -360,6 +361,7 @@ with handled(die):
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "step",
     [
@@ -509,6 +511,7 @@ def _page(port: int) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("read_segments", ["never", pytest.param("auto", marks=pytest.mark.slow)])
 def test_on_a_cluster_of_two_workers_both_write_and_every_message_arrives_once(
     own: SinkKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_segments: str

@@ -263,6 +263,7 @@ def test_a_batch_that_storage_refuses_is_told_and_begun_again(services: Services
             require_no_stray_data(kit)
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.timeout(280)
 def test_executors_whose_puts_are_refused_lose_and_double_nothing(

@@ -292,6 +292,7 @@ def test_a_stream_takes_about_as_many_bytes_per_batch_as_it_is_told_also_after_a
     assert len(stream.batches) > 1, "a restarted stream knows where it was"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("first", "expected"),
     [("42", 42), *(pytest.param(*given, marks=pytest.mark.slow) for given in (("earliest", 0), ("latest", 100)))],

@@ -225,7 +225,7 @@ def check(bench: Bench, name: str, rows: list[int], left: int = 0) -> None:
     assert found.unknown == ()
 
 
-@pytest.mark.parametrize("case", in_tiers(CASES, "compact", "deletes", "expire"))
+@pytest.mark.parametrize("case", in_tiers(CASES, "compact", "deletes"))
 def test_a_commit_of_somebody_else_is_counted_and_the_next_try_lands(bench: Bench, case: Case) -> None:
     name = case.make(bench)
     care, before = caring(bench, **case.policy), counted(name)

@@ -216,7 +216,7 @@ def there(victim: Victim) -> list[str]:
 @pytest.mark.parametrize(
     ("act", "at"),
     [
-        pytest.param(act, at, id=f"{act} at {at}", marks=() if act in ("compact", "expire") else pytest.mark.deep)
+        pytest.param(act, at, id=f"{act} at {at}", marks=() if act == "compact" else pytest.mark.deep)
         for act, at in KILLS
     ],
 )

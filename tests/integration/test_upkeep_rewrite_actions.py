@@ -99,6 +99,7 @@ def per_partition(bench: Bench, name: str) -> list[int]:
     return [n for (n,) in bench.sql(f"SELECT count(*) FROM {name}.delete_files GROUP BY partition ORDER BY 1")]
 
 
+@pytest.mark.deep
 def test_one_turn_of_deletes_is_bounded_and_the_next_goes_on(bench):
     name = crowded(bench, 5)
     left = bench.ids(name)
@@ -114,6 +115,7 @@ def test_one_turn_of_deletes_is_bounded_and_the_next_goes_on(bench):
     assert bench.on_disk(name) == bench.known(name)
 
 
+@pytest.mark.deep
 def test_delete_files_that_stay_as_many_do_not_keep_others_from_their_turn(bench):
     """As Spark writes them by default, each data file has its own; one in another partition has three."""
     name = bench.table(partition="part", columns=", part INT", write__delete__mode="merge-on-read")
@@ -132,6 +134,7 @@ def test_delete_files_that_stay_as_many_do_not_keep_others_from_their_turn(bench
     assert (per_partition(bench, name), bench.ids(name)) == ([1, 4], left)
 
 
+@pytest.mark.deep
 def test_within_its_budget_a_turn_of_deletes_takes_several_partitions(bench):
     name = crowded(bench, 5)
     left = bench.ids(name)
@@ -140,6 +143,7 @@ def test_within_its_budget_a_turn_of_deletes_takes_several_partitions(bench):
     assert bench.ids(name) == left
 
 
+@pytest.mark.deep
 def test_old_position_deletes_become_vectors_one_partition_after_the_other(bench):
     name = crowded(bench, 3)
     bench.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version'='3')")
@@ -469,8 +473,12 @@ def test_the_commands_do_what_they_say(by_hand, capsys):
     assert by_hand.ids(name) == list(range(40))
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("strategy", [("sort", "id"), ("zorder", "id", "name"), ("binpack",)], ids=lambda s: s[0])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.deep), 2])
+@pytest.mark.parametrize(
+    "strategy",
+    [("sort", "id"), *(pytest.param(s, marks=pytest.mark.deep) for s in (("zorder", "id", "name"), ("binpack",)))],
+    ids=lambda s: s[0],
+)
 def test_what_a_command_has_written_is_not_written_again(by_hand, capsys, monkeypatch, strategy, version):
     monkeypatch.setattr("frazil.cli.table_rewrite._MOST_TURNS", 5)
     name = by_hand.table(version=version, columns=", noise STRING")
