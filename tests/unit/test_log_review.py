@@ -142,6 +142,33 @@ def test_closing_tells_when_its_own_sync_fails(tmp_path: Path):
         assert messages_of(again) == {0: b"x"}
 
 
+def test_a_log_that_is_closed_twice_stays_locked_while_a_commit_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("frazil.log.topic.PATIENCE_S", 0.05)
+    hangs, reached, goes_on = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(FaultyDisk):
+        def sync(self, fd: int) -> None:
+            if hangs.is_set():
+                reached.set()
+                goes_on.wait(30)
+            super().sync(fd)
+
+    log = new_log(tmp_path / "log", disk=Slow(tmp_path), sync_interval_ms=60_000)  # the keeper does not hang
+    log.publish("orders", b"first")
+    hangs.set()
+    publisher = threading.Thread(target=lambda: log.publish("orders", b"x"))
+    publisher.start()
+    assert reached.wait(30)
+    with pytest.raises(UnavailableError, match="hangs"):
+        log.close()
+    log.close()
+    assert read_owner(tmp_path / "log") is not None, "what hangs may still be written"
+    goes_on.set()
+    publisher.join()
+    with open_log(tmp_path / "log") as again:
+        assert messages_of(again) == {0: b"first", 1: b"x"}
+
+
 def test_closing_does_not_take_the_files_from_a_commit_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("frazil.log.topic.PATIENCE_S", 0.05)
     monkeypatch.setattr("frazil.log.log.PATIENCE_S", 0.05)

@@ -55,16 +55,20 @@ def pipeline(
         with (
             Stopping(bound_s, work.late, kill=_kill_jvm, json_output=run.printer.json_output) as stopping,
             answering_prometheus(settings.model, note),
+            ExitStack() as sessions,
             ExitStack() as logs,
         ):
             access: LogAccess | None = logs.enter_context(connect(settings, note=note))
             assert access is not None
             for name in topic or ():
                 access.info(name)
-            spark = logs.enter_context(spark_session(settings))
+            spark = sessions.enter_context(spark_session(settings))
             while access is not None and not _run_on(work, settings, access, spark, topic or (), stopping, drain=drain):
                 note("a server has asked for the log: the pipeline goes on as its client")
+                logs.close()  # the server waits for it
                 access = connect_again(settings, stopping.asked, note=note)
+                if access is not None:
+                    logs.enter_context(access)
     finally:
         if work.hangs:
             leave_soon(_code(sys.exception()))
@@ -80,7 +84,7 @@ def _run_on(
     *,
     drain: bool,
 ) -> bool:
-    """Runs a pipeline on a log until it is told to stop. False: the log was handed over to a server, and is closed."""
+    """Runs a pipeline on a log until it is told to stop. False: a server has asked for the log."""
     from frazil.content.sink import CONTENT_SINKS
     from frazil.topics import flight_address
     from frazil.topics.handover import ending_for_server
@@ -88,7 +92,6 @@ def _run_on(
     from frazil.upkeep.runs.caretaker import caretaking
 
     with (
-        access,
         flight_address(access, note=work.note) as address,
         caretaking(settings, spark) as caretaker,
         Pipeline(settings, access, spark, address, topics=topics, caretaker=caretaker, sinks=CONTENT_SINKS) as running,

@@ -59,6 +59,7 @@ class Log:
         self._reported: dict[str, dict[str, int]] = {}
         self._broken: dict[str, tuple[FrazilError, float]] = {}
         self._stop = threading.Event()
+        self._closing = threading.Lock()
         self._owner = Owner.take(directory)
         self.key = key_of(settings) or ensure_key(directory)
         for left in (directory / "topics").glob(f"{_DELETED}*"):  # a crash came while a topic was deleted
@@ -418,11 +419,13 @@ class Log:
             self.retain(name)
 
     def close(self) -> None:
-        """Writes and syncs what waits, and lets go of the folder.
+        """Writes and syncs what waits, and lets go of the folder. Further calls do nothing.
 
         Raises:
             UnavailableError: a commit hangs in the disk. The folder stays locked until it has ended.
         """
+        if not self._closing.acquire(blocking=False):
+            return  # the first call releases the folder, when nothing writes there any more
         self._stop.set()
         if self._keeper is not threading.current_thread():
             self._keeper.join(PATIENCE_S)
