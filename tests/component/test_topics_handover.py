@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from frazil.errors import LockedError
+from frazil.cli.run import run_command
+from frazil.errors import LockedError, UsageError
 from frazil.log import Log
 from frazil.log.batch import Batch
+from frazil.log.owner import LOCK
 from frazil.settings import Settings, load_settings
 from frazil.topics import handover
-from frazil.topics.connection import log_folder, open_log
+from frazil.topics.connection import flight_address, log_folder, open_log
 from frazil.topics.handover import REQUEST, connect_again, ending_for_server, take_log
 
 
@@ -67,3 +72,42 @@ def test_a_pipeline_that_is_told_to_stop_meanwhile_waits_for_no_server(settings)
     stop = threading.Event()
     stop.set()
     assert connect_again(settings, stop, note=lambda _: None) is None
+
+
+def test_a_server_that_comes_while_a_pipeline_starts_spark_waits_for_the_log(tmp_path, settings, monkeypatch):
+    request = log_folder(settings) / REQUEST
+    servers: list[Future[Log]] = []
+
+    @contextmanager
+    def starting(_settings: Settings) -> Iterator[None]:
+        servers.append(pool.submit(take_log, settings))
+        while not request.exists() and not servers[0].done():
+            pass
+        raise UsageError("Spark does not start", hint="this is a test")
+        yield
+
+    monkeypatch.setattr("frazil.spark.spark_session", starting)
+    with ThreadPoolExecutor(1) as pool:
+        flags = ["--set", f"home={tmp_path}", "--set", "log.min_free=0"]
+        assert run_command("pipeline", "pipeline", flags) == UsageError.exit_code
+        servers[0].result(30).close()
+
+
+def test_a_pipeline_waits_for_a_server_that_takes_long_to_open_the_log(settings, monkeypatch):
+    monkeypatch.setattr(handover, "_TO_OPEN_S", 0.0)
+    noted: list[str] = []
+    waits = threading.Event()
+
+    def note(text: str) -> None:
+        noted.append(text)
+        waits.set()
+
+    with ThreadPoolExecutor(1) as pool, open_log(settings) as theirs:
+        lock = log_folder(settings) / LOCK
+        lock.write_text(json.dumps(json.loads(lock.read_text()) | {"pid": 1}))  # of another process
+        pipeline = pool.submit(connect_again, settings, threading.Event(), note=note)
+        while not waits.wait(0.01):
+            assert not pipeline.done(), pipeline.result()
+        with flight_address(theirs), pipeline.result(30) as access:
+            assert access is not None and access.topics() == []
+    assert len(noted) == 1 and "process 1 " in noted[0]

@@ -42,7 +42,7 @@ def pipeline(
     """
     from frazil.spark import spark_session
     from frazil.topics.connection import connect
-    from frazil.topics.handover import connect_again
+    from frazil.topics.handover import connect_again, offer_handover
     from frazil.topics.sinks.jobs import for_pipeline
     from frazil.upkeep.policy import check_policies
 
@@ -60,6 +60,8 @@ def pipeline(
         ):
             access: LogAccess | None = logs.enter_context(connect(settings, note=note))
             assert access is not None
+            if not drain:
+                offer_handover(access)  # before Spark, which takes its time: a server that comes then waits
             for name in topic or ():
                 access.info(name)
             spark = sessions.enter_context(spark_session(settings))

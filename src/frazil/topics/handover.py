@@ -7,6 +7,8 @@ log, and goes on as a client of the server.
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -30,7 +32,9 @@ REQUEST = "HANDOVER"
 _EVERY_S = 0.2
 #: Seconds that a pipeline needs to close the log after its last batch, at most.
 _TO_CLOSE_S = 15.0
-#: Seconds that a server needs to open the log and to say where it is served; then the pipeline takes the log back.
+#: Seconds that a pipeline which has just opened the log needs to start Spark, at most.
+_TO_START_S = 180.0
+#: Seconds that a server needs to take the log once it is free; then the pipeline takes the log back.
 _TO_OPEN_S = 60.0
 
 
@@ -49,7 +53,7 @@ def take_log(settings: Settings) -> Log:
     log.info("a pipeline has the log and is asked to hand it over", log=str(folder))
     request = folder / REQUEST
     request.touch(mode=0o600)
-    end = time.monotonic() + settings.model.pipeline.stop_s + _TO_CLOSE_S
+    end = time.monotonic() + _TO_START_S + settings.model.pipeline.stop_s + _TO_CLOSE_S
     try:
         while True:
             try:
@@ -67,6 +71,17 @@ def _yields(folder: Path) -> bool:
     return owner is not None and owner.yields
 
 
+def offer_handover(access: LogAccess) -> None:
+    """Tells servers that this process hands the log over, if it has opened the log itself.
+
+    A request that comes before `ending_for_server` waits for it.
+    """
+    from frazil.log import Log
+
+    if isinstance(access, Log):
+        access.offer_handover()
+
+
 @contextmanager
 def ending_for_server(access: LogAccess, stop: threading.Event) -> Iterator[threading.Event]:
     """An event that is set with `stop`, and when a server asks for a log that this process has opened."""
@@ -74,8 +89,7 @@ def ending_for_server(access: LogAccess, stop: threading.Event) -> Iterator[thre
 
     ending, over = threading.Event(), threading.Event()
     request = access.directory / REQUEST if isinstance(access, Log) else None
-    if isinstance(access, Log):
-        access.offer_handover()
+    offer_handover(access)
 
     def watch() -> None:
         while not over.wait(_EVERY_S):
@@ -95,25 +109,36 @@ def ending_for_server(access: LogAccess, stop: threading.Event) -> Iterator[thre
 def connect_again(settings: Settings, stop: threading.Event, *, note: Note) -> LogAccess | None:
     """The log behind the server that has asked for it; opened here again where that server never came.
 
+    While another process has the log, it waits for as long as that takes: recovery of a large log may take minutes.
+
     Returns:
-        None if `stop` was set meanwhile.
+        None if `stop` was set before.
 
     Raises:
-        LockedError: another process has taken it, and serves it nowhere.
+        LockedError: this process has not released the log yet.
     """
     folder = log_folder(settings)
-    end = time.monotonic() + _TO_OPEN_S
+    began = free_since = time.monotonic()
+    noted = False
     while not stop.wait(_EVERY_S):
         owner = read_owner(folder)
         if owner is not None and "flight" in owner.addresses:
             return connect(settings, note=note)
-        late = time.monotonic() > end
+        ours = owner is not None and (owner.pid, owner.host) == (os.getpid(), socket.gethostname())
+        if owner is not None and not ours:
+            free_since = time.monotonic()
+            if not noted and free_since - began > _TO_OPEN_S:
+                noted = True
+                note(f"process {owner.pid} on {owner.host} has the log and does not serve it yet: the pipeline waits")
+            continue
+        late = time.monotonic() - free_since > _TO_OPEN_S
         if late:
             with suppress(OSError):
                 (folder / REQUEST).unlink(missing_ok=True)
         if late or (owner is None and not (folder / REQUEST).exists()):
-            with suppress(LockedError):  # a server is just about to open it
+            try:
                 return connect(settings, note=note)
-            if late:
-                return connect(settings, note=note)
+            except LockedError:  # a server is just about to open it
+                if ours:
+                    raise
     return None
