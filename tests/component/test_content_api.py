@@ -142,6 +142,12 @@ def test_sums(server):
     assert server.get("/content/stats", bucket="photos")["groups"] == []
 
 
+@pytest.mark.parametrize("path", ["/content/object", "/content/history"])
+def test_an_unknown_key_does_not_make_the_server_compare_all_keys_of_the_bucket(server, path):
+    status, body = asyncio.run(server.send(path, bucket="photos", key="2026/l"))  # "2026/1" is near
+    assert (status, body["hint"]) == (404, "frazil content list photos --prefix 2026/")
+
+
 def test_what_is_wrong_is_refused(server):
     assert server.refused("/content/objects", bucket="fotos") == (404, "nothing is known of bucket 'fotos'")
     assert server.refused("/content/object", bucket="photos", key="x")[0] == 404

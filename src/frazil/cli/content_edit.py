@@ -172,7 +172,7 @@ def _looked_up(
         edit.check()
     settings = for_pipeline(run.settings(*SECTIONS))
     with LazyStore(settings, catalog) as store:
-        told = entries(ContentTables.of(store.store(), settings), bucket, edits)
+        told = entries(ContentTables.of(store.store(), settings), bucket, edits, suggest=True)
     return bucket, told, settings
 
 

@@ -106,7 +106,7 @@ def show(
 
     at, name = _object(bucket, key)
     with tables_of(run, catalog) as tables:
-        found = show_object(tables, at, name, version_id)
+        found = show_object(tables, at, name, version_id, suggest=True)
     if run.printer.json_output:
         run.printer.json(found)
         return
@@ -141,7 +141,9 @@ def history(
     at, name = _object(bucket, key)
     first, before = parse_time(since), parse_time(until)
     with tables_of(run, catalog) as tables:
-        page = reading.history(tables, at, name, version_id=version_id, since=first, until=before, limit=limit)
+        page = reading.history(
+            tables, at, name, version_id=version_id, since=first, until=before, limit=limit, suggest=True
+        )
     if run.printer.json_output:
         run.printer.json(page.rows)
     else:

@@ -119,8 +119,16 @@ def _check_note(note: str) -> None:
         raise UsageError("the note has a NUL character", hint="text")
 
 
-def entries(tables: ContentTables, bucket: str, edits: Sequence[Edit]) -> list[dict[str, Any]]:
+def entries(
+    tables: ContentTables, bucket: str, edits: Sequence[Edit], *, suggest: bool = False
+) -> list[dict[str, Any]]:
     """What a message says, about rows that are there. Nothing is changed by it.
+
+    Args:
+        tables: where.
+        bucket: the bucket, as the tables have it.
+        edits: what is entered.
+        suggest: whether the error for an unknown key names the nearest one, which reads all keys of the bucket.
 
     Raises:
         UsageError: an edit cannot be.
@@ -144,7 +152,7 @@ def entries(tables: ContentTables, bucket: str, edits: Sequence[Edit]) -> list[d
             found.append(edit.entry(row))
     if unknown:
         require_bucket(tables, bucket)
-        raise _not_there(bucket, edits, unknown, nearest_key(tables, bucket, unknown[0]))
+        raise _not_there(bucket, edits, unknown, nearest_key(tables, bucket, unknown[0]) if suggest else None)
     return found
 
 

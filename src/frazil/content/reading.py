@@ -39,7 +39,7 @@ TOLD = (
 #: Versions of one object that are shown with it.
 MAX_VERSIONS = 1000
 #: Keys that are compared with one that nobody knows, and from which likeness on one may have been meant.
-_COMPARED = 5000
+_COMPARED = 300
 _ALIKE = 0.6
 
 
@@ -73,7 +73,9 @@ def list_objects(
     return found
 
 
-def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | None = None) -> dict[str, Any]:
+def show_object(
+    tables: ContentTables, bucket: str, key: str, version_id: str | None = None, *, suggest: bool = False
+) -> dict[str, Any]:
     """All that is known of one version, and the versions that the key has or had, newest first.
 
     Args:
@@ -81,6 +83,7 @@ def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | 
         bucket: the bucket, as the tables have it.
         key: the key.
         version_id: which version; by default the latest, or what is left of the last one.
+        suggest: whether the error for an unknown key names the nearest one, which reads all keys of the bucket.
 
     Raises:
         NotFoundError: nobody knows it.
@@ -89,7 +92,7 @@ def show_object(tables: ContentTables, bucket: str, key: str, version_id: str | 
     newest = Order.of("modified")
     listed = _page(tables, everything, (*LISTED, "dialect", "frazil_order"), newest, MAX_VERSIONS)
     if not listed.rows:
-        raise _unknown_key(tables, bucket, key, "show")
+        raise _unknown_key(tables, bucket, key, "show" if suggest else None)
     if version_id is None:
         first = max(listed.rows, key=lambda row: (row["is_latest"], not row["is_deleted"]))
         version_id = str(first["version_id"])
@@ -140,6 +143,7 @@ def history(
     since: datetime | None = None,
     until: datetime | None = None,
     limit: int = 100,
+    suggest: bool = False,
 ) -> Page:
     """The last changes of a key, as the journal has them, oldest first. What came twice is there twice.
 
@@ -151,6 +155,7 @@ def history(
         since: only what happened at this time or later.
         until: only what happened before this time.
         limit: at most so many, the newest. `after` of the page says that there were more.
+        suggest: whether the error for an unknown key names the nearest one, which reads all keys of the bucket.
 
     Raises:
         NotFoundError: the journal has nothing about it.
@@ -171,7 +176,7 @@ def history(
 
     found = tables.look(tables.journal, look)
     if not found.rows and version_id is None and since is None and until is None:
-        raise _unknown_key(tables, bucket, key, "history")
+        raise _unknown_key(tables, bucket, key, "history" if suggest else None)
     return found
 
 
@@ -280,9 +285,18 @@ def nearest_key(tables: ContentTables, bucket: str, key: str) -> str | None:
     return near[0] if near else None
 
 
-def _unknown_key(tables: ContentTables, bucket: str, key: str, command: str) -> NotFoundError:
+def _unknown_key(tables: ContentTables, bucket: str, key: str, command: str | None) -> NotFoundError:
+    """Returns the error for an unknown key.
+
+    Args:
+        tables: the tables.
+        bucket: the bucket.
+        key: the key that it does not have.
+        command: the CLI command that suggests the nearest key; None looks for none, as any HTTP client could make the
+            server read and compare all keys of a bucket again and again.
+    """
     require_bucket(tables, bucket)
-    if near := nearest_key(tables, bucket, key):
+    if command and (near := nearest_key(tables, bucket, key)):
         return NotFoundError(
             f"nothing is known of '{key}' in bucket '{bucket}'",
             hint=f"frazil content {command} {quoted_name(bucket)} {quoted_name(near)}",
