@@ -15,7 +15,7 @@ from frazil.__main__ import main
 from frazil.catalogs import local_path
 from frazil.errors import UnsupportedError
 from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import orphans, reclaim
+from frazil.upkeep.expiry import expire, orphans, reclaim
 from frazil.upkeep.expiry.neighbours import SharedLocationError, require_free
 from frazil.upkeep.expiry.reachable import only_in
 from tests.component.test_upkeep_orphans import TwoCatalogs
@@ -84,6 +84,23 @@ def test_an_expiry_by_hand_that_would_take_them_ends_with_exit_code_12_and_chang
     assert "other.reader" in errors and "Try: " in errors
     assert files_in(table) == before
     assert rows(other) == [1, 2, 3]
+
+
+def test_imported_files_that_another_table_imported_too_stop_neither_expiry_nor_reclaim(care, tmp_path):
+    source = make(care, "other.source", location=f"{tmp_path}/inbox")
+    imported = [task.file.file_path for task in source.scan().plan_files()]
+    care.store.catalog.drop_table("other.source")
+    table, other = make(care, commits=0), make(care, "other.reader", commits=0)
+    for one in (table, other):
+        one.add_files(imported)
+    replaced(table)
+    with pytest.raises(AssertionError, match="no JVM"):  # nothing refuses before the commit, which is Java's
+        expire.run(care, care.load("ns.t"), step("expire", snapshots=old_ids(table)))
+    expired_by_hand(care, table, *old_ids(table))
+    assert reclaimed(care, table).files_removed > 0
+    assert all(Path(local_path(file) or "").exists() for file in imported)
+    assert rows(other) == [1, 2, 3]
+    sound(care, table, [1, 2, 3])
 
 
 def test_a_table_above_this_one_that_holds_its_files_is_asked_too(care, tmp_path):

@@ -209,7 +209,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         CommitUnknownError: the commit may have landed, and the catalog does not answer. `reclaim` finds out.
     """
     from frazil.upkeep.expiry.neighbours import require_alone, require_free
-    from frazil.upkeep.expiry.places import forget_links
+    from frazil.upkeep.expiry.places import forget_links, own_files
     from frazil.upkeep.expiry.reachable import only_in
 
     forget_links()
@@ -221,7 +221,8 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         return Outcome("expire", "nothing", reason="the snapshots are gone already, or a branch or tag holds them")
     require_alone(care, table)
     # Nothing is deleted yet, so what was seen of others within the hour will do: `reclaim` looks again.
-    require_free(care, table, only_in(care.store, table, wanted, care.stop), believed_s=math.inf, lenient=True)
+    files = own_files(table, only_in(care.store, table, wanted, care.stop))
+    require_free(care, table, files, believed_s=math.inf, lenient=True)
     try:
         return _expire(care, table, wanted)
     except CommitUnknownError:
@@ -237,7 +238,7 @@ def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
     from frazil.tables.durable import sync_metadata
     from frazil.upkeep.expiry import lists
     from frazil.upkeep.expiry.neighbours import require_free
-    from frazil.upkeep.expiry.places import Places, looked_after
+    from frazil.upkeep.expiry.places import Places, looked_after, own_files
     from frazil.upkeep.expiry.reachable import only_in
 
     operation, going = _prepared(care, table, wanted)
@@ -247,7 +248,7 @@ def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
     expired = None
     files = only_in(care.store, table, going, care.stop)
     if going - set(wanted):
-        require_free(care, table, files, believed_s=math.inf, lenient=True)
+        require_free(care, table, own_files(table, files), believed_s=math.inf, lenient=True)
     if not looked_after(care):
         expired = lists.new_list(table, sorted(going), files.values())
         lists.write(places, expired)

@@ -88,6 +88,15 @@ def own_folders(table: Table) -> list[str]:
     return list(dict.fromkeys(map(spelled_folder, places_named(table))))
 
 
+def own_files(table: Table, uris: Iterable[str]) -> set[str]:
+    """The canonical URIs of those files that lie in the table's own folders.
+
+    Only these are ever deleted. Files elsewhere, such as imported ones, may belong to others and stay.
+    """
+    folders = own_folders(table)
+    return {uri for uri in map(spelled, uris) if any(lies_in(uri, folder) for folder in folders)}
+
+
 def places_named(table: Table) -> list[str]:
     """A table's location, and the places for data and metadata that its properties name, as they are written."""
     properties = table.metadata.properties

@@ -23,7 +23,7 @@ from frazil.upkeep.expiry import lists, removal
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.lists import ExpiredList
 from frazil.upkeep.expiry.neighbours import require_alone, require_free
-from frazil.upkeep.expiry.places import Places, forget_links, lies_in, looked_after, own_folders, spelled, with_targets
+from frazil.upkeep.expiry.places import Places, forget_links, looked_after, own_files, spelled, with_targets
 from frazil.upkeep.expiry.reachable import File, table_files
 from frazil.upkeep.model import Outcome, Step
 
@@ -97,7 +97,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         return Outcome("reclaim", "nothing", reason=f"{len(found)} lists wait for the end of their grace")
     require_alone(care, table)
     # Half of it: the storage's clock, which tells the grace, may run at another pace than ours.
-    require_free(care, table, {spelled(f.uri) for e in due for f in e.files}, believed_s=grace_s / 2)
+    require_free(care, table, own_files(table, (f.uri for e in due for f in e.files)), believed_s=grace_s / 2)
     return _reclaim(care, table, places, due)
 
 
@@ -124,13 +124,13 @@ def _reclaim(care: Care, table: Table, places: Places, due: list[ExpiredList]) -
         needed |= table_files(care.store, again, care.stop)
     reach("upkeep.reclaim.look.after")
     needed_uris = with_targets(needed)
-    own = own_folders(table)
     done = removal.Removed()
     for number, expired in enumerate(due):
         if care.stop.is_set():
             done.left |= {file.uri: None for rest in due[number:] for file in rest.files}
             break
-        free = [(f.uri, f.size) for f in expired.files if spelled(f.uri) not in needed_uris and _is_own(f.uri, own)]
+        unneeded = own_files(table, (f.uri for f in expired.files)) - needed_uris
+        free = [(f.uri, f.size) for f in expired.files if spelled(f.uri) in unneeded]
         some = removal.remove(places, free, care.stop)
         done.add(some)
         if not some.left:
@@ -142,12 +142,6 @@ def _reclaim(care: Care, table: Table, places: Places, due: list[ExpiredList]) -
         if some.error is not None:
             break
     return removal.outcome("reclaim", done)
-
-
-def _is_own(uri: str, own: list[str]) -> bool:
-    """Files elsewhere, such as imported ones, may be others' too: they are let go of, and stay."""
-    place = spelled(uri)
-    return any(lies_in(place, folder) for folder in own)
 
 
 def _keep(places: Places, expired: ExpiredList, left: list[File]) -> None:
