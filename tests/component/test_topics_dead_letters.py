@@ -14,21 +14,24 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.types import DateType
+from pyiceberg.types import DateType, LongType, PrimitiveType, StringType
 
-from frazil.errors import FrazilError, IntegrityError, NotFoundError, UsageError
+from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnavailableError, UsageError
+from frazil.log.columns import TIME
 from frazil.observe.faultpoints import handled
 from frazil.tables import RolledBackError
 from frazil.topics.care.adopt import Adopting
-from frazil.topics.layout import dead_letters_name, ensure_dead_letters
+from frazil.topics.layout import DEAD_LETTER, dead_letters_name, ensure_dead_letters
 from frazil.topics.letters import batches, looking, resending, rows
 from frazil.topics.letters.batches import REPLAYED_FROM
 from frazil.topics.letters.choice import Choice
+from frazil.topics.letters.dead_letters import Origin, dead_rows
 from frazil.topics.letters.looking import count_waiting, list_dead_letters, show_dead_letter
 from frazil.topics.letters.resending import replay_dead_letters
 from frazil.topics.reading import table_scan
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.reading.row_groups import pieces
+from frazil.topics.sinks.fit import fit, fit_all
 from frazil.topics.storage import IcebergStorage
 from tests.faulty_storage import FaultyIO, first_of_four, on_faulty_storage
 from tests.sink_kit import SinkKit, put_dead_letters, sink_kit
@@ -165,6 +168,37 @@ def test_after_a_rollback_of_the_dead_letters_a_person_lets_the_topic_go_on(kit:
     assert [row["payload"] for row in kit.dead(TOPIC)] == [b"a", b"b", b"c", b"worse"]
     assert Adopting(kit.client, kit.settings, TOPIC, kit.tables).plan().problem == "none"
     _replay(kit)
+
+
+def test_a_dead_letter_that_does_not_fit_its_own_table_keeps_the_batch_back_until_it_does(kit: SinkKit) -> None:
+    def retype_reason(kind: PrimitiveType) -> None:
+        with kit.store.load(dead_letters_name(kit.settings)).update_schema(allow_incompatible_changes=True) as update:
+            update.delete_column("reason")
+        with kit.store.load(dead_letters_name(kit.settings)).update_schema() as update:
+            update.add_column("reason", kind)
+
+    kit.publish(TOPIC, b"fine", amount=pa.array([4.5]))
+    kit.engine(TOPIC).catch_up()
+    with kit.table(TOPIC).update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("amount")
+    with kit.table(TOPIC).update_schema() as update:
+        update.add_column("amount", DateType())
+    kit.publish(TOPIC, b"bad", amount=pa.array([5.5]))
+    retype_reason(LongType())
+    with pytest.raises(UnavailableError, match="a dead letter does not fit the columns of its table"):
+        kit.engine(TOPIC).catch_up()
+    retype_reason(StringType())
+    kit.engine(TOPIC).catch_up()
+    assert [row["payload"] for row in kit.dead(TOPIC)] == [b"a", b"b", b"c", b"bad"]
+
+
+def test_a_message_with_a_publish_time_that_no_table_can_hold_becomes_a_letter_without_it() -> None:
+    far = pa.array([1_515_680_380_800_000_000, 0], TIME)
+    messages = pa.table({"offset": pa.array([7, 8]), "partition": pa.array([0, 0], pa.int32()), "publish_time": far})
+    misfits = fit(messages, pa.schema([*messages.schema, pa.field("x", pa.int64(), nullable=False)])).misfits
+    found = fit_all(dead_rows(messages, misfits, Origin("archive", TOPIC, "aa"), frozenset()), DEAD_LETTER)
+    assert found["publish_time"].to_pylist() == [None, datetime(1970, 1, 1, tzinfo=UTC)]
+    assert "years 1 to 9999" in found["error"][0].as_py()
 
 
 # -- which, and in which order -----------------------------------------------------------------------------------------

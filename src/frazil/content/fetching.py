@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.errors import UnavailableError
-from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.fit import fit_all
 from frazil.topics.sinks.parquet import Target, parsed
 
 _ID = b"PARQUET:field_id"
@@ -29,24 +28,11 @@ def fetch_rows(target: Target, schema: pa.Schema, files: pa.Array, positions: pa
     for number, path in enumerate(encoded.dictionary.to_pylist()):
         asked = np.flatnonzero(of_file == number)
         asked = asked[np.argsort(wanted[asked], kind="stable")]
-        parts.append(fitted(_of_file(target, schema, path, wanted[asked]), schema))
+        parts.append(fit_all(_of_file(target, schema, path, wanted[asked]), schema))
         order.append(asked)
     places = np.empty(len(wanted), np.int64)
     places[np.concatenate(order)] = np.arange(len(wanted))
     return pa.concat_tables(parts).combine_chunks().take(pa.array(places))
-
-
-def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows in the types of a schema, all of them.
-
-    Raises:
-        UnavailableError: one does not fit, as where somebody has just changed the table's columns: another try sees it
-            as it is now.
-    """
-    found = fit(rows, schema)
-    if found.misfits:
-        raise UnavailableError("a row does not fit the columns of the table", cause=found.misfits[0].error)
-    return found.rows
 
 
 def _of_file(target: Target, schema: pa.Schema, path: str, positions: Any) -> pa.Table:

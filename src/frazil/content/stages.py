@@ -29,7 +29,7 @@ from frazil.content.evidence import (
     unpacked,
     unpacked_notes,
 )
-from frazil.content.fetching import fetch_rows, fitted
+from frazil.content.fetching import fetch_rows
 from frazil.content.fields import Fields
 from frazil.content.keeping import Shape, whole_rows
 from frazil.content.notes.apply import apply_notes, with_fields
@@ -39,7 +39,7 @@ from frazil.log.access import Span, TopicView
 from frazil.observe.faultpoints import reach
 from frazil.topics.letters.dead_letters import Origin, dead_rows
 from frazil.topics.sinks.archive import read_span
-from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.fit import fit_all
 from frazil.topics.sinks.jobs import BatchFailedError, end_task
 from frazil.topics.sinks.parquet import TableWriter, Target, parsed
 from frazil.topics.sinks.position_deletes import Place, write_position_deletes
@@ -112,11 +112,11 @@ class Reading:
                 rows += changes.num_rows + len(notes)
                 new = changes.filter(pc.greater_equal(changes.column("offset"), self.journal_from))
                 if new.num_rows:
-                    journal.add(fit(journal_rows(new, self.view.topic), journal.schema).rows)
+                    journal.add(fit_all(journal_rows(new, self.view.topic), journal.schema, "a row of the journal"))
                 once = {m.row: m for m in [*answers.misfits, *misfits]}
                 if once:
                     letters = dead_rows(messages, [once[row] for row in sorted(once)], self.origin, self.known_dead)
-                    dead.add(fit(letters, dead.schema).rows)
+                    dead.add(fit_all(letters, dead.schema, "a dead letter"))
                     lost += letters.num_rows
                 evidence = pa.concat_tables([of_changes(changes), answers.evidence])
                 said = pa.concat_tables([packed(evidence), packed_notes(notes)])
@@ -229,7 +229,7 @@ def _written(
     try:
         for part in parts:
             if part.num_rows:
-                rows.add(fitted(part, rows.schema))
+                rows.add(fit_all(part, rows.schema))
         made = rows.finish()
         gone = write_position_deletes(target, "objects", files, positions, places)
     except BaseException:

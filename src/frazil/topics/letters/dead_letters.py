@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from frazil.log.columns import MESSAGE
 from frazil.settings import Settings
@@ -23,7 +24,7 @@ from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, adopt, commit_append, position_of
 from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
 from frazil.topics.letters.plain_values import python_values, to_plain
-from frazil.topics.sinks.fit import Misfit
+from frazil.topics.sinks.fit import Misfit, out_of_range
 from frazil.topics.sinks.parquet import Target
 from frazil.topics.sinks.sink import PARTITION, Plan
 
@@ -57,8 +58,16 @@ def dead_rows(messages: pa.Table, misfits: Sequence[Misfit], origin: Origin, kno
         "log_id": origin.log_id,
         "replay": None,
         "written_at": datetime.datetime.now(datetime.UTC),
+        "publish_time": _readable(rows["publish_time"]),
     }
     return letters({n: rows[n] for n in rows.column_names if n in DEAD_LETTER.names} | made, len(new))
+
+
+def _readable(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times without those that no table can hold, which imported messages may have: `error` names them."""
+    bad = [misfit.row for misfit in out_of_range(times, DEAD_LETTER.field("publish_time"))]
+    is_bad = pc.is_in(pa.array(range(len(times)), pa.int64()), pa.array(bad, pa.int64()))
+    return pc.if_else(is_bad, pa.scalar(None, times.type), times) if bad else times
 
 
 def letters(columns: dict[str, Any], count: int) -> pa.Table:

@@ -19,7 +19,7 @@ from frazil.topics.layout import REPLAY, replays_of
 from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.dead_letters import letters
 from frazil.topics.letters.rows import KEY, columns, rows_by_offset
-from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.fit import fit_all
 from frazil.topics.sinks.parquet import TableWriter, Target
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def note(
         "written_at": datetime.datetime.now(datetime.UTC),
     }
     writer = TableWriter(Target.of(table), f"{topic}-{status}")
-    writer.add(fit(letters(given, keys.num_rows), writer.schema).rows)
+    writer.add(fit_all(letters(given, keys.num_rows), writer.schema, "a note about a dead letter"))
     reach(f"dead_letters.{status}.before")
     keep = snapshots_kept(settings, table.name(), settings.model.topics.keep_snapshots)
     done = commit_append(store, table, writer.finish(), expected=expected, reached=reached, keep_snapshots=keep)

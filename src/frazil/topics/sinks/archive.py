@@ -19,7 +19,7 @@ from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_topic_table,
 from frazil.topics.letters.dead_letters import DeadLetters, Origin, dead_rows
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archived import ArchivedSpan, read_archived
-from frazil.topics.sinks.fit import fit
+from frazil.topics.sinks.fit import fit, fit_all
 from frazil.topics.sinks.isolation import isolate
 from frazil.topics.sinks.parquet import TableWriter, Target, discard
 from frazil.topics.sinks.retention import expire
@@ -135,7 +135,7 @@ class ArchiveWork:
                 rows += fitted.rows.num_rows
                 if fitted.misfits:
                     letters = dead_rows(messages, fitted.misfits, self.origin, self.known_dead)
-                    dead.add(fit(letters, dead.schema).rows)
+                    dead.add(fit_all(letters, dead.schema, "a dead letter"))
                     lost += letters.num_rows
             files = {"main": main.finish(), "dead": dead.finish()}
         except BaseException:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import UsageError
+from frazil.errors import UnavailableError, UsageError
 from frazil.log.column_rules import check_values
 
 
@@ -49,6 +49,28 @@ def fit(rows: pa.Table, schema: pa.Schema) -> Fitted:
     return Fitted(pa.table(kept, schema=schema), [misfits[row] for row in sorted(misfits)])
 
 
+def fit_all(rows: pa.Table, schema: pa.Schema, what: str = "a row") -> pa.Table:
+    """Returns all rows in the types of a schema.
+
+    Args:
+        rows: the rows.
+        schema: the schema of the table.
+        what: what one of the rows is, for the error.
+
+    Raises:
+        UnavailableError: a row does not fit, as where the columns of the table have been changed by hand. No row is
+            left out, and another try sees the columns as they are by then.
+    """
+    found = fit(rows, schema)
+    if found.misfits:
+        raise UnavailableError(
+            f"{what} does not fit the columns of its table",
+            cause=found.misfits[0].error,
+            hint="give the table the columns back that it had; the next try goes on from there",
+        )
+    return found.rows
+
+
 def _fitted(rows: pa.Table, field: pa.Field) -> tuple[pa.ChunkedArray, list[Misfit]]:
     at = rows.schema.get_field_index(field.name)
     if at < 0:
@@ -57,7 +79,7 @@ def _fitted(rows: pa.Table, field: pa.Field) -> tuple[pa.ChunkedArray, list[Misf
     else:
         column, found = _cast(rows.column(at), field)
         bad = {m.row for m in found}
-        found += [m for m in _out_of_range(column, field) if m.row not in bad]
+        found += [m for m in out_of_range(column, field) if m.row not in bad]
     if not field.nullable and column.null_count:
         bad = {m.row for m in found}
         missing = [int(row) for row in np.flatnonzero(_is_null(column)) if int(row) not in bad]
@@ -97,7 +119,7 @@ def _cast_by_halves(column: pa.ChunkedArray, field: pa.Field, told: str) -> tupl
     return pa.chunked_array([chunk for part in good for chunk in part.chunks], field.type), found
 
 
-def _out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[Misfit]:
+def out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[Misfit]:
     """Rows with a date or time that readers of the table do not have: the log refuses them, but did not always."""
     found = []
     start = 0
