@@ -372,6 +372,25 @@ def test_a_table_stays_whose_files_another_table_holds(frozen, tmp_path):
     assert all(Path(local_path(file) or "").exists() for file in files)
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no manifest")])
+def test_a_damaged_table_is_dropped_and_its_files_are_left(frozen, tmp_path, damage):
+    care = care_of(tmp_path)
+    with care.store:
+        table = care.load("topics.orders")
+        current = table.current_snapshot()
+        assert current is not None
+        manifest = current.manifests(table.io)[0].manifest_path
+        location = Path(local_path(table.location()) or "")
+    damage(Path(local_path(manifest) or ""))
+    before = {path for path in location.rglob("*") if path.is_file()}
+    assert str(location) in frozen.json("delete", "orders", "--table", "--dry-run")["table"]
+    code, _, errors = frozen("delete", "orders", "--table", "--yes")
+    assert code == 0, errors
+    assert "files are left" in errors and str(location) in errors
+    assert {path for path in location.rglob("*") if path.is_file()} == before
+    assert not care.store.catalog.table_exists("topics.orders")
+
+
 # -- adopt -------------------------------------------------------------------------------------------------------------
 
 

@@ -126,7 +126,8 @@ def delete(
 ) -> None:
     """Delete a topic's log with all its messages. Its table stays, unless --table is given.
 
-    Exit code 12 where --table would delete files that another table refers to.
+    Exit code 12 where --table would delete files that another table refers to. The files of a damaged table, whose
+    manifests cannot be read, are left behind.
     """
     from frazil.errors import NotFoundError
 
@@ -136,18 +137,17 @@ def delete(
             raise NotFoundError(**_unknown(at, topic))
         if not force:
             _require_deletable(at, info, table)
-        if table and info.storage == "iceberg":
-            _require_table_free(at, info)
+        left = _require_table_free(at, info) if table and info.storage == "iceberg" else None
         plan = {
             "topic": topic,
             "storage": info.storage,
             "log": f"delete offsets {info.start} to {info.end}, {info.size:,} bytes",
-            "table": _planned_for_table(info, table),
+            "table": _planned_for_table(info, table, left),
         }
         with confirmed(run, plan, yes=yes, dry_run=dry_run, what="deleting") as go:
             if go:
-                _delete(at, info, with_table=table)
-                run.printer.note(f"topic '{topic}' is deleted")
+                _delete(at, info, with_table=table, purge=left is None)
+                run.printer.note(f"topic '{topic}' is deleted" + (f"; {left}" if left else ""))
 
 
 def _unknown(at: Session, topic: str) -> dict[str, Any]:
@@ -158,7 +158,9 @@ def _unknown(at: Session, topic: str) -> dict[str, Any]:
     return {"message": f"there is no topic '{topic}' in the {at.access.where}", "hint": hint}
 
 
-def _planned_for_table(info: TopicInfo, with_table: bool) -> str:
+def _planned_for_table(info: TopicInfo, with_table: bool, left: str | None) -> str:
+    if left is not None:
+        return f"drop; {left}"
     if info.storage == "log":
         return "none: the topic has only its log"
     return "delete, with all its files" if with_table else "keep; a new topic of that name has to adopt it"
@@ -178,10 +180,15 @@ def _require_deletable(at: Session, info: TopicInfo, with_table: bool) -> None:
         require_all_in_table(IcebergStorage(at.access, info.name, at.settings, at.store))
 
 
-def _require_table_free(at: Session, info: TopicInfo) -> None:
-    """Purging a table deletes all its files, so no other table may refer to one of them."""
+def _require_table_free(at: Session, info: TopicInfo) -> str | None:
+    """Requires that no other table refers to a file of this one, because purging a table deletes all its files.
+
+    Returns:
+        Which files are left behind and why, if the table's manifests cannot be read: then nobody can check its files.
+    """
     import threading
 
+    from frazil.errors import IntegrityError, NotFoundError
     from frazil.topics.storage import IcebergStorage
     from frazil.upkeep.care import Care
     from frazil.upkeep.expiry.neighbours import require_free
@@ -190,20 +197,25 @@ def _require_table_free(at: Session, info: TopicInfo) -> None:
     store = at.store.store()
     found = IcebergStorage(at.access, info.name, at.settings, at.store).find_table()
     if found is None:
-        return
+        return None
+    try:
+        files = table_files(store, found)
+    except (IntegrityError, NotFoundError) as error:
+        return f"its files are left in {found.location()}, because they cannot be checked: {error.message}"
 
     def no_spark() -> NoReturn:
         raise AssertionError("a look at other tables needs no Spark")
 
     care = Care(at.settings, store.settings, store, no_spark, threading.Event())
-    require_free(care, found, table_files(store, found))
+    require_free(care, found, files)
+    return None
 
 
-def _delete(at: Session, info: TopicInfo, *, with_table: bool) -> None:
+def _delete(at: Session, info: TopicInfo, *, with_table: bool, purge: bool) -> None:
     from frazil.topics.storage import IcebergStorage
 
     if with_table and info.storage == "iceberg":
-        IcebergStorage(at.access, info.name, at.settings, at.store).delete()
+        IcebergStorage(at.access, info.name, at.settings, at.store).delete(purge=purge)
     else:
         at.access.delete_topic(info.name)
 

@@ -168,15 +168,16 @@ class IcebergStorage(LogStorage):
             sync_metadata(table)
             self.access.report(self.topic, ARCHIVE, min(position.offsets.get(0, 0), info.written))
 
-    def delete(self) -> None:
-        """The log first: then no pipeline makes the table anew."""
+    def delete(self, *, purge: bool = True) -> None:
+        """The log first: then no pipeline makes the table anew. Without `purge` the table's files stay."""
         from frazil.catalogs import parse_name
 
         table = self.find_table()
         super().delete()
         if table is not None:
             identifier = parse_name(self._name, self.store.settings.name)
-            self.store.once(lambda: self.store.catalog.purge_table(identifier))
+            drop = self.store.catalog.purge_table if purge else self.store.catalog.drop_table
+            self.store.once(lambda: drop(identifier))
 
 
 def open_storage(access: LogAccess, settings: Settings, topic: str, store: LazyStore) -> LogStorage | IcebergStorage:
