@@ -32,6 +32,7 @@ from frazil.topics.care.verify import verify_topic
 from frazil.topics.reading.places import parse_place
 from frazil.topics.reading.reader import open_reader
 from tests.content_kit import Content
+from tests.odd_columns import append_unchecked
 from tests.sink_kit import put_dead_letters, sink_kit
 from tests.upkeep_files import care_of
 
@@ -664,6 +665,20 @@ def test_dead_letters_are_chosen_by_what_is_known_of_them(cli, tmp_path):
     cli.fails(*listed, "--from", "3", "--to", "3", code=2, says=["leaves nothing"])
     cli.fails(*listed, "--since", "2026-01-02", "--until", "2026-01-01", code=2, says=["leaves nothing"])
     cli.fails(*listed, "--since", "yesterday", code=2, says=["is no time"])
+
+
+def test_a_replay_names_the_dead_letters_that_the_log_refuses_and_publishes_the_others(cli, tmp_path):
+    with sink_kit(tmp_path) as kit:
+        kit.create("orders")
+        put_dead_letters(kit, "orders", 1, 1)
+        assert append_unchecked(kit, "orders", pa.record_batch({"payload": pa.array([b"odd"]), "_pos": pa.array([1])}))
+        kit.engine("orders").catch_up()
+    told = ["1 messages were published again", "stay dead letters: offsets 0", "_pos", "dead-letters show orders 0"]
+    cli.fails("dead-letters", "replay", "orders", "--yes", code=3, says=told)
+    assert {letter["offset"]: letter["status"] for letter in cli.json("dead-letters", "list", "orders")} == {
+        0: "dead",
+        1: "replayed",
+    }
 
 
 def test_no_dead_letters_is_no_error(cli):

@@ -26,6 +26,7 @@ from frazil.topics.letters import batches, looking, resending, rows
 from frazil.topics.letters.batches import REPLAYED_FROM
 from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.dead_letters import Origin, dead_rows
+from frazil.topics.letters.intents import Intent, note
 from frazil.topics.letters.looking import count_waiting, list_dead_letters, show_dead_letter
 from frazil.topics.letters.resending import replay_dead_letters
 from frazil.topics.reading import table_scan
@@ -34,6 +35,7 @@ from frazil.topics.reading.row_groups import pieces
 from frazil.topics.sinks.fit import fit, fit_all
 from frazil.topics.storage import IcebergStorage
 from tests.faulty_storage import FaultyIO, first_of_four, on_faulty_storage
+from tests.odd_columns import append_unchecked
 from tests.sink_kit import SinkKit, put_dead_letters, sink_kit
 
 TOPIC = "orders"
@@ -199,6 +201,39 @@ def test_a_message_with_a_publish_time_that_no_table_can_hold_becomes_a_letter_w
     found = fit_all(dead_rows(messages, misfits, Origin("archive", TOPIC, "aa"), frozenset()), DEAD_LETTER)
     assert found["publish_time"].to_pylist() == [None, datetime(1970, 1, 1, tzinfo=UTC)]
     assert "years 1 to 9999" in found["error"][0].as_py()
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_letter_that_the_log_refuses_today_stays_dead_and_blocks_no_other(tmp_path: Path, stuck: bool) -> None:
+    """`stuck`: a replay of an older Frazil has noted all of them, and could not send."""
+    with sink_kit(tmp_path) as kit:
+        kit.create(TOPIC)
+        put_dead_letters(kit, TOPIC, 3, 2)
+        odd = [pa.array([1_515_680_380_800_000_000], TIME), pa.array([1]), pa.array([12000], pa.decimal128(5, -3))]
+        for name, column in zip(["at", "_pos", "price"], odd, strict=True):
+            batch = pa.record_batch({"payload": pa.array([b"odd"]), name: column})
+            assert append_unchecked(kit, TOPIC, batch) is not None
+        kit.engine(TOPIC).catch_up()
+        if stuck:
+            table = kit.store.load(dead_letters_name(kit.settings))
+            found = [x.select(rows.KEY) for x in rows.letters_by_offset(kit.store, table, Choice(TOPIC))]
+            intent = Intent(*_producer(kit))
+            note(kit.store, kit.settings, table, TOPIC, pa.concat_tables(found), "replaying", intent)
+        for sent in (2, 0):
+            done = replay_dead_letters(kit.store, kit.settings, kit.client, TOPIC)
+            assert (done.sent, sorted(done.refused)) == (sent, [0, 1, 2])
+            assert "years 1 to 9999" in done.refused[0] and "_pos" in done.refused[1] and "scale" in done.refused[2]
+            listed = list_dead_letters(kit.store, kit.settings, Choice(TOPIC), oldest_first=True)
+            assert {x.offset: x.status for x in listed} == dict(enumerate(["dead"] * 3 + ["replayed"] * 2))
+        assert [p for t in TopicReader(kit.log, TOPIC, first="log").read(3) for p in t["payload"].to_pylist()] == [
+            b"3",
+            b"4",
+        ]
+
+
+def _producer(kit: SinkKit) -> tuple[int, int]:
+    registered = kit.client.register(TOPIC, "dead-letters-older")
+    return registered.producer_id, registered.producer_epoch
 
 
 # -- which, and in which order -----------------------------------------------------------------------------------------

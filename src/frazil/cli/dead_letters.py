@@ -9,7 +9,7 @@ import typer
 
 from frazil.cli.invocation import CatalogOption, Run, command, new_app
 from frazil.cli.topic_session import DryRun, TopicName, Yes, confirmed, session, settings_of
-from frazil.errors import UsageError
+from frazil.errors import PartialError, UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -25,6 +25,8 @@ _COLUMNS = ("topic", "partition", "offset", "sink", "status", "reason", "written
 
 #: The reason of messages that only Frazil's own components may publish, and that came without their mark.
 UNTRUSTED = "untrusted"
+#: Offsets that an error names.
+_NAMED = 10
 
 Sink = Annotated[str | None, typer.Option(help="only those that this sink could not take")]
 Partition = Annotated[int | None, typer.Option(min=0, help="only of this partition")]
@@ -137,6 +139,7 @@ def replay(
         store = at.store.store()
         waiting = count_waiting(store, at.settings, choice, offsets=offset)
         plan: dict[str, Any] = {"topic": topic, "messages": waiting}
+        refused: dict[int, str] = {}
         if as_internal:
             plan["as_internal"] = True
 
@@ -157,6 +160,19 @@ def replay(
                     progress=progress,
                 )
                 run.printer.note(f"{done.sent} messages were published again")
+                refused = done.refused
+    if refused:
+        raise _stay(topic, refused)
+
+
+def _stay(topic: str, refused: dict[int, str]) -> PartialError:
+    offsets = sorted(refused)
+    named = ", ".join(map(str, offsets[:_NAMED])) + (", …" if len(offsets) > _NAMED else "")
+    return PartialError(
+        f"the log refuses {len(offsets)} messages of topic '{topic}', which stay dead letters: offsets {named}",
+        cause=refused[offsets[0]],
+        hint=f"frazil topic dead-letters show {topic} {offsets[0]}, and publish it in a form that the log takes",
+    )
 
 
 def _choice(

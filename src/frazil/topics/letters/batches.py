@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import IntegrityError
+from frazil.errors import IntegrityError, UsageError
 from frazil.log.access import TopicInfo
-from frazil.log.columns import HEADERS
+from frazil.log.batch import Batch
+from frazil.log.columns import HEADERS, MESSAGE
 from frazil.log.trust import marked
 from frazil.settings import Settings
 from frazil.tables import TableStore
@@ -27,13 +28,17 @@ REPLAYED_FROM = "frazil-replayed-from"
 _ROWS = 500
 _BYTES = 4 * 1024 * 1024
 #: What makes two letters the same message: two sinks may have refused it.
-_MESSAGE = ["offset", "partition", "log_id"]
+MESSAGE_KEY = ["offset", "partition", "log_id"]
+
+MessageKey = tuple[int, int, str | None]
 
 
 def batches(
     store: TableStore, settings: Settings, info: TopicInfo, keys: pa.Table, *, as_internal: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """The messages of letters, by offset. A batch is recognised by its number, so that it must not change.
+) -> Iterator[tuple[list[MessageKey], pa.RecordBatch]]:
+    """The messages of letters, by offset, with what names each of them.
+
+    A batch is recognised by its number, so that it must not change.
 
     Args:
         store: the catalog with the dead letters.
@@ -54,12 +59,49 @@ def batches(
             rows, size = rows + 1, size + length
             if rows >= _ROWS or size >= _BYTES:
                 whole = pa.concat_tables([*held, letters.take(pa.array(order[begin:at]))])
-                yield _record_batch(info, whole, as_internal)
+                yield message_keys(whole), _record_batch(info, whole, as_internal)
                 held, begin, rows, size = [], at, 0, 0
         if begin < len(order):
             held.append(letters.take(pa.array(order[begin:])))
     if held:
-        yield _record_batch(info, pa.concat_tables(held), as_internal)
+        whole = pa.concat_tables(held)
+        yield message_keys(whole), _record_batch(info, whole, as_internal)
+
+
+def message_keys(letters: pa.Table) -> list[MessageKey]:
+    """Returns what names the message of each letter."""
+    return list(zip(*(letters[name].to_pylist() for name in MESSAGE_KEY), strict=True))
+
+
+def refused_rows(batch: pa.RecordBatch, max_message_size: int) -> dict[int, str]:
+    """Finds the rows of a batch that the log would refuse, with the reason of each.
+
+    A log that an older Frazil has written may hold messages that break today's rules for columns and sizes.
+    """
+    found: dict[int, str] = {}
+    pieces = [(0, batch.num_rows)]
+    while pieces:
+        first, count = pieces.pop()
+        try:
+            Batch.of_arrow(_without_empty_columns(batch.slice(first, count))).check(max_message_size)
+        except UsageError as error:
+            half = count // 2
+            if half:
+                pieces += [(first + half, count - half), (first, half)]
+            else:
+                found[first] = error.in_one_line
+    return found
+
+
+def without_rows(batch: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch:
+    """Returns a batch without some rows, and without the columns that only those had."""
+    keep = np.ones(batch.num_rows, bool)
+    keep[list(rows)] = False
+    return _without_empty_columns(batch.filter(pa.array(keep)))
+
+
+def _without_empty_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select([n for n in batch.schema.names if n in MESSAGE.names or batch[n].null_count < batch.num_rows])
 
 
 def _messages(store: TableStore, settings: Settings, topic: str, keys: pa.Table) -> Iterator[tuple[pa.Table, Any]]:
@@ -67,7 +109,7 @@ def _messages(store: TableStore, settings: Settings, topic: str, keys: pa.Table)
 
     Files may go while it is read; then it goes on in those that have come for them.
     """
-    wanted = keys.select(_MESSAGE).take(pa.array(_distinct(keys)))
+    wanted = keys.select(MESSAGE_KEY).take(pa.array(_distinct(keys)))
     vanished, done = Vanished(DEAD_LETTERS), 0
     while done < wanted.num_rows:
         table = ensure_dead_letters(store, settings)
@@ -76,8 +118,8 @@ def _messages(store: TableStore, settings: Settings, topic: str, keys: pa.Table)
         try:
             for letters in rows_by_offset(store, table, expression, DEAD_LETTER.names, first):
                 among = positions(letters, keys)
-                order = among[_distinct(letters.select([*_MESSAGE, "sink"]).take(pa.array(among)))]
-                found = letters.select(_MESSAGE).take(pa.array(order))
+                order = among[_distinct(letters.select([*MESSAGE_KEY, "sink"]).take(pa.array(among)))]
+                found = letters.select(MESSAGE_KEY).take(pa.array(order))
                 if found.num_rows and found != wanted.slice(done, found.num_rows).combine_chunks():
                     break
                 done += found.num_rows
@@ -96,9 +138,9 @@ def _messages(store: TableStore, settings: Settings, topic: str, keys: pa.Table)
 
 def _distinct(letters: pa.Table) -> Any:
     """The rows that make each message once, by offset."""
-    order = pc.sort_indices(letters, sort_keys=[(name, "ascending") for name in [*_MESSAGE, "sink"]])
+    order = pc.sort_indices(letters, sort_keys=[(name, "ascending") for name in [*MESSAGE_KEY, "sink"]])
     same = np.ones(max(0, letters.num_rows - 1), bool)
-    for name in _MESSAGE:
+    for name in MESSAGE_KEY:
         column = letters[name].combine_chunks().take(order)
         same &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
     first = np.concatenate([np.ones(1, bool), ~same])[: letters.num_rows]

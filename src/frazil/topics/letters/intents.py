@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
+#: Marks of an intent that has come to its end: its letters were sent, or given back because the log refuses them.
+ENDED = ["replayed", "released"]
+
+
 @dataclass(frozen=True)
 class Intent:
     """Some letters are sent by this producer, in batches that are numbered from `sequence` on."""
@@ -47,7 +51,7 @@ def unfinished(store: TableStore, table: Table, topic: str) -> list[Intent]:
         for text in pc.unique(rows.filter(pc.equal(rows["status"], "replaying"))["replay"]).to_pylist():
             intent = Intent(**json.loads(text))
             begun[intent.id] = intent
-        for text in pc.unique(rows.filter(pc.equal(rows["status"], "replayed"))["replay"]).to_pylist():
+        for text in pc.unique(rows.filter(pc.is_in(rows["status"], pa.array(ENDED)))["replay"]).to_pylist():
             done.add(json.loads(text)["id"])
     return [intent for intent in begun.values() if intent.id not in done]
 
@@ -62,9 +66,26 @@ def keys_of(store: TableStore, table: Table, topic: str, intent: Intent, status:
 
 
 def note(
-    store: TableStore, settings: Settings, table: Table, topic: str, keys: pa.Table, status: str, intent: Intent
+    store: TableStore,
+    settings: Settings,
+    table: Table,
+    topic: str,
+    keys: pa.Table,
+    status: str,
+    intent: Intent,
+    released: pa.Array | None = None,
 ) -> Table:
     """Notes what becomes of letters, on condition that no replay has noted anything since the table was loaded.
+
+    Args:
+        store: the catalog with the dead letters.
+        settings: the settings.
+        table: the dead-letter table.
+        topic: the topic.
+        keys: the letters.
+        status: what has become of them.
+        intent: the replay that has them.
+        released: for each letter whether it is given back unsent instead; by default none is.
 
     Raises:
         PositionMovedError: one has; look again.
@@ -73,7 +94,7 @@ def note(
     count = expected.offsets[0] if expected else 0
     reached = Position(REPLAY, replays_of(topic), {0: count + 1}, "-", 0, str(uuid.uuid4()))
     given = {name: keys[name] for name in KEY} | {
-        "status": status,
+        "status": status if released is None else pc.if_else(released, "released", status),
         "replay": intent.to_json(),
         "written_at": datetime.datetime.now(datetime.UTC),
     }

@@ -5,29 +5,32 @@ it was. It survives a crash at any point without sending twice. For each portion
 which messages a producer of its own is going to send (`replaying`), then they are sent, then it notes that they are
 (`replayed`). Whoever finds a portion that was cut off sends it again as the same producer, and the log takes only
 what it does not have.
+
+A message that today's log refuses, as one that an older Frazil took, is left out before anything is noted, and stays
+dead. Where a replay that was cut off has noted it already, it is given back (`released`) when that one is taken up.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.errors import NotFoundError
+from frazil.errors import NotFoundError, UsageError
 from frazil.log.access import Level, LogAccess, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.trust import has_mark
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.tables import PositionMovedError, TableStore
-from frazil.topics.letters.batches import batches
+from frazil.topics.letters.batches import MessageKey, batches, message_keys, refused_rows, without_rows
 from frazil.topics.letters.choice import Choice
-from frazil.topics.letters.intents import Intent, keys_of, note, unfinished
+from frazil.topics.letters.intents import ENDED, Intent, keys_of, note, unfinished
 from frazil.topics.letters.looking import at_offsets, waiting
 from frazil.topics.letters.rows import KEY, columns, letters_by_offset, on_current, plan_letters
 
@@ -42,10 +45,14 @@ _PORTION = 20_000
 
 @dataclass(frozen=True)
 class Replayed:
-    """How many messages were sent again, and how many of those had been sent by a replay that was cut off."""
+    """How many messages were sent again, and how many of those had been sent by a replay that was cut off.
+
+    `refused` has the offsets of messages that the log does not take, with the reason; they stay dead letters.
+    """
 
     sent: int
     resumed: int
+    refused: dict[int, str] = field(default_factory=dict)
 
 
 def replay_dead_letters(
@@ -84,7 +91,7 @@ def replay_dead_letters(
     replaying = _Replaying(store, settings, access, access.info(topic), progress)
     resumed = replaying.resume()
     replaying.send(chosen, offsets, as_internal=as_internal)
-    return Replayed(replaying.sent, resumed)
+    return Replayed(replaying.sent, resumed, replaying.refused)
 
 
 def _require(store: TableStore, settings: Settings, choice: Choice, offsets: Collection[int]) -> None:
@@ -121,7 +128,9 @@ class _Replaying:
     ) -> None:
         self._store, self._settings, self._access, self._info = store, settings, access, info
         self._progress = progress
+        self._max_message_size = settings.model.log.max_message_size
         self.sent = 0
+        self.refused: dict[int, str] = {}
 
     def resume(self) -> int:
         """Ends what others have begun."""
@@ -138,6 +147,11 @@ class _Replaying:
             portion = self._look(partial(self._next, chosen, offsets, start), None)
             if portion is None:
                 return
+            last = int(portion.keys["offset"][-1].as_py())
+            portion = self._without_refused(portion)
+            if not portion.keys.num_rows:
+                start = last + 1
+                continue
             if intent is None:
                 registered = self._access.register(self._info.name, f"dead-letters-{uuid.uuid4()}")
                 intent = Intent(registered.producer_id, registered.producer_epoch)
@@ -147,14 +161,27 @@ class _Replaying:
                 continue  # another replay was faster: look what is left
             following = self._send(intent, noted, as_internal=as_internal)
             intent = Intent(intent.producer_id, intent.producer_epoch, following)
-            start = int(portion.keys["offset"][-1].as_py()) + 1
+            start = last + 1
 
     def _look(self, look: Callable[[Table], T], otherwise: T) -> T:
         return on_current(self._store, self._settings, look, otherwise)
 
-    def _note(self, portion: _Portion, status: str, intent: Intent) -> _Portion:
+    def _without_refused(self, portion: _Portion) -> _Portion:
+        refused: set[MessageKey] = set()
+        for keys, batch in batches(self._store, self._settings, self._info, portion.keys):
+            refused |= self._note_refused(keys, refused_rows(batch, self._max_message_size))
+        if not refused:
+            return portion
+        return replace(portion, keys=portion.keys.filter(pc.invert(_among(portion.keys, refused))))
+
+    def _note_refused(self, keys: list[MessageKey], rows: dict[int, str]) -> set[MessageKey]:
+        self.refused |= {keys[row][0]: reason for row, reason in rows.items()}
+        return {keys[row] for row in rows}
+
+    def _note(self, portion: _Portion, status: str, intent: Intent, refused: Collection[MessageKey] = ()) -> _Portion:
         topic = self._info.name
-        table = note(self._store, self._settings, portion.table, topic, portion.keys, status, intent)
+        released = _among(portion.keys, refused) if refused else None
+        table = note(self._store, self._settings, portion.table, topic, portion.keys, status, intent, released)
         return replace(portion, table=table)
 
     def _as_of_now(self, choice: Choice) -> Choice:
@@ -186,28 +213,37 @@ class _Replaying:
         return _Portion(table, keys) if keys.num_rows else None
 
     def _is_done(self, intent: Intent, table: Table) -> tuple[bool, Table]:
-        return keys_of(self._store, table, self._info.name, intent, "replayed").num_rows > 0, table
+        return any(keys_of(self._store, table, self._info.name, intent, status).num_rows for status in ENDED), table
 
     def _send(self, intent: Intent, portion: _Portion, *, as_internal: bool = False) -> int:
         """Sends what an intent names and notes it; the number of the batch that would follow."""
         sequence, sent = intent.sequence, 0
-        for batch in batches(self._store, self._settings, self._info, portion.keys, as_internal=as_internal):
+        refused: set[MessageKey] = set()
+        for keys, batch in batches(self._store, self._settings, self._info, portion.keys, as_internal=as_internal):
             producer = {"producer_id": intent.producer_id, "producer_epoch": intent.producer_epoch}
             reach("dead_letters.send.before")
-            made = Batch.of_arrow(batch, **producer, sequence=sequence)
+            try:
+                made = Batch.of_arrow(batch, **producer, sequence=sequence)
+                made.check(self._max_message_size)
+            except UsageError:  # noted by a Frazil that did not look before
+                rows = refused_rows(batch, self._max_message_size)
+                refused |= self._note_refused(keys, rows)
+                if len(rows) == batch.num_rows:
+                    continue
+                made = Batch.of_arrow(without_rows(batch, rows), **producer, sequence=sequence)
             # Only a message that was Frazil's own has the mark: nobody else could publish it with one.
             self._access.append(self._info.name, made, Level.disk, internal=has_mark(made.arrow))
             reach("dead_letters.send.after")
-            sequence, sent = sequence + 1, sent + batch.num_rows
-        self._finish(intent, portion)
+            sequence, sent = sequence + 1, sent + made.count
+        self._finish(intent, portion, refused)
         self.sent += sent
         self._progress(self.sent)
         return sequence
 
-    def _finish(self, intent: Intent, portion: _Portion) -> None:
+    def _finish(self, intent: Intent, portion: _Portion, refused: Collection[MessageKey]) -> None:
         while True:
             try:
-                self._note(portion, "replayed", intent)
+                self._note(portion, "replayed", intent, refused)
             except PositionMovedError:
                 done, table = self._look(partial(self._is_done, intent), (False, portion.table))
                 if done:
@@ -218,3 +254,7 @@ class _Replaying:
 
 
 _NO_KEYS = columns(()).empty_table().select(KEY)
+
+
+def _among(keys: pa.Table, messages: Collection[MessageKey]) -> pa.Array:
+    return pa.array([key in messages for key in message_keys(keys)], pa.bool_())

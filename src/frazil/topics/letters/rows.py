@@ -28,6 +28,9 @@ T = TypeVar("T")
 #: What makes a letter one and the same. Of the log too: a topic made anew counts its offsets anew.
 KEY = ["topic", "sink", "partition", "offset", "log_id"]
 STATUSES = ["dead", "replaying", "replayed"]
+#: What each mark counts: `released` takes one `replaying` back, as the log has refused the message; `replayed` stays.
+_REPLAYED = 1 << 32
+_WEIGHTS = {"replaying": 1, "replayed": _REPLAYED, "released": -1}
 #: Columns that conditions are about.
 _CONDITIONS = ["status", "reason", "written_at"]
 #: Bytes that may be read ahead.
@@ -86,15 +89,16 @@ def letters_by_offset(
 
 
 def with_status(letters: pa.Table, marks: pa.Table) -> pa.Table:
-    """Letters with the furthest of what was noted of them."""
+    """Returns letters with what has become of them, by what was noted."""
     if not marks.num_rows:
         return letters
-    rank = pc.index_in(marks["status"], pa.array(STATUSES))
-    furthest = marks.select(KEY).append_column("rank", rank).group_by(KEY).aggregate([("rank", "max")])
+    weights = pa.array(_WEIGHTS.values(), pa.int64()).take(pc.index_in(marks["status"], pa.array(_WEIGHTS)))
+    sums = marks.select(KEY).append_column("weight", weights).group_by(KEY).aggregate([("weight", "sum")])
     number = pa.array(np.arange(letters.num_rows))
-    found = letters.select(KEY).append_column("row", number).join(furthest, KEY, join_type="inner")
+    found = letters.select(KEY).append_column("row", number).join(sums, KEY, join_type="inner")
+    counted = pc.fill_null(found["weight_sum"], 0).to_numpy()
     ranks = np.zeros(letters.num_rows, np.int64)
-    ranks[found["row"].to_numpy()] = found["rank_max"].to_numpy()
+    ranks[found["row"].to_numpy()] = np.where(counted >= _REPLAYED // 2, 2, np.where(counted > 0, 1, 0))
     at = letters.schema.get_field_index("status")
     return letters.set_column(at, DEAD_LETTER.field("status"), pa.array(STATUSES).take(pa.array(ranks)))
 
