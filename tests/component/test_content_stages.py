@@ -1,0 +1,45 @@
+"""Stages of the content sink, in this process, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+
+from frazil.content.asking import Asker
+from frazil.content.stages import REPORT, Reading
+from frazil.errors import UnavailableError
+from frazil.log.access import Span
+from frazil.topics.layout import ensure_dead_letters
+from frazil.topics.letters.dead_letters import Origin
+from frazil.topics.sinks.parquet import Target
+from tests.content_sink_kit import body
+from tests.content_truth import Told
+from tests.sink_kit import sink_kit
+
+
+def test_a_change_that_does_not_fit_the_journal_fails_the_batch_and_is_not_lost(tmp_path):
+    with sink_kit(tmp_path) as kit:
+        kit.create("events")
+        kit.publish("events", body(Told()))
+        dead = Target.of(ensure_dead_letters(kit.store, kit.settings))
+        kit.store.catalog.create_namespace_if_not_exists("content")
+        journal = kit.store.catalog.create_table("content.journal", pa.schema([("bucket", pa.string())]))
+        reading = Reading(
+            address=kit.client.address,
+            view=kit.log.info("events").view,
+            spans=(Span(0, 1, 0),),
+            dialect="auto",
+            nearby=True,
+            asker=Asker.of(kit.settings),
+            journal=Target.of(journal),
+            journal_from=0,
+            dead=dead,
+            origin=Origin("content", "events", "aa"),
+            known_dead=frozenset(),
+            batch_id="1",
+        )
+        (row,) = reading([pa.record_batch({"id": [0]})])
+        (error,) = map(pickle.loads, row.column(REPORT.name).to_pylist())
+        assert isinstance(error, UnavailableError) and error.retryable
+        assert "a row of the journal does not fit the columns of its table" in error.message
