@@ -70,7 +70,8 @@ class Unready:
 
 
 @pytest.fixture
-def unready(tmp_path, capfd) -> Iterator[Unready]:
+def unready(tmp_path, capfd, monkeypatch) -> Iterator[Unready]:
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)  # a session of another file, if any
     yield Unready(tmp_path, capfd)
     structlog.reset_defaults()
 

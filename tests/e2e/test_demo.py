@@ -14,6 +14,7 @@ from tests.e2e.traps import sprung_traps
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.long("runs the whole demo, for all files that look at it")
 def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell):
     shown = (demo_shell.folder.parent.parent / "demo.out").read_text()
     for words in (

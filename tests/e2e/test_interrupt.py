@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 ENDLESS = "SELECT count(*) FROM range(1000000000000) WHERE sqrt(id) > 3"
 
 
+@pytest.mark.long("waits for a JVM that runs a query")
 @pytest.mark.parametrize("moment", ["while Spark starts", "while a query runs"])
 def test_ctrl_c_ends_the_command_and_its_jvm(shell, moment):
     process = subprocess.Popen(

@@ -87,6 +87,7 @@ def in_table(shell: Shell, home: Path) -> list[tuple[int, bytes]]:
     return list(zip(rows["offset"].to_pylist(), rows["payload"].to_pylist(), strict=True))
 
 
+@pytest.mark.long("starts Spark again after each kill")
 @pytest.mark.parametrize(
     "rounds",
     [

@@ -98,6 +98,7 @@ def test_a_reader_that_has_enough_is_no_error(shell):
     assert done.stdout == "xxxxx0\n"
 
 
+@pytest.mark.long("runs each command of a topic as a process")
 def test_the_life_of_a_topic(shell):
     """Log alone, then a table, retention, replay over both, back into the log: nothing is lost on the way."""
     small = {"FRAZIL_LOG__MAX_FILE_SIZE": "4096"}

@@ -98,6 +98,7 @@ def test_one_signal_ends_both_in_order_and_leaves_nothing_behind(up, number):
     assert re.search(r"^serve    \| stopped", up.errors, re.MULTILINE)
 
 
+@pytest.mark.long("starts Spark three times")
 def test_children_that_are_killed_come_back_at_the_same_addresses_and_the_work_goes_on(up):
     served = up.ready(120)
     folder = Path(served["log"])

@@ -103,6 +103,7 @@ def states(row: dict[str, Any]) -> dict[str, str]:
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("runs several commands, each with a Spark session of its own")
 def test_a_folder_is_looked_into_once_and_later_only_what_is_new(kit: ContentKit, tmp_path: Path):
     folder = tmp_path / "photos"
     (folder / "deep").mkdir(parents=True)

@@ -91,6 +91,7 @@ def counts(plan: Any) -> tuple[int, int, int]:
 # -- scan --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("runs several commands, each with a Spark session of its own")
 def test_a_folder_is_in_the_table_as_it_is_and_reconcile_repairs_what_changed_behind_its_back(
     kit: ContentKit, tmp_path: Path
 ):

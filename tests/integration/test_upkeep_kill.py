@@ -213,6 +213,7 @@ def there(victim: Victim) -> list[str]:
     return [uri for uri, _ in Places(victim.care, table).list(table.location())]
 
 
+@pytest.mark.long("starts Spark once to be killed and once to go on")
 @pytest.mark.parametrize(
     ("act", "at"),
     [
