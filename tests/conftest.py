@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from frazil.settings import Settings
 from tests.machine import quick_jvms
@@ -13,6 +14,14 @@ from tests.services.kit import Services
 from tests.services.sharing import shared_services
 
 quick_jvms()
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    """Undoes what a test, or a command that it runs in this process, configures: the next may check log entries."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
+import structlog
 
 from frazil.errors import UnavailableError, UsageError
 from frazil.settings import load_settings
 from frazil.topics import connect
 from frazil.topics.floor import table_floor
 from frazil.topics.positions import ForeignLogError
-from tests.log_capture import captured_logs
 from tests.sink_kit import put_dead_letters, sink_kit
 
 
@@ -100,7 +100,7 @@ def test_pyiceberg_is_not_loaded_before_somebody_asks():
 
 def test_a_program_that_opens_the_log_itself_says_so(tmp_path):
     settings = load_settings(flags={"home": str(tmp_path), "log.min_free": "0"}, environ={})
-    with captured_logs() as told, connect(settings) as access:
+    with structlog.testing.capture_logs() as told, connect(settings) as access:
         assert access.topics() == []
     said = f"no broker runs: the log at {tmp_path / 'log'} is opened by this process"
     assert [entry["event"] for entry in told] == [said]

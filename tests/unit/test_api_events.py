@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from frazil.api.app import create_app
 from frazil.content.names import CONTENT
@@ -18,7 +19,6 @@ from frazil.content.topic import ensure_topic
 from frazil.errors import NotFoundError, UnavailableError
 from frazil.log import Batch, Level, Log, decode_chunk
 from frazil.settings.model import ContentSettings, LogSettings, SettingsModel
-from tests.log_capture import captured_logs
 
 EVENT = b'{"Records": [{"eventName": "s3:ObjectCreated:Put", "s3": {"object": {"key": "a%2Fb+c"}}}]}'
 TOPIC = "content_events"
@@ -199,7 +199,7 @@ def test_a_right_token_opens_wherever_it_stands(guarded, query, authorization):
 )
 def test_a_wrong_token_stores_nothing_and_is_not_repeated_to_anybody(guarded, query, authorization):
     headers = {} if authorization is None else {"authorization": authorization}
-    with captured_logs() as logged:
+    with structlog.testing.capture_logs() as logged:
         answer = guarded.post(EVENT, query, **headers)
     assert (answer.status, answer.json["error"], answer.json["stored"]) == (401, "CredentialsError", "no")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -224,7 +224,7 @@ CONFIRMATION = {
 @pytest.mark.parametrize("by_header", [True, False])
 def test_sns_is_not_confirmed_by_itself_but_the_log_says_how(server, by_header):
     headers = {"x-amz-sns-message-type": "SubscriptionConfirmation"} if by_header else {}
-    with captured_logs() as logged:
+    with structlog.testing.capture_logs() as logged:
         answer = server.post(json.dumps(CONFIRMATION).encode(), **headers)
     assert (answer.status, answer.json["count"]) == (200, 0)
     assert "SubscriptionConfirmation" in answer.json["note"]
@@ -239,13 +239,13 @@ def test_sns_is_not_confirmed_by_itself_but_the_log_says_how(server, by_header):
 
 def test_a_forged_confirmation_brings_no_command_into_the_log(server):
     forged = CONFIRMATION | {"Token": "x; rm -rf /", "SubscribeURL": "http://[bad"}
-    with captured_logs() as logged:
+    with structlog.testing.capture_logs() as logged:
         assert server.post(json.dumps(forged).encode()).status == 200
     assert "rm -rf" not in str(logged)
 
 
 def test_an_end_of_a_subscription_is_told(server):
-    with captured_logs() as logged:
+    with structlog.testing.capture_logs() as logged:
         server.post(json.dumps(CONFIRMATION | {"Type": "UnsubscribeConfirmation"}).encode())
     assert "no event comes any more" in logged[0]["event"]
 

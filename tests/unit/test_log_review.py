@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from frazil.api.service import Service
 from frazil.errors import FrazilError, UnavailableError, UsageError
@@ -34,7 +35,6 @@ from frazil.log.remote.producer import Producer
 from frazil.log.waiting import LoopWaiter
 from frazil.settings import load_settings
 from tests.faulty_disk import FaultyDisk
-from tests.log_capture import captured_logs
 from tests.log_kit import messages_of, new_log, open_log
 
 _PAYLOAD = pa.field("payload", pa.binary(), nullable=False)
@@ -103,7 +103,7 @@ def test_messages_lost_at_level_memory_are_told_and_those_who_follow_wait(tmp_pa
         log.publish("orders", b"first")
         disk.fail("write", errno.ENOSPC, times=6, match=".seg")
         log.publish("orders", b"lost", level="memory")
-        with captured_logs() as told:
+        with capture_logs() as told:
             log._topic("orders").flush()
         assert [(t["event"], t["count"]) for t in told] == [("messages acknowledged at level memory are lost", 1)]
         with pytest.raises(UnavailableError, match="cannot be written"):
@@ -272,7 +272,7 @@ def test_what_the_keeper_cannot_do_is_logged_once(tmp_path: Path, monkeypatch: p
         raise RuntimeError("no way")
 
     monkeypatch.setattr("frazil.log.topic.TopicLog.flush", broken)
-    with captured_logs() as told, new_log(tmp_path / "log", sync_interval_ms=1):
+    with capture_logs() as told, new_log(tmp_path / "log", sync_interval_ms=1):
         for _ in range(5):
             assert rounds.acquire(timeout=30)
     events = [t for t in told if t["event"] == "a topic cannot be kept in order"]

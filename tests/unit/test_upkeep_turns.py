@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from frazil.errors import (
     ConfigError,
@@ -32,7 +33,6 @@ from frazil.upkeep.runs.caretaker import TableCaretaker
 from frazil.upkeep.runs.history import History
 from frazil.upkeep.runs.many import failure_of, tables_named
 from frazil.upkeep.runs.run import Limits, Report, care_for
-from tests.log_capture import captured_logs
 
 COMMITTED = Outcome("compact", "done", files_before=10, files_after=1, snapshot_id=7)
 
@@ -478,7 +478,7 @@ def test_a_table_that_cannot_be_planned_waits_as_a_whole_and_longer_each_time(
         raise UnavailableError("the catalog does not answer")
 
     monkeypatch.setattr(run_module, "look", unreachable)
-    with captured_logs() as logs:
+    with structlog.testing.capture_logs() as logs:
         for _ in range(12_000):
             turns.clock.now += 1
             assert not turns.turn()
@@ -589,7 +589,7 @@ def test_a_turn_that_takes_twice_its_time_is_cut_off_counted_and_told_once(turns
     stuck = Stuck(turns)
     counted = metrics.STEPS.labels("a.main", "stats", "stopped")
     before = counted._value.get()
-    with captured_logs() as logs:
+    with structlog.testing.capture_logs() as logs:
         assert not turns.turn()
         turns.clock.now += 2000
         assert not turns.turn()
