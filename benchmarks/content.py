@@ -40,9 +40,9 @@ from frazil.log.remote.producer import Producer
 from frazil.settings import Settings, load_settings
 from frazil.spark import spark_session
 from frazil.tables import TableStore, position_of
-from frazil.topics.sinks.fit import fit
+from frazil.tables.writing.data_files import TableWriter, WriteTarget
+from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics.sinks.jobs import for_pipeline
-from frazil.topics.sinks.parquet import TableWriter, Target
 from frazil.topics.sinks.pipeline import Pipeline
 
 BATCH = 20_000
@@ -155,8 +155,8 @@ def fill(at: Content, first: int, last: int, *names: str) -> None:
         rows = rows_of(start, min(_CHUNK, last - start))
         for name in names:
             table = at.store.load(name)
-            writer = TableWriter(Target.of(table), "fill")
-            writer.add(fit(rows, writer.schema).rows)
+            writer = TableWriter(WriteTarget.of(table), "fill")
+            writer.add(convert_rows(rows, writer.schema).rows)
             with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
                 for file in writer.finish():
                     update.append_data_file(file)

@@ -13,8 +13,8 @@ from frazil.content.columns import OBJECTS
 from frazil.content.tables import ensure_objects
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.topics.sinks.fit import fit
-from frazil.topics.sinks.parquet import TableWriter, Target
+from frazil.tables.writing.data_files import TableWriter, WriteTarget
+from frazil.tables.writing.type_conversion import convert_rows
 
 BUCKET = "photos"
 CAMERAS = [
@@ -73,7 +73,7 @@ def rows_of(first: int, count: int, seed: int = 7) -> pa.Table:
         "changed_at": pa.array(taken + 3_600_000_000, pa.timestamp("us", "UTC")),
         "metadata": pa.array(map(_metadata, numbers.tolist(), names, iso, latitude, longitude)),
     }
-    return fit(pa.table(columns), OBJECTS).rows
+    return convert_rows(pa.table(columns), OBJECTS).rows
 
 
 def _labels(random: Any, count: int) -> pa.Array:
@@ -112,8 +112,8 @@ def fill(store: TableStore, settings: Settings, first: int, last: int) -> None:
     """Puts rows into the table, in files as the sink writes them."""
     for start in range(first, last, _CHUNK):
         table = ensure_objects(store, settings)
-        writer = TableWriter(Target.of(table), "fill")
-        writer.add(fit(rows_of(start, min(_CHUNK, last - start)), writer.schema).rows)
+        writer = TableWriter(WriteTarget.of(table), "fill")
+        writer.add(convert_rows(rows_of(start, min(_CHUNK, last - start)), writer.schema).rows)
         with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
             for file in writer.finish():
                 update.append_data_file(file)

@@ -31,8 +31,8 @@ from frazil.content.notes.messages import fields
 from frazil.content.rows import ContentTables
 from frazil.content.search.asked import asked
 from frazil.content.search.finding import find
-from frazil.content.search.kept import Kept
 from frazil.log.batch import Batch
+from frazil.tables.cache import ByteCache
 from tests.extract_files import SHORT, exif, jpeg
 from tests.services.kit import Services
 
@@ -184,7 +184,7 @@ def _cpu(*works: Callable[[], None], rounds: int = 30) -> list[float]:
 
 def _search(at: Content) -> list[Result]:
     tables = ContentTables.of(at.store, at.settings)
-    kept = Kept()
+    kept = ByteCache()
     searches = {
         "label": {"label": ["heron"]}, "camera and year": {"camera": "NIKON Z 3", "taken": "2019"},
         "box": {"box": "48,2,49,3"}, "tag": {"tag": ["holiday"]},

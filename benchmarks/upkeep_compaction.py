@@ -23,9 +23,9 @@ from frazil.log.columns import MESSAGE
 from frazil.settings import Settings, load_settings
 from frazil.spark import spark_session
 from frazil.tables import Position, TableStore, commit_append, ensure_table
+from frazil.tables.writing.data_files import TableWriter, WriteTarget
+from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics.layout import ARCHIVE, table_properties, table_schema
-from frazil.topics.sinks.fit import fit
-from frazil.topics.sinks.parquet import TableWriter, Target
 from frazil.upkeep.care import Care
 from frazil.upkeep.model import Step
 from frazil.upkeep.rewrite import compact
@@ -153,8 +153,8 @@ def small_files(store: TableStore, settings: Settings) -> Table:
         files = []
         for i in range(ROWS // ROWS_PER_FILE // COMMITS):
             offset = (commit * (ROWS // ROWS_PER_FILE // COMMITS) + i) * ROWS_PER_FILE
-            writer = TableWriter(Target.of(table), f"{offset:020d}")
-            writer.add(fit(rows(offset), writer.schema).rows)
+            writer = TableWriter(WriteTarget.of(table), f"{offset:020d}")
+            writer.add(convert_rows(rows(offset), writer.schema).rows)
             files += writer.finish()
         for file in files:
             file.spec_id = table.spec().spec_id

@@ -24,15 +24,15 @@ from frazil.log.remote.client import Client
 from frazil.observe.metrics import REGISTRY
 from frazil.settings import Settings, load_settings
 from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.tables.writing.data_files import TableWriter, WriteTarget
+from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics import open_log
 from frazil.topics.floor import LazyStore
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_dead_letters, table_name
 from frazil.topics.letters.dead_letters import letters
 from frazil.topics.sinks.archive import ArchiveSink
 from frazil.topics.sinks.engine import Engine
-from frazil.topics.sinks.fit import fit
 from frazil.topics.sinks.jobs import in_process
-from frazil.topics.sinks.parquet import TableWriter, Target
 from frazil.topics.sinks.pipeline import Pipeline
 from frazil.topics.sinks.sink import Runner
 from tests.machine import machine_flags
@@ -138,8 +138,8 @@ def put_dead_letters(kit: SinkKit, topic: str, first: int, count: int, **given: 
         "offset": pa.array(offsets, pa.int64()), "payload": pa.array([b"%d" % n for n in offsets], pa.binary()),
         "log_id": "aa", "written_at": datetime.now(UTC),
     }  # fmt: skip
-    writer = TableWriter(Target.of(table), "test")
-    writer.add(fit(letters(row | given, count), writer.schema).rows)
+    writer = TableWriter(WriteTarget.of(table), "test")
+    writer.add(convert_rows(letters(row | given, count), writer.schema).rows)
     reached = Position(ARCHIVE, topic, {0: first + count}, "aa", 0, str(uuid.uuid4()))
     commit_append(kit.store, table, writer.finish(), expected=expected, reached=reached)
 

@@ -27,10 +27,10 @@ from frazil.log.frame import Header, pack_header, padding
 from frazil.log.messages import decode_chunk
 from frazil.settings import Settings, load_settings
 from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.tables.writing.data_files import TableWriter, WriteTarget
+from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics.layout import ARCHIVE, ensure_topic_table, table_name
 from frazil.topics.reading.reader import TopicReader
-from frazil.topics.sinks.fit import fit
-from frazil.topics.sinks.parquet import TableWriter, Target
 
 LOG_ID = "00000000000000aa"
 FIRST_TIME_US = 1_750_000_000_000_000
@@ -177,9 +177,9 @@ class TopicTable:
         end = info.end if upto is None else min(upto, info.end)
         if end <= start:
             return
-        writer = TableWriter(Target.of(table), f"{start:020d}")
+        writer = TableWriter(WriteTarget.of(table), f"{start:020d}")
         for chunk in self.log.chunks(info.name, max(start, info.start), end):
-            writer.add(fit(decode_chunk(chunk, info.view, start, end), writer.schema).rows)
+            writer.add(convert_rows(decode_chunk(chunk, info.view, start, end), writer.schema).rows)
         reached = Position(ARCHIVE, info.name, {0: end}, info.log_id, info.epoch, uuid.uuid4().hex)
         files = writer.finish()
         for file in files:

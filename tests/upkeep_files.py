@@ -18,10 +18,10 @@ from frazil.catalogs import local_path, open_catalog
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore
+from frazil.tables.metadata.locations import TableStorage
+from frazil.tables.metadata.reachable import files_only_in
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists
-from frazil.upkeep.expiry.places import Places
-from frazil.upkeep.expiry.reachable import only_in
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.model import Outcome, Step
 from tests.lane import people
@@ -102,8 +102,8 @@ def expired_by_hand(
 ) -> lists.ExpiredList:
     """What `expire.run` does, with PyIceberg's commit instead of Java's."""
     table = care.load(".".join(table.name()))
-    places = Places(care, table)
-    made = lists.new_list(table, ids, only_in(care.store, table, ids).values())
+    places = TableStorage(care, table)
+    made = lists.new_list(table, ids, files_only_in(care.store, table, ids).values())
     lists.write(places, made)
     if commit:
         table.maintenance.expire_snapshots().by_ids(list(ids)).commit()

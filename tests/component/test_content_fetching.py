@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import StringType
 
-from frazil.content.fetching import fetch_rows
-from frazil.topics.sinks.parquet import Target
+from frazil.tables.reading.rows_by_position import fetch_rows
+from frazil.tables.writing.data_files import WriteTarget
 from tests.upkeep_files import care_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.map_(pa.string(), pa.string()))])
@@ -36,14 +36,14 @@ def places(table, *ids: int) -> tuple[pa.Array, pa.Array]:
 
 def test_the_rows_come_in_the_order_in_which_they_are_asked_for(table):
     wanted = [134, 3, 100, 34, 0, 12, 3]
-    found = fetch_rows(Target.of(table), SCHEMA, *places(table, *wanted))
+    found = fetch_rows(WriteTarget.of(table), SCHEMA, *places(table, *wanted))
     assert found["id"].to_pylist() == wanted
     assert found["name"].to_pylist() == [f"n{i}" for i in wanted]
     assert found["tags"].to_pylist() == [[("k", str(i))] for i in wanted]
 
 
 def test_nothing_is_asked_for(table):
-    assert fetch_rows(Target.of(table), SCHEMA, pa.array([], pa.string()), pa.array([], pa.int64())).num_rows == 0
+    assert fetch_rows(WriteTarget.of(table), SCHEMA, pa.array([], pa.string()), pa.array([], pa.int64())).num_rows == 0
 
 
 def test_columns_are_known_by_their_ids_and_new_ones_are_null(table):
@@ -52,12 +52,12 @@ def test_columns_are_known_by_their_ids_and_new_ones_are_null(table):
     with table.update_schema() as update:
         update.add_column("name", StringType())
     asked = pa.schema([("id", pa.int64()), ("title", pa.string()), ("name", pa.string())])
-    found = fetch_rows(Target.of(table.refresh()), asked, *places(table, 5))
+    found = fetch_rows(WriteTarget.of(table.refresh()), asked, *places(table, 5))
     assert found.to_pylist() == [{"id": 5, "title": "n5", "name": None}]
 
 
 def test_a_file_without_ids_is_read_by_names(table, tmp_path):
     foreign = tmp_path / "foreign.parquet"
     pq.write_table(pa.table({"id": [1, 2], "name": ["a", "b"]}), foreign)
-    found = fetch_rows(Target.of(table), SCHEMA, pa.array([f"file://{foreign}"]), pa.array([1], pa.int64()))
+    found = fetch_rows(WriteTarget.of(table), SCHEMA, pa.array([f"file://{foreign}"]), pa.array([1], pa.int64()))
     assert found.to_pylist() == [{"id": 2, "name": "b", "tags": None}]

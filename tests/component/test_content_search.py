@@ -23,18 +23,19 @@ from pyiceberg.types import IntegerType, LongType
 from frazil.cli.run import run_command
 from frazil.content.columns import EXTRACTED, OBJECTS, USERS
 from frazil.content.names import objects_name
-from frazil.content.search import blocks, finding
+from frazil.content.search import finding
 from frazil.content.search.asked import Similar, asked
 from frazil.content.search.duplicates import duplicates
 from frazil.content.search.export import export
 from frazil.content.search.facets import NAMES, facet, facets
 from frazil.content.search.finding import find, largest
-from frazil.content.search.kept import Kept
 from frazil.content.search.pictures import hash_of_object
 from frazil.errors import NotFoundError, UsageError
 from frazil.tables import commit_append, ensure_table
-from frazil.topics.sinks.parquet import Target
-from frazil.topics.sinks.position_deletes import write_position_deletes
+from frazil.tables.cache import ByteCache
+from frazil.tables.reading import column_blocks as blocks
+from frazil.tables.writing.data_files import WriteTarget
+from frazil.tables.writing.position_deletes import write_position_deletes
 from tests.content_kit import Content, an_object, at
 from tests.tables import at as at_offset
 
@@ -332,7 +333,7 @@ def test_blocks_and_row_groups_do_not_show(tmp_path, small_blocks):
     made.add_objects([an_object("first", size=10_000)])
     with_row_groups(made, 100)
     many(tmp_path)
-    kept = Kept()
+    kept = ByteCache()
     for _ in range(2):
         page = find(made.tables, asked(label=["ten"]), sort="size", limit=5, kept=kept)
         assert [row["size"] for row in page.rows] == [2990, 2980, 2970, 2960, 2950]
@@ -362,14 +363,14 @@ def delete_rows(content: Content, *keys: str) -> None:
         for place in pc.indices_nonzero(pc.is_in(found, pa.array(keys))).to_pylist():
             files.append(path)
             positions.append(place)
-    made = write_position_deletes(Target.of(table), "d", pa.array(files), pa.array(positions, pa.int64()), places)
+    made = write_position_deletes(WriteTarget.of(table), "d", pa.array(files), pa.array(positions, pa.int64()), places)
     commit_append(
         content.store, table, made, expected=None, reached=at_offset(1), on=table.metadata.current_snapshot_id
     )
 
 
 def test_deleted_rows_are_not_found(tmp_path, small_blocks):
-    made, kept = many(tmp_path), Kept()
+    made, kept = many(tmp_path), ByteCache()
     before = find(made.tables, asked(label=["ten"]), limit=1000, kept=kept).rows
     assert len(before) == 300
     delete_rows(made, "00010", "01000", "02990")
@@ -405,7 +406,7 @@ def test_a_table_from_before_has_nothing_inside(tmp_path):
 def test_columns_that_were_added_widened_and_renamed_are_searched(content, tmp_path):
     made = Content.at(tmp_path)
     made.add_objects([an_object("old", image_width=5)])
-    kept = Kept()
+    kept = ByteCache()
     assert find(made.tables, asked(field=["image_width<4"]), kept=kept).rows == []
     table = made.store.load(made.tables.objects)
     with table.update_schema() as update:
@@ -638,7 +639,7 @@ def test_the_functions_that_a_summary_uses(content):
 
 
 def test_many_ask_at_once_and_see_the_same(tmp_path, small_blocks):
-    made, kept = many(tmp_path, 2000), Kept(200_000)
+    made, kept = many(tmp_path, 2000), ByteCache(200_000)
     searches = [asked(label=["ten"]), asked(field=["$.n>=1990"]), asked(text="0199"), asked(field=["$.n~99"])]
     alone = [find(made.tables, search, limit=1000).rows for search in searches]
     assert [len(rows) for rows in alone] == [200, 10, 11, 38]

@@ -10,9 +10,9 @@ from frazil.content.asking import Asker
 from frazil.content.stages import REPORT, Reading
 from frazil.errors import UnavailableError
 from frazil.log.access import Span
+from frazil.tables.writing.data_files import WriteTarget
 from frazil.topics.layout import ensure_dead_letters
 from frazil.topics.letters.dead_letters import Origin
-from frazil.topics.sinks.parquet import Target
 from tests.content_sink_kit import body
 from tests.content_truth import Told
 from tests.sink_kit import sink_kit
@@ -22,7 +22,7 @@ def test_a_change_that_does_not_fit_the_journal_fails_the_batch_and_is_not_lost(
     with sink_kit(tmp_path) as kit:
         kit.create("events")
         kit.publish("events", body(Told()))
-        dead = Target.of(ensure_dead_letters(kit.store, kit.settings))
+        dead = WriteTarget.of(ensure_dead_letters(kit.store, kit.settings))
         kit.store.catalog.create_namespace_if_not_exists("content")
         journal = kit.store.catalog.create_table("content.journal", pa.schema([("bucket", pa.string())]))
         reading = Reading(
@@ -32,7 +32,7 @@ def test_a_change_that_does_not_fit_the_journal_fails_the_batch_and_is_not_lost(
             dialect="auto",
             nearby=True,
             asker=Asker.of(kit.settings),
-            journal=Target.of(journal),
+            journal=WriteTarget.of(journal),
             journal_from=0,
             dead=dead,
             origin=Origin("content", "events", "aa"),

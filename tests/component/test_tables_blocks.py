@@ -18,10 +18,10 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.typedef import Record
 
-from frazil.tables.blocks import Block, entries_of, long, read_content, read_long
 from frazil.tables.create import with_ids
 from frazil.tables.layout import partition_spec
 from frazil.tables.manifests import _kind, as_existing
+from frazil.tables.metadata.avro import AvroBlock, long, read_avro, read_long, single_records
 from tests.tables import SCHEMA
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
@@ -76,17 +76,17 @@ def kind_for(schema, spec: PartitionSpec, codec: str = "gzip"):
 def test_blocks_of_pyiceberg_are_ours(tmp_path, codec):
     schema, spec, _, data = manifest_of_pyiceberg(tmp_path, codec)
     form = kind_for(schema, spec, "uncompressed" if codec == "null" else codec).format
-    content = read_content(data)
+    content = read_avro(data)
     assert form.takes(content)
     assert [b.count for b in content.blocks] == [1, 1, 1]
-    assert len(entries_of(content)) == 3
+    assert len(single_records(content)) == 3
 
 
 def test_an_entry_becomes_existing_with_what_it_inherits(tmp_path):
     schema, spec, manifest, data = manifest_of_pyiceberg(tmp_path)
     manifest.sequence_number = 12
     kind = kind_for(schema, spec)
-    changed = [as_existing(entry, manifest) for entry in entries_of(read_content(data))]
+    changed = [as_existing(entry, manifest) for entry in single_records(read_avro(data))]
     (tmp_path / "m.avro").write_bytes(kind.format.file(kind.meta, kind.format.blocks(changed)))
     manifest.sequence_number = 500  # the new manifest's own number must not be inherited
     found = manifest.fetch_manifest_entry(PyArrowFileIO())
@@ -114,25 +114,25 @@ def test_an_entry_that_says_its_numbers_keeps_them(tmp_path):
 def test_a_file_with_many_entries_in_a_block_is_not_split(tmp_path):
     schema, spec, _, data = manifest_of_pyiceberg(tmp_path)
     kind = kind_for(schema, spec)
-    together = kind.format.file(kind.meta, kind.format.blocks(entries_of(read_content(data))))
-    content = read_content(together)
+    together = kind.format.file(kind.meta, kind.format.blocks(single_records(read_avro(data))))
+    content = read_avro(together)
     assert [b.count for b in content.blocks] == [3]
-    assert entries_of(content) is None
+    assert single_records(content) is None
 
 
 def test_another_schema_or_codec_is_not_ours(tmp_path):
     schema, spec, _, data = manifest_of_pyiceberg(tmp_path)
-    assert not kind_for(schema, spec, "uncompressed").format.takes(read_content(data))
-    assert not kind_for(schema, partition_spec(schema, ["payload"])).format.takes(read_content(data))
+    assert not kind_for(schema, spec, "uncompressed").format.takes(read_avro(data))
+    assert not kind_for(schema, partition_spec(schema, ["payload"])).format.takes(read_avro(data))
 
 
 def test_a_damaged_file_is_an_error_at_every_byte(tmp_path):
     _, _, _, data = manifest_of_pyiceberg(tmp_path)
-    whole = read_content(data)
-    assert isinstance(whole.blocks[0], Block)
+    whole = read_avro(data)
+    assert isinstance(whole.blocks[0], AvroBlock)
     for cut in range(0, len(data) - 1, 7):
         try:
-            found = read_content(data[:cut])
+            found = read_avro(data[:cut])
         except ValueError:
             continue
         assert len(found.blocks) < len(whole.blocks), "a torn block was taken for a whole one"

@@ -11,8 +11,8 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Operation
 
 from frazil.tables import PositionMovedError, commit_append
-from frazil.topics.sinks.parquet import Target
-from frazil.topics.sinks.position_deletes import write_position_deletes
+from frazil.tables.writing.data_files import WriteTarget
+from frazil.tables.writing.position_deletes import write_position_deletes
 from tests.tables import append, at, embedded, end_of, make_table, offsets_in, open_store, reached, write
 
 
@@ -42,7 +42,7 @@ def where(table, offset: int) -> tuple[str, int]:
 def deletes(table, *offsets: int):
     files, positions = zip(*(where(table, offset) for offset in offsets), strict=True)
     return write_position_deletes(
-        Target.of(table), "d", pa.array(files), pa.array(positions, pa.int64()), places_of(table)
+        WriteTarget.of(table), "d", pa.array(files), pa.array(positions, pa.int64()), places_of(table)
     )
 
 

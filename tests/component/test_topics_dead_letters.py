@@ -20,6 +20,9 @@ from frazil.errors import FrazilError, IntegrityError, NotFoundError, Unavailabl
 from frazil.log.columns import TIME
 from frazil.observe.faultpoints import handled
 from frazil.tables import RolledBackError
+from frazil.tables.reading import ordered_scan as table_scan
+from frazil.tables.reading.row_groups import pieces
+from frazil.tables.writing.type_conversion import convert_all_rows, convert_rows
 from frazil.topics.care.adopt import Adopting
 from frazil.topics.layout import DEAD_LETTER, dead_letters_name, ensure_dead_letters
 from frazil.topics.letters import batches, looking, resending, rows
@@ -29,10 +32,7 @@ from frazil.topics.letters.dead_letters import Origin, dead_rows
 from frazil.topics.letters.intents import Intent, note
 from frazil.topics.letters.looking import count_waiting, list_dead_letters, show_dead_letter
 from frazil.topics.letters.resending import replay_dead_letters
-from frazil.topics.reading import table_scan
 from frazil.topics.reading.reader import TopicReader
-from frazil.topics.reading.row_groups import pieces
-from frazil.topics.sinks.fit import fit, fit_all
 from frazil.topics.storage import IcebergStorage
 from tests.faulty_storage import FaultyIO, first_of_four, on_faulty_storage
 from tests.odd_columns import append_unchecked
@@ -197,8 +197,8 @@ def test_a_dead_letter_that_does_not_fit_its_own_table_keeps_the_batch_back_unti
 def test_a_message_with_a_publish_time_that_no_table_can_hold_becomes_a_letter_without_it() -> None:
     far = pa.array([1_515_680_380_800_000_000, 0], TIME)
     messages = pa.table({"offset": pa.array([7, 8]), "partition": pa.array([0, 0], pa.int32()), "publish_time": far})
-    misfits = fit(messages, pa.schema([*messages.schema, pa.field("x", pa.int64(), nullable=False)])).misfits
-    found = fit_all(dead_rows(messages, misfits, Origin("archive", TOPIC, "aa"), frozenset()), DEAD_LETTER)
+    misfits = convert_rows(messages, pa.schema([*messages.schema, pa.field("x", pa.int64(), nullable=False)])).misfits
+    found = convert_all_rows(dead_rows(messages, misfits, Origin("archive", TOPIC, "aa"), frozenset()), DEAD_LETTER)
     assert found["publish_time"].to_pylist() == [None, datetime(1970, 1, 1, tzinfo=UTC)]
     assert "years 1 to 9999" in found["error"][0].as_py()
 

@@ -13,6 +13,7 @@ import pytest
 from frazil.log.access import OffsetGoneError
 from frazil.log.remote.producer import Producer
 from frazil.tables import remove_files
+from frazil.tables.reading.ordered_plan import PlannedFile
 from frazil.topics.care.migrate import Migrating
 from frazil.topics.floor import LazyStore
 from frazil.topics.layout import dead_letters_name
@@ -20,7 +21,6 @@ from frazil.topics.letters.looking import show_dead_letter
 from frazil.topics.letters.resending import replay_dead_letters
 from frazil.topics.reading.left_out import Letters
 from frazil.topics.reading.reader import TopicReader, open_reader
-from frazil.topics.reading.table_plan import PlannedFile
 from frazil.topics.source.filters import Range
 from frazil.topics.source.options import parse_options
 from frazil.topics.source.plan import splits

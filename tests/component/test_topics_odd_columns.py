@@ -23,9 +23,10 @@ from frazil.log.columns import MESSAGE
 from frazil.log.messages import message_schema
 from frazil.log.remote.wire import unpack_error
 from frazil.query.duck import DuckQuery
+from frazil.tables.writing import data_files as parquet
 from frazil.topics.letters.plain_values import python_values
 from frazil.topics.reading.reader import TopicReader
-from frazil.topics.sinks import isolation, parquet
+from frazil.topics.sinks import isolation
 from frazil.topics.storage import IcebergStorage
 from tests.odd_columns import append_unchecked, odd_batch
 from tests.sink_kit import SinkKit, sink_kit

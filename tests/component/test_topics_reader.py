@@ -17,12 +17,12 @@ from frazil.api.reading import read_page
 from frazil.errors import IntegrityError, UsageError
 from frazil.log.access import OffsetGoneError
 from frazil.tables import Position, adopt, position_of, remove_files
+from frazil.tables.reading.ordered_plan import plan_table
+from frazil.tables.reading.ordered_scan import scan
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.reading.subscription import Subscription
-from frazil.topics.reading.table_plan import plan_table
-from frazil.topics.reading.table_scan import scan
 from tests.topic_kit import FIRST_TIME_US, MemoryLog, TopicTable, files_read, settings_in
 
 

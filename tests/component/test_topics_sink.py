@@ -22,13 +22,13 @@ from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled
 from frazil.observe.resilience import CircuitBreaker
 from frazil.tables import RolledBackError, accept_rollback, position_of
+from frazil.tables.writing.data_files import NotWrittenError
 from frazil.topics.care.adopt import Adopting, Choice
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError, LogGapError
 from frazil.topics.sinks.archive import ArchiveSink, ArchiveWork
 from frazil.topics.sinks.engine import Engine
 from frazil.topics.sinks.jobs import TasksFailedError, in_process
-from frazil.topics.sinks.parquet import NotWrittenError
 from frazil.topics.sinks.sink import Work, Written
 from tests.sink_kit import SinkKit, sink_kit
 

@@ -17,13 +17,13 @@ from frazil.__main__ import main
 from frazil.errors import ConflictError, CredentialsError, IntegrityError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
 from frazil.tables import CommitUnknownError
+from frazil.tables.metadata.locations import TableStorage
+from frazil.tables.metadata.reachable import files_only_in, reachable_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, lists, reclaim
 from frazil.upkeep.expiry.expire import plan
 from frazil.upkeep.expiry.neighbours import SharedLocationError
 from frazil.upkeep.expiry.pins import pins
-from frazil.upkeep.expiry.places import Places
-from frazil.upkeep.expiry.reachable import only_in, table_files
 from frazil.upkeep.expiry.verify import verify
 from tests.topic_kit import MemoryLog, TopicTable, settings_in
 from tests.upkeep_files import (
@@ -54,7 +54,7 @@ def care(tmp_path: Path) -> Iterator[Care]:
 
 
 def listed(care: Care, table) -> list[lists.ExpiredList]:
-    return lists.waiting(Places(care, table), table)
+    return lists.waiting(TableStorage(care, table), table)
 
 
 def reclaimed(care: Care, table, grace_s: float = 0.0):
@@ -76,8 +76,8 @@ def test_a_plan_names_the_files_that_only_these_snapshots_hold(care):
     kinds = [f.kind for f in every.files.values()]
     assert (kinds.count("data"), kinds.count("manifest list")) == (3, len(old_ids(table)))
     assert every.size > 0
-    assert table_files(care.store, table).keys() >= every.files.keys()
-    assert not set(every.files) & set(table_files(care.store, only_current(table)))
+    assert reachable_files(care.store, table).keys() >= every.files.keys()
+    assert not set(every.files) & set(reachable_files(care.store, only_current(table)))
 
 
 def only_current(table):
@@ -98,7 +98,7 @@ def test_a_file_that_a_tag_or_branch_still_has_is_not_named(care):
     table.manage_snapshots().create_tag(first, "the_first").commit()
     replaced(table)
     gone = [i for i in old_ids(table) if i != first]
-    data = [f.uri for f in only_in(care.store, table, gone).values() if f.kind == "data"]
+    data = [f.uri for f in files_only_in(care.store, table, gone).values() if f.kind == "data"]
     assert len(data) == 2, "the file of the first row is the tag's"
     assert second in gone
 
@@ -253,7 +253,7 @@ def test_what_could_not_be_deleted_stays_on_the_list_and_is_due_at_once(care):
 def test_a_list_of_another_table_or_a_torn_one_is_left_alone(care):
     table = replaced(make(care))
     expired = expired_by_hand(care, table, *old_ids(table))
-    places = Places(care, table)
+    places = TableStorage(care, table)
     foreign = replace(expired, uri=expired.uri.replace(".json", "-2.json"), table_uuid="another")
     lists.write(places, foreign)
     torn = folder(table) / "metadata/frazil-expired-torn.json"
@@ -311,7 +311,7 @@ def test_what_replaced_the_files_is_on_disk_before_they_are_deleted(care):
     with pytest.MonkeyPatch.context() as patch, handled(steps.append):
         patch.setattr(os, "fsync", fsync)
         reclaimed(care, table)
-    needed = {Path(f.uri.removeprefix("file://")) for f in table_files(care.store, care.load("ns.t")).values()}
+    needed = {Path(f.uri.removeprefix("file://")) for f in reachable_files(care.store, care.load("ns.t")).values()}
     assert {p.stat().st_ino for p in needed} <= synced
     assert steps.index("tables.sync.after") < steps.index("upkeep.removal.batch.before")
 
@@ -412,7 +412,7 @@ def test_a_sound_table_is_sound(care):
 
 
 def damaged(care: Care, table, kind: str, how) -> list[tuple[str, str]]:
-    uri = next(f.uri for f in table_files(care.store, table).values() if f.kind == kind)
+    uri = next(f.uri for f in reachable_files(care.store, table).values() if f.kind == kind)
     how(Path(uri.removeprefix("file://")))
     fresh = care_of(folder(table).parents[2])
     with fresh.store:
@@ -453,7 +453,7 @@ def test_a_former_metadata_file_that_is_gone_is_only_a_warning(care):
 
 def test_a_manifest_that_lost_entries_is_not_believed(care):
     table = make(care)
-    manifest = next(f.uri for f in table_files(care.store, table).values() if f.kind == "manifest")
+    manifest = next(f.uri for f in reachable_files(care.store, table).values() if f.kind == "manifest")
     path = Path(manifest.removeprefix("file://"))
     (other,) = folder(make(care, "ns.other", commits=1)).rglob("*-m0.avro")
     data = other.read_bytes()
@@ -461,7 +461,7 @@ def test_a_manifest_that_lost_entries_is_not_believed(care):
     path.write_bytes(data[: data.index(marker) + 16])  # the header alone: a manifest without entries
     fresh = care_of(folder(table).parents[2])
     with fresh.store, pytest.raises(IntegrityError, match="0 entries"):
-        table_files(fresh.store, table)
+        reachable_files(fresh.store, table)
 
 
 def frazil(capsys: pytest.CaptureFixture[str], home: Path, *args: str) -> tuple[int, str, str]:

@@ -11,8 +11,9 @@ import pytest
 
 from frazil.__main__ import main
 from frazil.errors import FrazilError, NotAllowedError
+from frazil.tables.metadata import locations as places
 from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import orphans, places, reclaim
+from frazil.upkeep.expiry import orphans, reclaim
 from frazil.upkeep.expiry.neighbours import require_alone
 from tests.upkeep_files import (
     DAY,
@@ -108,7 +109,7 @@ LINKS = [_link_of_the_table, _relative_link, _link_in_the_middle, _link_of_the_w
 @pytest.mark.parametrize("link", LINKS)
 def test_links_anywhere_in_a_tables_place_change_nothing(care, tmp_path, link: Callable[..., None]):
     table = make(care)
-    places.spelled(table.metadata_location)  # a pipeline has resolved it before the folder is moved
+    places.canonical_uri(table.metadata_location)  # a pipeline has resolved it before the folder is moved
     litter(table, LOST)
     age(table)
     link(table, tmp_path / "away")

@@ -10,8 +10,8 @@ import pytest
 from frazil.content.search.asked import asked
 from frazil.content.search.facets import facet
 from frazil.content.search.finding import find
-from frazil.content.search.kept import Kept
 from frazil.settings import Settings
+from frazil.tables.cache import ByteCache
 from tests.content_kit import Content, an_object
 from tests.content_search_kit import ANSWERS, examples, plain, rows
 
@@ -34,7 +34,7 @@ def test_each_example_on_spark(lane_settings, spark):
 
 
 def test_what_spark_has_deleted_or_rewritten_is_not_found(lane_settings, spark):
-    here, kept = content_in(lane_settings), Kept()
+    here, kept = content_in(lane_settings), ByteCache()
     here.add_objects([an_object(f"{n:04}", size=n, labels=["even"] if n % 2 == 0 else ["odd"]) for n in range(1000)])
     assert facet(here.tables, asked(), "label", kept=kept)[0]["objects"] == 500
     spark.sql(f"DELETE FROM sql.{here.tables.objects} WHERE size % 4 = 0")

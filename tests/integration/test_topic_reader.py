@@ -15,11 +15,11 @@ from frazil.log.remote.broker import Broker
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.settings.model import LogSettings
+from frazil.tables.reading.ordered_plan import plan_table
 from frazil.topics.floor import table_floor
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.reading import vanished
 from frazil.topics.reading.reader import TopicReader
-from frazil.topics.reading.table_plan import plan_table
 from frazil.topics.sinks.jobs import on_spark
 from frazil.topics.source.options import parse_options
 from frazil.topics.source.plan import splits
@@ -185,8 +185,10 @@ def commit_each(table: TopicTable, batches: int) -> None:
 @pytest.mark.deep
 def test_on_s3_a_replay_and_spark_read_on_when_files_are_replaced_and_reclaimed(spark, log, on_s3, monkeypatch):
     seen_gone = []
-    check = vanished.Vanished.check
-    monkeypatch.setattr(vanished.Vanished, "check", lambda *given: seen_gone.append(str(given[1])) or check(*given))
+    check = vanished.MissingFileCheck.check
+    monkeypatch.setattr(
+        vanished.MissingFileCheck, "check", lambda *given: seen_gone.append(str(given[1])) or check(*given)
+    )
     topic = f"on_s3_{uuid.uuid4().hex[:8]}"
     log.create_topic(topic, storage="iceberg")
     log.configure(topic, {"sinks": [ARCHIVE]})

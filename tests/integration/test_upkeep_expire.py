@@ -9,13 +9,13 @@ import pytest
 
 from frazil.catalogs import local_path
 from frazil.errors import NotFoundError, UsageError
+from frazil.tables.metadata.locations import TableStorage, canonical_uri
+from frazil.tables.metadata.reachable import reachable_files
 from frazil.upkeep.expiry import expire, reclaim
 from frazil.upkeep.expiry.expire import choose
 from frazil.upkeep.expiry.lists import waiting
 from frazil.upkeep.expiry.neighbours import SharedLocationError
 from frazil.upkeep.expiry.pins import PinLostError, pin, pinned, pins, release, renew
-from frazil.upkeep.expiry.places import Places, spelled
-from frazil.upkeep.expiry.reachable import table_files
 from frazil.upkeep.expiry.verify import verify
 from tests.lane import people
 from tests.rewrite_kit import Bench, striking
@@ -46,7 +46,7 @@ def reclaimed(bench: Bench, name: str, grace_s: float = 0.0):
 
 def listed(bench: Bench, name: str):
     table = bench.load(name)
-    return waiting(Places(bench.care, table), table)
+    return waiting(TableStorage(bench.care, table), table)
 
 
 def snapshots(bench: Bench, name: str) -> list[int]:
@@ -62,8 +62,8 @@ def tidy(bench: Bench, name: str) -> None:
     """All files there are of use: metadata that Iceberg keeps for itself aside."""
     table = bench.load(name)
     folder = Path(local_path(table.location()) or "/nowhere")
-    needed = set(table_files(bench.care.store, table))
-    there = {spelled(str(p)) for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
+    needed = set(reachable_files(bench.care.store, table))
+    there = {canonical_uri(str(p)) for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
     assert there == needed
     crcs = {p.name[1:-4] for p in folder.rglob(".*.crc")}
     assert crcs <= {uri.rpartition("/")[2] for uri in needed}

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 import frazil.upkeep
 from frazil.settings import Settings, load_settings
 from frazil.tables import ensure_table
+from frazil.tables.metadata.locations import TableStorage
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists, orphans
-from frazil.upkeep.expiry.places import Places
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.model import KINDS
 from frazil.upkeep.rewrite import partition
@@ -105,7 +105,7 @@ class Victim:
     def waiting(self) -> list[lists.ExpiredList]:
         """What is still to be deleted. A list without its commit is dropped after an hour."""
         table = self.bench.load(self.name)
-        return [expired for expired in lists.waiting(Places(self.care, table), table) if expired.committed]
+        return [expired for expired in lists.waiting(TableStorage(self.care, table), table) if expired.committed]
 
 
 def flags_of(settings: Settings, *more: dict[str, str]) -> dict[str, str]:
@@ -210,7 +210,7 @@ def ended(victim: Victim) -> None:
 
 def there(victim: Victim) -> list[str]:
     table = victim.bench.load(victim.name)
-    return [uri for uri, _ in Places(victim.care, table).list(table.location())]
+    return [uri for uri, _ in TableStorage(victim.care, table).list(table.location())]
 
 
 @pytest.mark.long("starts Spark once to be killed and once to go on")

@@ -14,10 +14,10 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from frazil.errors import FrazilError
+from frazil.tables.metadata.locations import TableStorage, canonical_uri
+from frazil.tables.metadata.reachable import reachable_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, lists, orphans, reclaim
-from frazil.upkeep.expiry.places import Places, spelled
-from frazil.upkeep.expiry.reachable import table_files
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.model import Outcome, Step
 from frazil.upkeep.rewrite import compact, deletes, manifests, partition, retention, statistics
@@ -77,10 +77,10 @@ def care_for_all(plain: Care, care: Care) -> None:
     going = old_ids(plain.load("ns.t"))
     outcome = do(expire.run, "expire", snapshots=going)
     assert (outcome.result, outcome.snapshots_removed) == ("done", len(going))
-    waits = [expired for expired in lists.waiting(Places(plain, table), table) if expired.committed]
+    waits = [expired for expired in lists.waiting(TableStorage(plain, table), table) if expired.committed]
     outcome = do(reclaim.run, "reclaim", grace_s=0.0)
     assert (outcome.result, outcome.files_removed) == ("done", sum(len(expired.files) for expired in waits))
-    places = Places(plain, table)
+    places = TableStorage(plain, table)
     for name in ("data/lost.parquet", "metadata/lost-m0.avro"):
         store, key = places.find(f"{table.location()}/{name}")
         store.put(key, b"lost")
@@ -90,8 +90,8 @@ def care_for_all(plain: Care, care: Care) -> None:
     assert verify(care, care.load("ns.t")).sound
     fresh = plain.load("ns.t")
     assert rows(fresh) == expected
-    there = {uri for uri, _ in places.list(spelled(table.location()))}
-    assert there == set(table_files(plain.store, fresh)), "nothing is lost, and nothing is left over"
+    there = {uri for uri, _ in places.list(canonical_uri(table.location()))}
+    assert there == set(reachable_files(plain.store, fresh)), "nothing is lost, and nothing is left over"
 
 
 def worn_by_age(plain: Care, spark: SparkSession, catalog: str) -> Table:

@@ -19,13 +19,13 @@ from frazil.content.search.alike import components, pairs_within
 from frazil.content.search.asked import MAX_TERMS, Search, Similar, asked
 from frazil.content.search.fields import Column, Field, Inside
 from frazil.content.search.inside import Path
-from frazil.content.search.kept import Kept
 from frazil.content.search.order import Order
 from frazil.content.search.places import Box, Circle
 from frazil.content.search.times import Span
 from frazil.content.search.values import contains, has_words, judged, matches, same_text
 from frazil.content.search.words import key_pattern, literal_prefix
 from frazil.errors import UsageError
+from frazil.tables.cache import ByteCache
 
 SCHEMA = pa.schema(
     [
@@ -434,7 +434,7 @@ def test_a_distance_has_at_most_as_many_bits_as_a_hash(distance):
 
 
 def test_what_nobody_asks_for_is_let_go_first():
-    kept = Kept(1600)
+    kept = ByteCache(1600)
     for name in range(16):
         kept.keep(name, str(name), 100)
     assert kept.find(0) == "0"
@@ -447,7 +447,7 @@ def test_what_nobody_asks_for_is_let_go_first():
 
 
 def test_something_is_made_once_while_it_is_kept():
-    kept, made = Kept(1600), []
+    kept, made = ByteCache(1600), []
     for _ in range(2):
         assert kept.made("a", lambda: made.append(1) or "a", lambda _: 10) == "a"
     assert made == [1]

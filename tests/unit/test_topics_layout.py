@@ -15,11 +15,11 @@ from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, I
 
 from frazil.errors import UsageError
 from frazil.log.columns import MESSAGE
+from frazil.tables.writing import data_files as parquet
+from frazil.tables.writing.data_files import TableWriter, WriteTarget
+from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics.layout import table_schema
 from frazil.topics.letters.plain_values import from_plain, to_plain
-from frazil.topics.sinks import parquet
-from frazil.topics.sinks.fit import fit
-from frazil.topics.sinks.parquet import TableWriter, Target
 from tests.sink_kit import SinkKit, sink_kit
 
 TOPIC = "orders"
@@ -134,9 +134,9 @@ def test_row_groups_and_files_are_bounded(kit: SinkKit, monkeypatch: pytest.Monk
     monkeypatch.setattr(parquet, "FILE_BYTES", 400_000)
     kit.publish(TOPIC, b"a")
     kit.engine(TOPIC).catch_up()
-    writer = TableWriter(Target.of(kit.table(TOPIC)), "x")
+    writer = TableWriter(WriteTarget.of(kit.table(TOPIC)), "x")
     message = kit.table(TOPIC).scan().to_arrow()
-    rows = fit(pa.concat_tables([message] * 500), writer.schema).rows
+    rows = convert_rows(pa.concat_tables([message] * 500), writer.schema).rows
     payloads = pa.chunked_array([pa.array([b"p" * 1000] * rows.num_rows, pa.large_binary())])
     rows = rows.set_column(rows.schema.get_field_index("payload"), writer.schema.field("payload"), payloads)
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_all_columns_of_messages_have_a_word_of_their_own() -> None:
 
 def test_values_that_fit_are_cast_and_columns_that_lack_are_null() -> None:
     rows = pa.table({"a": pa.array([1, 2], pa.int32())})
-    fitted = fit(rows, pa.schema([("a", pa.int64()), ("b", pa.string())]))
+    fitted = convert_rows(rows, pa.schema([("a", pa.int64()), ("b", pa.string())]))
     assert not fitted.misfits
     assert fitted.rows.to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": None}]
 
@@ -175,7 +175,7 @@ def test_values_that_fit_are_cast_and_columns_that_lack_are_null() -> None:
 def test_only_the_rows_that_do_not_fit_are_told_apart() -> None:
     values: list[Any] = [str(i) for i in range(1000)]
     values[17], values[500], values[999] = "seventeen", None, "x"
-    fitted = fit(pa.table({"a": values}), pa.schema([("a", pa.int64())]))
+    fitted = convert_rows(pa.table({"a": values}), pa.schema([("a", pa.int64())]))
     assert [m.row for m in fitted.misfits] == [17, 999]
     assert {m.reason for m in fitted.misfits} == {"type"}
     assert fitted.rows["a"].to_pylist() == [
@@ -185,7 +185,7 @@ def test_only_the_rows_that_do_not_fit_are_told_apart() -> None:
 
 def test_a_value_without_a_column_and_a_null_where_none_may_be_do_not_fit() -> None:
     rows = pa.table({"a": pa.array([1, None, 3]), "gone": pa.array([None, None, "x"])})
-    fitted = fit(rows, pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+    fitted = convert_rows(rows, pa.schema([pa.field("a", pa.int64(), nullable=False)]))
     assert [(m.row, m.reason) for m in fitted.misfits] == [(1, "null"), (2, "column")]
     assert fitted.rows["a"].to_pylist() == [1]
 

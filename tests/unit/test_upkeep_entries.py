@@ -33,7 +33,7 @@ from pyiceberg.types import (
 from frazil.catalogs import open_catalog
 from frazil.errors import IntegrityError
 from frazil.settings import load_settings
-from frazil.upkeep.plans import entries as read
+from frazil.tables.metadata import manifest_entries as read
 from frazil.upkeep.plans.conditions import condition_of
 
 SCHEMA = Schema(
@@ -79,7 +79,7 @@ def test_what_is_read_in_parts_is_what_pyiceberg_reads(table):
     for manifest in table.current_snapshot().manifests(table.io):
         data = Path(manifest.manifest_path.removeprefix("file://")).read_bytes()
         theirs = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
-        ours = list(read.entries(data, fields))
+        ours = list(read.read_entries(data, fields))
         assert len(ours) == len(theirs)
         for mine, entry in zip(ours, theirs, strict=True):
             file = entry.data_file
@@ -95,7 +95,7 @@ def test_what_is_read_in_parts_is_what_pyiceberg_reads(table):
 def test_fields_that_a_manifest_does_not_have_are_nothing(table):
     manifest = table.current_snapshot().manifests(table.io)[0]
     data = Path(manifest.manifest_path.removeprefix("file://")).read_bytes()
-    assert set(read.entries(data, (read.REFERENCED, 9999))) == {(None, None)}
+    assert set(read.read_entries(data, (read.REFERENCED, 9999))) == {(None, None)}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.9, 0.999])
@@ -103,14 +103,14 @@ def test_a_manifest_that_was_cut_off_is_damaged(table, share: float):
     manifest = table.current_snapshot().manifests(table.io)[0]
     whole = Path(manifest.manifest_path.removeprefix("file://")).read_bytes()
     with pytest.raises(IntegrityError, match=r"^m\.avro cannot be read$"):
-        list(read.entries(whole[: int(share * len(whole))], (read.STATUS, read.PATH, read.SIZE), "m.avro"))
+        list(read.read_entries(whole[: int(share * len(whole))], (read.STATUS, read.PATH, read.SIZE), "m.avro"))
 
 
 def test_a_manifest_with_a_block_that_does_not_end_where_it_should_is_damaged(table):
     manifest = table.current_snapshot().manifests(table.io)[0]
     whole = Path(manifest.manifest_path.removeprefix("file://")).read_bytes()
     with pytest.raises(IntegrityError, match=r"^m\.avro cannot be read$"):
-        list(read.entries(whole[:-1] + bytes([whole[-1] ^ 1]), (read.STATUS, read.PATH), "m.avro"))
+        list(read.read_entries(whole[:-1] + bytes([whole[-1] ^ 1]), (read.STATUS, read.PATH), "m.avro"))
 
 
 def _between(kind: str, begin: str, end: str) -> str:

@@ -11,9 +11,9 @@ import pytest
 from frazil.errors import NotAllowedError, UnavailableError
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import open_store
-from frazil.upkeep.expiry import removal
+from frazil.tables import bulk_delete as removal
+from frazil.tables.metadata.locations import TableStorage, canonical_uri, is_inside, overlaps, own_folders
 from frazil.upkeep.expiry.orphan_kinds import Layout
-from frazil.upkeep.expiry.places import Places, lies_in, overlap, own_folders, spelled
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from frazil.upkeep.expiry.places import Places, lies_in, overlap, own_folders, s
     ],
 )  # fmt: skip
 def test_spellings_of_one_place_are_one(spellings):
-    assert len({spelled(uri) for uri in spellings}) == 1
+    assert len({canonical_uri(uri) for uri in spellings}) == 1
 
 
 @pytest.mark.parametrize(
@@ -40,21 +40,21 @@ def test_spellings_of_one_place_are_one(spellings):
     ],
 )
 def test_different_places_stay_different(one, other):
-    assert spelled(one) != spelled(other)
+    assert canonical_uri(one) != canonical_uri(other)
 
 
 def test_a_folder_reached_through_a_link_is_the_folder(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert spelled(f"file:{tmp_path}/link/data/a.parquet") == spelled(f"{tmp_path}/real/data/a.parquet")
+    assert canonical_uri(f"file:{tmp_path}/link/data/a.parquet") == canonical_uri(f"{tmp_path}/real/data/a.parquet")
 
 
 def test_a_name_that_begins_like_a_folder_does_not_lie_in_it():
-    assert lies_in("s3://b/t/a", "s3://b/t")
-    assert not lies_in("s3://b/t2/a", "s3://b/t")
-    assert overlap("s3://b/t", "s3://b/t/inner")
-    assert overlap("s3://b/t/inner", "s3://b/t")
-    assert not overlap("s3://b/t", "s3://b/t2")
+    assert is_inside("s3://b/t/a", "s3://b/t")
+    assert not is_inside("s3://b/t2/a", "s3://b/t")
+    assert overlaps("s3://b/t", "s3://b/t/inner")
+    assert overlaps("s3://b/t/inner", "s3://b/t")
+    assert not overlaps("s3://b/t", "s3://b/t2")
 
 
 def table(location: str = "s3a://b/w/t", **properties: str) -> SimpleNamespace:
@@ -108,7 +108,7 @@ def test_folders_that_the_table_names_count_where_they_lie_inside():
 
 
 def test_a_checksum_goes_with_its_file_and_alone_where_that_is_gone(tmp_path):
-    location = spelled(str(tmp_path))
+    location = canonical_uri(str(tmp_path))
     layout = Layout(table(str(tmp_path)))
     assert layout.kind(f"{location}/data/.a.parquet.crc", {f"{location}/data/a.parquet"}) is None
     assert layout.kind(f"{location}/data/.a.parquet.crc", ()) == "checksum"
@@ -215,15 +215,15 @@ def care(s3: S3Settings | None = None) -> SimpleNamespace:
 def test_keys_that_a_catalog_lends_for_a_table_are_used():
     lent = table()
     lent.io.properties |= {"s3.access-key-id": "lent", "s3.secret-access-key": "x", "s3.endpoint": "http://s3:1"}
-    s3 = Places(care(S3Settings(profile="mine")), lent)._s3
+    s3 = TableStorage(care(S3Settings(profile="mine")), lent)._s3
     assert (s3.access_key, s3.profile, s3.endpoint) == ("lent", None, "http://s3:1")
-    assert Places(care(S3Settings(profile="mine")), table())._s3.profile == "mine"
+    assert TableStorage(care(S3Settings(profile="mine")), table())._s3.profile == "mine"
 
 
 def test_a_file_is_asked_for_in_the_folder_that_the_table_has():
     """A key that may only see the table's folder is enough for all that lies there."""
     keys = S3Settings(access_key="key", secret_key="secret")
-    places = Places(care(keys), table(write_data_path="s3://b/w/t/rows"))
+    places = TableStorage(care(keys), table(write_data_path="s3://b/w/t/rows"))
     store, key = places.find("s3a://b/w/t/metadata/a.avro")
     assert (store.root, key) == ("s3://b/w/t", "metadata/a.avro")
     store, key = places.find("s3://b/other/a.avro")

@@ -19,16 +19,16 @@ from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.content.rows import ContentTables
 from frazil.content.search import alike
 from frazil.content.search.asked import DISTANCE, Search, Similar, asked
-from frazil.content.search.blocks import WIDE
 from frazil.content.search.byhand import check_cheap
 from frazil.content.search.duplicates import duplicates
 from frazil.content.search.facets import facets
 from frazil.content.search.finding import find
-from frazil.content.search.kept import Kept
 from frazil.content.search.order import Sort
 from frazil.content.search.pictures import hash_of_object
 from frazil.errors import NotFoundError, UsageError
 from frazil.settings import SettingsModel
+from frazil.tables.cache import ByteCache
+from frazil.tables.reading.column_blocks import WIDE
 
 router = APIRouter(prefix="/content", tags=["content"])
 
@@ -43,7 +43,7 @@ class Searches:
     """What searches of one app share: columns that were decoded, and where thumbnails lie."""
 
     def __init__(self, settings: SettingsModel) -> None:
-        self.kept = Kept()
+        self.kept = ByteCache()
         self.thumbnails = ThumbnailStore.of_model(settings)
 
 

@@ -189,17 +189,17 @@ def _require_table_free(at: Session, info: TopicInfo) -> str | None:
     import threading
 
     from frazil.errors import IntegrityError, NotFoundError
+    from frazil.tables.metadata.reachable import reachable_files
     from frazil.topics.storage import IcebergStorage
     from frazil.upkeep.care import Care
     from frazil.upkeep.expiry.neighbours import require_free
-    from frazil.upkeep.expiry.reachable import table_files
 
     store = at.store.store()
     found = IcebergStorage(at.access, info.name, at.settings, at.store).find_table()
     if found is None:
         return None
     try:
-        files = table_files(store, found)
+        files = reachable_files(store, found)
     except (IntegrityError, NotFoundError) as error:
         return f"its files are left in {found.location()}, because they cannot be checked: {error.message}"
 

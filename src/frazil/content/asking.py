@@ -19,7 +19,7 @@ from frazil.content.looking.listing import Place
 from frazil.errors import FrazilError, UnavailableError
 from frazil.settings import Settings
 from frazil.settings.model import NetworkSettings, S3Settings
-from frazil.topics.sinks.fit import Misfit
+from frazil.tables.writing.type_conversion import RejectedRow
 
 #: Questions at once, of one task.
 _AT_ONCE = 16
@@ -98,7 +98,7 @@ class Answers:
     """
 
     evidence: pa.Table
-    misfits: list[Misfit]
+    misfits: list[RejectedRow]
 
 
 def answered(asker: Asker, messages: pa.Table, changes: pa.Table) -> Answers:
@@ -114,15 +114,15 @@ def answered(asker: Asker, messages: pa.Table, changes: pa.Table) -> Answers:
     return Answers(pa.concat_tables([of_changes(told), unsure]), _refused(messages, open_ones, refused))
 
 
-def _refused(messages: pa.Table, changes: pa.Table, failed: dict[tuple[str, str], FrazilError]) -> list[Misfit]:
+def _refused(messages: pa.Table, changes: pa.Table, failed: dict[tuple[str, str], FrazilError]) -> list[RejectedRow]:
     if not failed:
         return []
-    rows: dict[int, Misfit] = {}
+    rows: dict[int, RejectedRow] = {}
     offsets = messages.column("offset").combine_chunks()
     places = zip(*(changes.column(name).to_pylist() for name in ("offset", "bucket", "key")), strict=True)
     for offset, bucket, key in places:
         error = failed.get((bucket, key))
         if error is not None:
             row = pc.index(offsets, offset).as_py()
-            rows.setdefault(row, Misfit(row, "not_answered", " ".join(filter(None, (error.message, error.cause)))))
+            rows.setdefault(row, RejectedRow(row, "not_answered", " ".join(filter(None, (error.message, error.cause)))))
     return list(rows.values())

@@ -13,9 +13,9 @@ from frazil.content.names import journal_name, objects_name
 from frazil.errors import IntegrityError, NotFoundError, UnavailableError
 from frazil.settings import Settings
 from frazil.tables import TableStore
+from frazil.tables.reading.planning import plan_files
 from frazil.topics.floor import find_table
-from frazil.topics.reading.metadata_files import planned_tasks
-from frazil.topics.reading.vanished import is_gone
+from frazil.topics.reading.vanished import is_missing_file
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -55,7 +55,7 @@ class ContentTables:
             try:
                 return ask(table)
             except OSError as error:
-                if not is_gone(error):
+                if not is_missing_file(error):
                     raise UnavailableError(f"the files of {name} cannot be read", hint="frazil doctor") from error
                 if table.metadata.current_snapshot_id in seen:
                     raise IntegrityError(
@@ -79,7 +79,7 @@ class Rows:
 
         self._table, self._where = table, where
         self._schema = table.schema().select(*columns)
-        self.files = planned_tasks(table.scan(row_filter=where), store.network)
+        self.files = plan_files(table.scan(row_filter=where), store.network)
         self._uses = Counter(delete.file_path for file in self.files for delete in file.delete_files)
         self._kept: dict[str, dict[str, pa.ChunkedArray]] = {}
         #: Of all tables that come: a file may have the same types in other widths.

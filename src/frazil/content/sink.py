@@ -33,12 +33,12 @@ from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
 from frazil.spark.arrow import map_in_arrow
 from frazil.tables import Position, PositionMovedError, TableStore, commit_append, position_of
+from frazil.tables.writing.data_files import WriteTarget, discard_files
+from frazil.tables.writing.position_deletes import FilePartition, write_position_deletes
 from frazil.topics.layout import dead_letters_name
 from frazil.topics.letters.dead_letters import DeadLetters, Origin
 from frazil.topics.sinks.backfill import Backfill
 from frazil.topics.sinks.jobs import TasksFailedError
-from frazil.topics.sinks.parquet import Target, discard
-from frazil.topics.sinks.position_deletes import Place, write_position_deletes
 from frazil.topics.sinks.sink import PARTITION, Plan, Runner, Written, files_of
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class ContentSink:
             content.dialect,
             self._settings.model.pipeline.read_segments == "auto",
             self._asker,
-            Target.of(journal),
+            WriteTarget.of(journal),
             begun.offsets.get(PARTITION, 0) if begun is not None and begun.log_id == plan.info.log_id else 0,
             self._dead_letters.target(),
             origin,
@@ -167,7 +167,7 @@ class ContentSink:
             everything = self._stored(table, evidence).unionByName(everything)
         tasks = max(self._session.sparkContext.defaultParallelism, -(-evidence.count // _PER_TASK))
         skew_s = self._settings.model.content.skew_s
-        merging = Merging(Target.of(table), skew_s, _places(table), fields_of(table))
+        merging = Merging(WriteTarget.of(table), skew_s, _places(table), fields_of(table))
         result = map_in_arrow(everything.repartition(tasks, "bucket", "key"), merging, MERGED)
         reports = _checked(result.collect(), None)
         self._pending.learn(r.check_after for r in reports)
@@ -197,7 +197,7 @@ class ContentSink:
                 reach("content.journal.after")
         except FrazilError:
             # The batch is begun again, with files of its own. What has landed stays, and is known by its position.
-            discard(table.io, others)
+            discard_files(table.io, others)
             raise
         # As it was when the files were written: a message may have given it columns.
         return self._commit_objects(self._table or table, written, plan.expected, plan.reached(self.name))
@@ -268,13 +268,13 @@ class ContentSink:
         self._read_on = table.metadata.current_snapshot_id
         name = f"{_quoted(self._store.settings.name, *table.name())} VERSION AS OF {self._read_on}"
         places = lacking(self._session, name, wanted, _FILLED_AT_ONCE)
-        refilling = Refilling(Target.of(table), _places(table), wanted)
+        refilling = Refilling(WriteTarget.of(table), _places(table), wanted)
         tasks = self._session.sparkContext.defaultParallelism
         try:
             spread = places.repartitionByRange(tasks, "_file", "_pos").sortWithinPartitions("_file", "_pos")
             reports = _checked(map_in_arrow(spread, refilling, MERGED).collect(), None)
         except TasksFailedError as error:
-            discard(table.io, [path for w in error.written for path in w.paths()])
+            discard_files(table.io, [path for w in error.written for path in w.paths()])
             raise error.error from error
         except FrazilError:
             raise
@@ -302,7 +302,7 @@ class ContentSink:
         try:
             reports = self._merge(table, _Evidence(frame, evidence.num_rows, bounds))
         except TasksFailedError as error:
-            discard(table.io, [path for w in error.written for path in w.paths()])
+            discard_files(table.io, [path for w in error.written for path in w.paths()])
             raise error.error from error
         reached = replace(position, batch_id=str(uuid.uuid4()))
         return self._commit_objects(table, [r.written for r in reports], position, reached)
@@ -318,7 +318,7 @@ class ContentSink:
         if not found.num_rows:
             return table
         files, positions = found.column("_file").combine_chunks(), found.column("_pos").combine_chunks()
-        gone = write_position_deletes(Target.of(table), "tombstones", files, positions, _places(table))
+        gone = write_position_deletes(WriteTarget.of(table), "tombstones", files, positions, _places(table))
         reached = replace(position, batch_id=str(uuid.uuid4()))
         return self._commit_objects(table, [Written({"deletes": gone})], position, reached)
 
@@ -403,7 +403,7 @@ def _ranges(bounds: Mapping[str, tuple[str, str]]) -> Any:
     return wanted
 
 
-def _places(table: Table) -> dict[str, Place] | None:
+def _places(table: Table) -> dict[str, FilePartition] | None:
     """Spec and partition of each data file, where the table has, or had, partitions."""
     if not any(spec.fields for spec in table.metadata.specs().values()):
         return None

@@ -29,7 +29,6 @@ from frazil.content.evidence import (
     unpacked,
     unpacked_notes,
 )
-from frazil.content.fetching import fetch_rows
 from frazil.content.fields import Fields
 from frazil.content.keeping import Shape, whole_rows
 from frazil.content.notes.apply import apply_notes, with_fields
@@ -37,12 +36,13 @@ from frazil.content.resolve import Resolved, decide
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import Span, TopicView
 from frazil.observe.faultpoints import reach
+from frazil.tables.reading.rows_by_position import fetch_rows
+from frazil.tables.writing.data_files import TableWriter, WriteTarget, load_target
+from frazil.tables.writing.position_deletes import FilePartition, write_position_deletes
+from frazil.tables.writing.type_conversion import convert_all_rows
 from frazil.topics.letters.dead_letters import Origin, dead_rows
 from frazil.topics.sinks.archive import read_span
-from frazil.topics.sinks.fit import fit_all
 from frazil.topics.sinks.jobs import BatchFailedError, end_task
-from frazil.topics.sinks.parquet import TableWriter, Target, parsed
-from frazil.topics.sinks.position_deletes import Place, write_position_deletes
 from frazil.topics.sinks.sink import PARTITION, Written
 
 #: Of the rows that a task hands on, the one with what it has written.
@@ -81,10 +81,10 @@ class Reading:
     dialect: str
     nearby: bool
     asker: Asker
-    journal: Target
+    journal: WriteTarget
     journal_from: int
     """First offset that the journal does not have: a former try of this batch may have got that far."""
-    dead: Target
+    dead: WriteTarget
     origin: Origin
     known_dead: frozenset[int]
     batch_id: str
@@ -112,11 +112,13 @@ class Reading:
                 rows += changes.num_rows + len(notes)
                 new = changes.filter(pc.greater_equal(changes.column("offset"), self.journal_from))
                 if new.num_rows:
-                    journal.add(fit_all(journal_rows(new, self.view.topic), journal.schema, "a row of the journal"))
+                    journal.add(
+                        convert_all_rows(journal_rows(new, self.view.topic), journal.schema, "a row of the journal")
+                    )
                 once = {m.row: m for m in [*answers.misfits, *misfits]}
                 if once:
                     letters = dead_rows(messages, [once[row] for row in sorted(once)], self.origin, self.known_dead)
-                    dead.add(fit_all(letters, dead.schema, "a dead letter"))
+                    dead.add(convert_all_rows(letters, dead.schema, "a dead letter"))
                     lost += letters.num_rows
                 evidence = pa.concat_tables([of_changes(changes), answers.evidence])
                 said = pa.concat_tables([packed(evidence), packed_notes(notes)])
@@ -135,9 +137,9 @@ class Reading:
 class Merging:
     """Decides what is true of the keys in its part, and writes the rows that change, and deletes of those before."""
 
-    objects: Target
+    objects: WriteTarget
     skew_s: float
-    places: Mapping[str, Place] | None
+    places: Mapping[str, FilePartition] | None
     fields: Fields
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -183,15 +185,15 @@ class Merging:
 
     @property
     def _shape(self) -> Shape:
-        return Shape.of(parsed(self.objects).arrow, self.fields)
+        return Shape.of(load_target(self.objects).arrow, self.fields)
 
 
 @dataclass(frozen=True)
 class Refilling:
     """Computes the custom columns of stored rows again, from what was found inside them."""
 
-    objects: Target
-    places: Mapping[str, Place] | None
+    objects: WriteTarget
+    places: Mapping[str, FilePartition] | None
     fields: Fields
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -211,25 +213,25 @@ class Refilling:
 
     def _parts(self, files: pa.Array, positions: pa.Array) -> Iterator[pa.Table]:
         """The rows a part at a time: documents may be large."""
-        whole = pa.schema([pa.field(f.name, f.type) for f in parsed(self.objects).arrow])
+        whole = pa.schema([pa.field(f.name, f.type) for f in load_target(self.objects).arrow])
         for start in range(0, len(files), _ROWS):
             place = files.slice(start, _ROWS), positions.slice(start, _ROWS)
             yield with_fields(fetch_rows(self.objects, whole, *place), self.fields)
 
 
 def _written(
-    target: Target,
+    target: WriteTarget,
     parts: Iterable[pa.Table],
     files: pa.Array,
     positions: pa.Array,
-    places: Mapping[str, Place] | None,
+    places: Mapping[str, FilePartition] | None,
 ) -> Written:
     """Files of new rows, and of deletes of those that they replace, at positions of files."""
     rows = TableWriter(target, "objects")
     try:
         for part in parts:
             if part.num_rows:
-                rows.add(fit_all(part, rows.schema))
+                rows.add(convert_all_rows(part, rows.schema))
         made = rows.finish()
         gone = write_position_deletes(target, "objects", files, positions, places)
     except BaseException:

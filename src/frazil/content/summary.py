@@ -12,8 +12,8 @@ from frazil.content.search.asked import Search
 from frazil.content.search.duplicates import duplicates
 from frazil.content.search.facets import facets
 from frazil.content.search.finding import find, largest
-from frazil.content.search.kept import Kept
 from frazil.errors import NotFoundError
+from frazil.tables.cache import ByteCache
 
 #: Groups that are shown, by what they are groups of; as `facets` calls it, and as people do.
 _SHOWN = {"type": "kind", "camera": "camera", "year": "year", "label": "label"}
@@ -74,7 +74,7 @@ def summary_of(tables: ContentTables, bucket: str, prefix: str = "") -> Summary:
 
 
 def _summary(tables: ContentTables, search: Search) -> Summary:
-    kept = Kept(_PASSES)  # the same columns are asked for again and again
+    kept = ByteCache(_PASSES)  # the same columns are asked for again and again
 
     def counted(by: str) -> list[dict[str, Any]]:
         return facets(tables, search, by, _MANY, kept=kept).groups
@@ -105,7 +105,7 @@ def _top(groups: Sequence[dict[str, Any]], *, in_order: bool) -> list[Share]:
     return sorted(shares, key=lambda share: share.name) if in_order else shares
 
 
-def _reasons(tables: ContentTables, search: Search, kept: Kept) -> list[tuple[str, int]]:
+def _reasons(tables: ContentTables, search: Search, kept: ByteCache) -> list[tuple[str, int]]:
     failed = Search(bucket=search.bucket, path=search.path, status="failed")
     rows = find(tables, failed, limit=_FAILURES, columns=("extraction",), kept=kept).rows
     told = Counter(

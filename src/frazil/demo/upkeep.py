@@ -16,7 +16,7 @@ from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.settings import Settings
 from frazil.tables import Position, TableStore, commit_append, ensure_table
-from frazil.topics.sinks.parquet import TableWriter, Target
+from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.upkeep.care import Care
 from frazil.upkeep.plans.health import Health, examine
 from frazil.upkeep.runs.opening import open_care
@@ -69,7 +69,7 @@ def _written(store: TableStore) -> Table:
     for commit in range(_COMMITS):
         shots = range(commit * _ROWS, (commit + 1) * _ROWS)
         columns = [list(shots), [f"camera-{shot % 7}" for shot in shots], [100 << shot % 7 for shot in shots]]
-        writer = TableWriter(Target.of(table), f"{commit:03d}")
+        writer = TableWriter(WriteTarget.of(table), f"{commit:03d}")
         writer.add(pa.table(columns, schema=writer.schema))
         reached = Position("demo", "shots", {0: shots.stop}, "demo", 1, str(commit))
         done = commit_append(

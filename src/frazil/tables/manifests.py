@@ -33,7 +33,7 @@ from pyiceberg.types import PrimitiveType
 
 from frazil.errors import IntegrityError
 from frazil.observe.faultpoints import reach
-from frazil.tables.blocks import Block, Content, Format, entries_of, long, read_content, read_long
+from frazil.tables.metadata.avro import AvroBlock, AvroFile, AvroWriter, long, read_avro, read_long, single_records
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -98,7 +98,7 @@ class ManifestShop:
         """One manifest with the living entries of several of the same content, each as it was added."""
         about = manifests[0].content
         form = self._kind(spec_id, about).format
-        packed: list[Block] = []
+        packed: list[AvroBlock] = []
         loose: list[bytes] = []
         for manifest in manifests:
             content = self._content(manifest)
@@ -118,10 +118,10 @@ class ManifestShop:
             partitions=_united(self._table.metadata.specs()[spec_id], self._schema, manifests),
         )
 
-    def _as_existing(self, form: Format, manifest: ManifestFile, content: Content) -> list[bytes]:
+    def _as_existing(self, form: AvroWriter, manifest: ManifestFile, content: AvroFile) -> list[bytes]:
         encoded = None
         if not manifest.deleted_files_count and form.takes(content):
-            encoded = entries_of(content)
+            encoded = single_records(content)
         if encoded is None:
             living = self.entries(manifest)
             if len(living) != entry_count(manifest) - (manifest.deleted_files_count or 0):
@@ -168,7 +168,7 @@ class ManifestShop:
     def _put_manifest(
         self,
         spec_id: int,
-        blocks: Sequence[Block],
+        blocks: Sequence[AvroBlock],
         *,
         content: ManifestContent,
         least: int,
@@ -205,13 +205,13 @@ class ManifestShop:
             self._kinds[spec_id, content] = _kind(self._schema.model_dump_json(), spec, self._codec, content)
         return self._kinds[spec_id, content]
 
-    def _content(self, manifest: ManifestFile) -> Content:
+    def _content(self, manifest: ManifestFile) -> AvroFile:
         def read() -> bytes:
             with self._io.new_input(manifest.manifest_path).open() as stream:
                 return stream.read()
 
         try:
-            content = read_content(self._store.call(read, "read_manifest", "storage"))
+            content = read_avro(self._store.call(read, "read_manifest", "storage"))
         except ValueError as error:
             raise _damaged(manifest) from error
         if sum(block.count for block in content.blocks) != entry_count(manifest):
@@ -296,7 +296,7 @@ def _count(entries: Sequence[ManifestEntry], status: ManifestEntryStatus) -> tup
 class _Kind:
     """How manifests of one schema and spec are written."""
 
-    format: Format
+    format: AvroWriter
     meta: dict[str, str]
 
 
@@ -316,13 +316,13 @@ def _kind(schema_json: str, spec_json: str, codec: str, content: ManifestContent
         "format-version": str(_VERSION),
         "content": "data" if content == ManifestContent.DATA else "deletes",
     }
-    return _Kind(Format("manifest_entry", entries(DEFAULT_READ_VERSION), entries(_VERSION), codec), meta)
+    return _Kind(AvroWriter("manifest_entry", entries(DEFAULT_READ_VERSION), entries(_VERSION), codec), meta)
 
 
 @cache
-def _list_format(codec: str) -> Format:
+def _list_format(codec: str) -> AvroWriter:
     schemas = MANIFEST_LIST_FILE_SCHEMAS
-    return Format("manifest_file", schemas[DEFAULT_READ_VERSION], schemas[_VERSION], codec)
+    return AvroWriter("manifest_file", schemas[DEFAULT_READ_VERSION], schemas[_VERSION], codec)
 
 
 def _united(spec: PartitionSpec, schema: Schema, manifests: Sequence[ManifestFile]) -> list[PartitionFieldSummary]:

@@ -17,7 +17,7 @@ from frazil.content.events.records import is_record, read_record
 from frazil.content.notes.model import Note
 from frazil.errors import first_line
 from frazil.log.trust import is_marked
-from frazil.topics.sinks.fit import Misfit
+from frazil.tables.writing.type_conversion import RejectedRow
 
 _KNOWN: Final = frozenset({AUTO, *DIALECTS})
 #: The header that says who speaks in one message.
@@ -50,7 +50,7 @@ class Read(NamedTuple):
     """What messages say: changes of objects, what was not understood, notes about rows, orders for the table."""
 
     changes: pa.Table
-    misfits: list[Misfit]
+    misfits: list[RejectedRow]
     notes: list[Note]
     orders: list[dict[str, Any]]
 
@@ -67,7 +67,7 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO, *, internal: bool = 
     """
     changes: list[Change] = []
     batches: list[pa.RecordBatch] = []
-    misfits: list[Misfit] = []
+    misfits: list[RejectedRow] = []
     notes: list[Note] = []
     orders: list[dict[str, Any]] = []
     headers = _headers(messages)
@@ -140,12 +140,12 @@ def _headers(messages: pa.Table) -> dict[int, dict[str, str]]:
     return {row: dict(pairs) for row, pairs in enumerate(headers.to_pylist()) if pairs}
 
 
-def _misfit(row: int, problems: list[Problem]) -> Misfit:
+def _misfit(row: int, problems: list[Problem]) -> RejectedRow:
     told = [f"record {problem.index}: {problem.error}" for problem in problems[:_TOLD]]
     if len(problems) > _TOLD:
         told.append(f"and {len(problems) - _TOLD} more records")
     error = problems[0].error if len(problems) == 1 and problems[0].index == 0 else "; ".join(told)
-    return Misfit(row, problems[0].reason, error)
+    return RejectedRow(row, problems[0].reason, error)
 
 
 def _as_batch(changes: list[Change]) -> pa.RecordBatch:

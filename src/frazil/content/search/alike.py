@@ -18,8 +18,8 @@ from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search, Similar
 from frazil.content.search.duplicates import MAX_NAMED, Duplicates, named_members
 from frazil.content.search.finding import Hits
-from frazil.content.search.kept import Kept
 from frazil.errors import UsageError
+from frazil.tables.cache import ByteCache
 
 #: Pairs that are compared at most: a minute or so.
 MAX_PAIRS = 1_000_000_000
@@ -31,7 +31,7 @@ DISTANCE = 4
 
 
 def similar_groups(
-    tables: ContentTables, search: Search, distance: int = DISTANCE, limit: int = 100, *, kept: Kept | None = None
+    tables: ContentTables, search: Search, distance: int = DISTANCE, limit: int = 100, *, kept: ByteCache | None = None
 ) -> Duplicates:
     """Hits that look alike. A group is a chain: each is like another of it, the first and the last need not be.
 

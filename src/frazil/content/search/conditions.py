@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from frazil.content.choice import Choice, all_of
 from frazil.content.search import values
 from frazil.content.search.asked import Search
-from frazil.content.search.blocks import WIDE, Block
 from frazil.content.search.fields import Inside
 from frazil.content.search.places import Box
 from frazil.content.search.words import WordsInside, key_pattern, literal_prefix
+from frazil.tables.reading.column_blocks import WIDE, Block
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

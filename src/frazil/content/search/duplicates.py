@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from frazil.content.reading import plain_rows, require_bucket
 from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
-from frazil.content.search.blocks import Block
 from frazil.content.search.finding import NAMED, Hits
-from frazil.content.search.kept import Kept
 from frazil.content.search.summing import summed
+from frazil.tables.cache import ByteCache
+from frazil.tables.reading.column_blocks import Block
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,7 +54,7 @@ class Duplicates:
         return {**asdict(self), "more": self.more}
 
 
-def duplicates(tables: ContentTables, search: Search, limit: int = 100, *, kept: Kept | None = None) -> Duplicates:
+def duplicates(tables: ContentTables, search: Search, limit: int = 100, *, kept: ByteCache | None = None) -> Duplicates:
     """Hits with the same content: by their hash, else by size and MD5. Empty ones are left out.
 
     Args:

@@ -15,7 +15,7 @@ from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
 from frazil.content.search.finding import Hits
 from frazil.errors import ConflictError, UnavailableError
-from frazil.topics.reading.vanished import is_gone
+from frazil.topics.reading.vanished import is_missing_file
 
 Format = Literal["csv", "ndjson", "parquet"]
 
@@ -62,7 +62,7 @@ def _streamed(hits: Hits, names: list[str]) -> Iterator[pa.Table]:
                 for start in range(0, rows.num_rows, _ROWS):
                     yield rows.slice(start, _ROWS)
     except OSError as error:  # of reading: those of writing are raised where it is written
-        if is_gone(error):
+        if is_missing_file(error):
             raise ConflictError("a file of the table went away while it was read", hint="the same once more") from error
         raise UnavailableError("the files of the table cannot be read", hint="frazil doctor") from error
 

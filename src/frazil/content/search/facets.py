@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from frazil.content.reading import require_bucket
 from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
-from frazil.content.search.blocks import WIDE, Block
 from frazil.content.search.finding import Hits
-from frazil.content.search.kept import Kept
 from frazil.content.search.summing import summed
 from frazil.content.search.values import filled, first_valid
 from frazil.errors import UsageError
+from frazil.tables.cache import ByteCache
+from frazil.tables.reading.column_blocks import WIDE, Block
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -84,13 +84,15 @@ NAMES: dict[str, Group] = {
 
 
 def facet(
-    tables: ContentTables, search: Search, by: str, limit: int = 100, *, kept: Kept | None = None
+    tables: ContentTables, search: Search, by: str, limit: int = 100, *, kept: ByteCache | None = None
 ) -> list[dict[str, Any]]:
     """The groups of `facets` alone."""
     return facets(tables, search, by, limit, kept=kept).groups
 
 
-def facets(tables: ContentTables, search: Search, by: str, limit: int = 100, *, kept: Kept | None = None) -> Facets:
+def facets(
+    tables: ContentTables, search: Search, by: str, limit: int = 100, *, kept: ByteCache | None = None
+) -> Facets:
     """Counts hits by something.
 
     Args:
@@ -111,7 +113,7 @@ def facets(tables: ContentTables, search: Search, by: str, limit: int = 100, *, 
 
 
 def _counted(
-    tables: ContentTables, table: Table, search: Search, by: str, limit: int, kept: Kept | None
+    tables: ContentTables, table: Table, search: Search, by: str, limit: int, kept: ByteCache | None
 ) -> Facets:  # fmt: skip
     hits = Hits(tables, table, search, kept)
     group = _group(by, hits.schema)

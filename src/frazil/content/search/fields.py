@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.buckets import require_text
-from frazil.content.search.blocks import Block
 from frazil.content.search.inside import Path, Values
 from frazil.content.search.values import Test, contains, filled, judged
 from frazil.errors import UsageError
+from frazil.tables.reading.column_blocks import Block
 
 Sign = Literal["<=", ">=", "!=", "=", "<", ">", "~"]
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 from frazil.content.reading import Page, plain_rows, require_bucket
 from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
-from frazil.content.search.blocks import Block, Files
 from frazil.content.search.conditions import Conditions, degrees, hash_distances, where
-from frazil.content.search.kept import Kept, nothing_kept
 from frazil.content.search.order import Order, Sort
 from frazil.errors import UsageError
+from frazil.tables.cache import ByteCache, no_cache
+from frazil.tables.reading.column_blocks import Block, Files
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -39,12 +39,12 @@ class Hits:
         kept: what was decoded before.
     """
 
-    def __init__(self, tables: ContentTables, table: Table, search: Search, kept: Kept | None = None) -> None:
+    def __init__(self, tables: ContentTables, table: Table, search: Search, kept: ByteCache | None = None) -> None:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
         self._conditions = Conditions(search, schema)
-        self.files = Files(tables.store, table, where(search, schema), nothing_kept() if kept is None else kept)
+        self.files = Files(tables.store, table, where(search, schema), no_cache() if kept is None else kept)
 
     @property
     def schema(self) -> pa.Schema:
@@ -70,7 +70,7 @@ def find(
     limit: int = 100,
     after: str | None = None,
     columns: Sequence[str] | None = None,
-    kept: Kept | None = None,
+    kept: ByteCache | None = None,
 ) -> Page:
     """The first hits of a search.
 
@@ -97,7 +97,7 @@ def find(
 
 
 def largest(
-    tables: ContentTables, search: Search, limit: int = 10, *, kept: Kept | None = None
+    tables: ContentTables, search: Search, limit: int = 10, *, kept: ByteCache | None = None
 ) -> list[dict[str, Any]]:
     """The largest hits of a search, with `bucket`, `key`, `version_id` and `size`."""
     return find(tables, search, sort="size", limit=limit, columns=("size",), kept=kept).rows

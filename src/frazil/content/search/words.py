@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from frazil.content.search.blocks import Block
 from frazil.content.search.inside import texts_inside
 from frazil.content.search.values import contains, judged, matches
+from frazil.tables.reading.column_blocks import Block
 
 _COLUMNS = ("key", "title", "author", "note")
 

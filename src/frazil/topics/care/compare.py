@@ -16,8 +16,8 @@ from frazil.log.frame import unpack_trusted
 from frazil.log.messages import decode_chunk
 from frazil.log.reading import CHUNK_BYTES
 from frazil.settings import NetworkSettings
-from frazil.topics.reading.table_plan import plan_table
-from frazil.topics.reading.table_scan import scan
+from frazil.tables.reading.ordered_plan import plan_table
+from frazil.tables.reading.ordered_scan import scan
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

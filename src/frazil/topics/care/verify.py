@@ -12,13 +12,13 @@ from frazil.errors import IntegrityError, NotFoundError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.log.care.verify import Finding, LogReport, verify_log
 from frazil.settings import Settings
+from frazil.tables.reading.ordered_plan import HIGHEST
 from frazil.topics.care.compare import Chunks, can_compare, chunks_of, differing
 from frazil.topics.connection import log_folder
 from frazil.topics.floor import LazyStore, find_table, recorded_position
 from frazil.topics.former import former_logs, left_out
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
-from frazil.topics.reading.table_plan import HIGHEST
-from frazil.topics.reading.vanished import Vanished
+from frazil.topics.reading.vanished import MissingFileCheck
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -71,7 +71,7 @@ def verify_topic(access: LogAccess | None, settings: Settings, topic: str, store
         report.findings.append(Finding("note", "log", "-", note))
     else:
         report.findings += report.log.findings
-    vanished = Vanished(topic)
+    vanished = MissingFileCheck(topic)
     of_log = list(report.findings)
     while True:
         before = access.info(topic) if access is not None else None

@@ -22,10 +22,10 @@ from frazil.log.columns import MESSAGE
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, adopt, commit_append, position_of
+from frazil.tables.writing.data_files import WriteTarget
+from frazil.tables.writing.type_conversion import RejectedRow, out_of_range
 from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
 from frazil.topics.letters.plain_values import python_values, to_plain
-from frazil.topics.sinks.fit import Misfit, out_of_range
-from frazil.topics.sinks.parquet import Target
 from frazil.topics.sinks.sink import PARTITION, Plan
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Origin:
     log_id: str
 
 
-def dead_rows(messages: pa.Table, misfits: Sequence[Misfit], origin: Origin, known: frozenset[int]) -> pa.Table:
+def dead_rows(messages: pa.Table, misfits: Sequence[RejectedRow], origin: Origin, known: frozenset[int]) -> pa.Table:
     """The rows of the dead-letter table for messages that did not fit, without those that it has already."""
     offsets = messages.column("offset").take(pa.array([m.row for m in misfits])).to_pylist()
     new = [m for m, offset in zip(misfits, offsets, strict=True) if offset not in known]
@@ -96,8 +96,8 @@ class DeadLetters:
         self._table: Table | None = None
         self._known: dict[tuple[str, str], Position | None] = {}
 
-    def target(self) -> Target:
-        return Target.of(self._loaded())
+    def target(self) -> WriteTarget:
+        return WriteTarget.of(self._loaded())
 
     def forget(self, topic: str) -> None:
         """Somebody else may have written: looks again before the topic's next batch."""

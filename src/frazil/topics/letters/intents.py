@@ -15,12 +15,12 @@ from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.tables.writing.data_files import TableWriter, WriteTarget
+from frazil.tables.writing.type_conversion import convert_all_rows
 from frazil.topics.layout import REPLAY, replays_of
 from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.dead_letters import letters
 from frazil.topics.letters.rows import KEY, columns, rows_by_offset
-from frazil.topics.sinks.fit import fit_all
-from frazil.topics.sinks.parquet import TableWriter, Target
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -98,8 +98,8 @@ def note(
         "replay": intent.to_json(),
         "written_at": datetime.datetime.now(datetime.UTC),
     }
-    writer = TableWriter(Target.of(table), f"{topic}-{status}")
-    writer.add(fit_all(letters(given, keys.num_rows), writer.schema, "a note about a dead letter"))
+    writer = TableWriter(WriteTarget.of(table), f"{topic}-{status}")
+    writer.add(convert_all_rows(letters(given, keys.num_rows), writer.schema, "a note about a dead letter"))
     reach(f"dead_letters.{status}.before")
     keep = snapshots_kept(settings, table.name(), settings.model.topics.keep_snapshots)
     done = commit_append(store, table, writer.finish(), expected=expected, reached=reached, keep_snapshots=keep)

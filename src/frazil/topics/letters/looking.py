@@ -20,6 +20,9 @@ from frazil.errors import NotFoundError
 from frazil.log.columns import TIME
 from frazil.settings import Settings
 from frazil.tables import TableStore
+from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST, PlannedFile, TablePlan, bounds
+from frazil.tables.reading.retrying import read_with_retry
+from frazil.tables.reading.row_groups import pieces
 from frazil.topics.layout import DEAD_LETTER
 from frazil.topics.letters.choice import Choice, in_arrow
 from frazil.topics.letters.rows import (
@@ -31,9 +34,6 @@ from frazil.topics.letters.rows import (
     rows_by_offset,
     with_status,
 )
-from frazil.topics.reading.patience import patiently
-from frazil.topics.reading.row_groups import pieces
-from frazil.topics.reading.table_plan import HIGHEST, LOWEST, PlannedFile, TablePlan, bounds
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -186,8 +186,8 @@ class _Listing:
 
     def _rows_of(self, plan: TablePlan, file: PlannedFile) -> Iterator[pa.Table]:
         network = self._store.network
-        for piece in patiently(partial(pieces, plan, file, self._schema, LOWEST, HIGHEST), network):
-            yield patiently(piece.read, network)
+        for piece in read_with_retry(partial(pieces, plan, file, self._schema, LOWEST, HIGHEST), network):
+            yield read_with_retry(piece.read, network)
 
     def _complete(self, bound: int) -> bool:
         """Whether neither this file nor one after it can have a letter that belongs into the list."""

@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from frazil.settings import Settings
 from frazil.tables import TableStore
+from frazil.tables.reading.ordered_plan import HIGHEST, TablePlan, planned
+from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.planning import plan_files
 from frazil.topics.floor import find_table
 from frazil.topics.layout import DEAD_LETTER, DEAD_LETTERS, dead_letters_name
 from frazil.topics.letters.choice import Choice, in_arrow
-from frazil.topics.reading.metadata_files import planned_tasks
-from frazil.topics.reading.table_plan import HIGHEST, TablePlan, planned
-from frazil.topics.reading.table_scan import scan
-from frazil.topics.reading.vanished import Vanished
+from frazil.topics.reading.vanished import MissingFileCheck
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -39,7 +39,7 @@ _BUDGET = 16 * 1024 * 1024
 
 def on_current(store: TableStore, settings: Settings, look: Callable[[Table], T], otherwise: T) -> T:
     """What a look into the table finds; again on a newer one where compaction or expiry took a file away meanwhile."""
-    vanished = Vanished(DEAD_LETTERS)
+    vanished = MissingFileCheck(DEAD_LETTERS)
     while True:
         table = find_table(store, dead_letters_name(settings))
         if table is None:
@@ -52,7 +52,7 @@ def on_current(store: TableStore, settings: Settings, look: Callable[[Table], T]
 
 def plan_letters(store: TableStore, table: Table, expression: BooleanExpression) -> TablePlan:
     """The files that may hold such rows, by their lowest offset."""
-    tasks = planned_tasks(table.scan(row_filter=expression), store.network)
+    tasks = plan_files(table.scan(row_filter=expression), store.network)
     files = sorted(planned(table, tasks), key=lambda f: (f.lower, f.upper))
     return TablePlan(table.metadata, table.io, table.metadata.current_snapshot_id, tuple(files), None, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frazil.topics.reading.table_plan import PlannedFile
+from frazil.tables.reading.ordered_plan import PlannedFile
 
 
 def cuts(files: Sequence[PlannedFile], start: int, end: int, target: int, *, least: int = 0) -> Iterator[int]:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from frazil.log.access import OffsetGoneError, TopicInfo
 from frazil.log.columns import MESSAGE
 from frazil.log.messages import decode_chunk
-from frazil.topics.reading.row_groups import conform
-from frazil.topics.reading.table_plan import TablePlan
-from frazil.topics.reading.table_scan import scan
-from frazil.topics.reading.vanished import Vanished
+from frazil.tables.reading.ordered_plan import TablePlan
+from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.row_groups import conform
+from frazil.topics.reading.vanished import MissingFileCheck
 
 if TYPE_CHECKING:
     from frazil.topics.reading.reader import TopicReader
@@ -45,7 +45,7 @@ class Reading:
         if not follow:
             last = reader.bounds().end if self._table_first or self._cursor < info.start else info.end
             self._end = last if end is None else min(end, last)
-        self._vanished = Vanished(reader.topic)
+        self._vanished = MissingFileCheck(reader.topic)
         self._gone_at: int | None = None
         #: The table as it was where the log had a gap.
         self._known: TablePlan | None = None

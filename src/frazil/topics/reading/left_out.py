@@ -13,13 +13,13 @@ import pyarrow as pa
 from frazil.log.access import TopicInfo
 from frazil.log.columns import MESSAGE
 from frazil.settings import NetworkSettings
+from frazil.tables.reading.ordered_plan import HIGHEST, PlannedFile, TablePlan, planned, slim
+from frazil.tables.reading.planning import plan_files
+from frazil.tables.reading.retrying import read_with_retry
 from frazil.topics.floor import recorded_position
 from frazil.topics.former import FormerLog, former_logs, left_out
 from frazil.topics.layout import ARCHIVE, DEAD_LETTER
 from frazil.topics.letters.plain_values import from_plain
-from frazil.topics.reading.metadata_files import planned_tasks
-from frazil.topics.reading.patience import patiently
-from frazil.topics.reading.table_plan import HIGHEST, PlannedFile, TablePlan, planned, slim
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -68,7 +68,7 @@ class Offsets:
             key = (letters.log_id, letters.former, file.path, *deletes)
             offsets = known.get(key)
             if offsets is None:
-                looked_up = patiently(partial(letters.of, file, 0, HIGHEST, ["offset"]), network)
+                looked_up = read_with_retry(partial(letters.of, file, 0, HIGHEST, ["offset"]), network)
                 offsets = looked_up["offset"].to_pylist()
             found[key] = offsets
         self._of = found
@@ -103,7 +103,7 @@ def with_letters(
         former_logs(plan.metadata),
         info.broker_addr,
     )
-    tasks = planned_tasks(table.scan(row_filter=letters.expression(0, plan.position)), network)
+    tasks = plan_files(table.scan(row_filter=letters.expression(0, plan.position)), network)
     offsets: set[int] = set()
     files = []
     asked = list(planned(table, tasks))

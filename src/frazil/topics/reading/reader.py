@@ -17,14 +17,14 @@ from frazil.log.access import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.log.columns import MESSAGE, TIME, merged
 from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings, Settings
+from frazil.tables.reading.ordered_plan import TablePlan, plan_table
+from frazil.tables.reading.ordered_scan import BUDGET, scan
 from frazil.topics.floor import LazyStore, find_table
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import check_log
 from frazil.topics.reading.follow import Reading
 from frazil.topics.reading.left_out import Offsets, snapshots_of, with_letters
-from frazil.topics.reading.table_plan import TablePlan, plan_table
-from frazil.topics.reading.table_scan import BUDGET, scan
-from frazil.topics.reading.vanished import Vanished
+from frazil.topics.reading.vanished import MissingFileCheck
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -136,7 +136,7 @@ class TopicReader:
             time: without a time zone it is taken for UTC; as a number, microseconds since 1970.
         """
         time_us = time if isinstance(time, int) else microseconds(time)
-        vanished = Vanished(self.topic)
+        vanished = MissingFileCheck(self.topic)
         while True:
             info = self.info()
             plan = self.plan(info)
@@ -163,7 +163,7 @@ class TopicReader:
         Raises:
             ForeignLogError: the table was written from another log.
         """
-        vanished = Vanished(self.topic)
+        vanished = MissingFileCheck(self.topic)
         while self._load is not None and info.storage != "log":
             try:
                 table = self._load()

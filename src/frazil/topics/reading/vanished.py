@@ -10,7 +10,7 @@ from frazil.errors import IntegrityError, UnavailableError
 _GONE = ("NO_SUCH_KEY", "NoSuchKey", "HTTP status: 404", "HTTP response code: 404", "Path does not exist")
 
 
-class Vanished:
+class MissingFileCheck:
     """Decides, while one thing is being read, whether a failed look into storage is worth a fresh plan."""
 
     def __init__(self, topic: str) -> None:
@@ -24,7 +24,7 @@ class Vanished:
             IntegrityError: the table was loaded anew, has the same snapshot, and the file is still missing.
             UnavailableError: the storage failed otherwise.
         """
-        if not is_gone(error):
+        if not is_missing_file(error):
             raise UnavailableError(
                 f"the files of topic '{self._topic}' cannot be read", hint="frazil doctor"
             ) from error
@@ -36,5 +36,5 @@ class Vanished:
         self._seen.add(snapshot)
 
 
-def is_gone(error: OSError) -> bool:
+def is_missing_file(error: OSError) -> bool:
     return isinstance(error, FileNotFoundError) or error.errno == errno.ENOENT or any(w in str(error) for w in _GONE)

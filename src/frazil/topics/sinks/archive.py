@@ -15,13 +15,13 @@ from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, commit_append
+from frazil.tables.writing.data_files import TableWriter, WriteTarget, discard_files
+from frazil.tables.writing.type_conversion import convert_all_rows, convert_rows
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_topic_table, table_name
 from frazil.topics.letters.dead_letters import DeadLetters, Origin, dead_rows
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archived import ArchivedSpan, read_archived
-from frazil.topics.sinks.fit import fit, fit_all
 from frazil.topics.sinks.isolation import isolate
-from frazil.topics.sinks.parquet import TableWriter, Target, discard
 from frazil.topics.sinks.retention import expire
 from frazil.topics.sinks.sink import Plan, Runner, Work, Written, files_of
 
@@ -62,7 +62,7 @@ class ArchiveSink:
         return ArchiveWork(
             self._address,
             plan.info.view,
-            Target.of(table),
+            WriteTarget.of(table),
             self._dead_letters.target(),
             origin,
             self._dead_letters.known(origin, plan),
@@ -78,7 +78,7 @@ class ArchiveSink:
                 self._dead_letters.commit(self.name, plan, dead)
             except FrazilError:
                 # The batch is begun again, with files of its own. What is dead may have landed, and stays.
-                discard(table.io, [file.file_path for file in files_of(written, "main")])
+                discard_files(table.io, [file.file_path for file in files_of(written, "main")])
                 raise
             reach("sink.dead_letters.after")
         keep = snapshots_kept(self._settings, table.name(), self._settings.model.topics.keep_snapshots)
@@ -113,8 +113,8 @@ class ArchiveWork:
 
     address: str
     view: TopicView
-    main: Target
-    dead: Target
+    main: WriteTarget
+    dead: WriteTarget
     origin: Origin
     known_dead: frozenset[int]
     """Offsets that a former try of this batch has put into the dead letters already."""
@@ -130,12 +130,12 @@ class ArchiveWork:
         rows = lost = 0
         try:
             for messages in read_span(self.address, self.view, span, nearby=self.nearby):
-                fitted = isolate(messages, self.main) if self.isolate else fit(messages, main.schema)
+                fitted = isolate(messages, self.main) if self.isolate else convert_rows(messages, main.schema)
                 main.add(fitted.rows)
                 rows += fitted.rows.num_rows
                 if fitted.misfits:
                     letters = dead_rows(messages, fitted.misfits, self.origin, self.known_dead)
-                    dead.add(fit_all(letters, dead.schema, "a dead letter"))
+                    dead.add(convert_all_rows(letters, dead.schema, "a dead letter"))
                     lost += letters.num_rows
             files = {"main": main.finish(), "dead": dead.finish()}
         except BaseException:

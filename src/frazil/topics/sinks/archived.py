@@ -15,9 +15,9 @@ from frazil.errors import UnavailableError
 from frazil.log.access import Span, TopicView
 from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings
-from frazil.topics.reading.table_plan import TablePlan
-from frazil.topics.reading.table_scan import scan
-from frazil.topics.reading.vanished import is_gone
+from frazil.tables.reading.ordered_plan import TablePlan
+from frazil.tables.reading.ordered_scan import scan
+from frazil.topics.reading.vanished import is_missing_file
 
 #: Rows that are handed on at once: a row group of the table may have many more than a chunk of the log.
 _ROWS = 20_000
@@ -54,7 +54,7 @@ def _told_of(topic: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if is_gone(error):
+        if is_missing_file(error):
             raise FilesGoneError(f"a file of the archive of topic '{topic}' has gone", cause=str(error)) from error
         raise UnavailableError(
             f"the archive of topic '{topic}' cannot be read", cause=str(error), hint="frazil doctor"

@@ -16,12 +16,12 @@ from frazil.observe.resilience import CircuitBreaker
 from frazil.settings.model import PipelineSettings
 from frazil.tables import PositionMovedError, position_of
 from frazil.tables.durable import sync_metadata
+from frazil.tables.writing.data_files import NotWrittenError, discard_files
 from frazil.topics.positions import check_messages, check_position, check_start
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archived import FilesGoneError
 from frazil.topics.sinks.isolation import Trials
 from frazil.topics.sinks.jobs import BatchFailedError, TasksFailedError
-from frazil.topics.sinks.parquet import NotWrittenError, discard
 from frazil.topics.sinks.sink import PARTITION, Plan, Runner, Sink, Written
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ class Engine:
     def _discard(self, written: Iterable[Written]) -> None:
         """No commit has seen these files, and none will."""
         assert self._table is not None
-        discard(self._table.io, [path for w in written for path in w.paths()])
+        discard_files(self._table.io, [path for w in written for path in w.paths()])
 
     def _tend(self) -> None:
         now = self._clock()

@@ -9,8 +9,8 @@ import pyarrow as pa
 from frazil.errors import FrazilError, first_line
 from frazil.log.columns import MESSAGE
 from frazil.observe.logs import get_logger
-from frazil.topics.sinks.fit import Fitted, Misfit, fit
-from frazil.topics.sinks.parquet import TableWriter, Target, parsed
+from frazil.tables.writing.data_files import TableWriter, WriteTarget, load_target
+from frazil.tables.writing.type_conversion import ConvertedRows, RejectedRow, convert_rows
 
 log = get_logger(__name__)
 
@@ -36,8 +36,8 @@ class Trials:
         return self._start == start and self._count >= TRIES
 
 
-def isolate(messages: pa.Table, target: Target) -> Fitted:
-    """Puts messages into a table's types, as `fit` does; those that cannot be written are misfits too.
+def isolate(messages: pa.Table, target: WriteTarget) -> ConvertedRows:
+    """Puts messages into a table's types, as `convert_rows` does; those that cannot be written are misfits too.
 
     Each piece is written to memory as a trial, and halved where that fails. Storage takes no part, so that its outages
     make no dead letters.
@@ -48,7 +48,7 @@ def isolate(messages: pa.Table, target: Target) -> Fitted:
     if messages.num_rows:
         _write(_plain(messages.slice(0, 1)), target)
     pieces: list[pa.Table] = []
-    misfits: list[Misfit] = []
+    misfits: list[RejectedRow] = []
     left = [(0, messages.num_rows)]
     while left:
         start, count = left.pop()
@@ -62,17 +62,17 @@ def isolate(messages: pa.Table, target: Target) -> Fitted:
                 left += [(start + half, count - half), (start, half)]
             else:
                 told = f"it cannot be written: {type(error).__name__}: {first_line(error)[:300]}"
-                misfits.append(Misfit(start, "unwritable", told))
+                misfits.append(RejectedRow(start, "unwritable", told))
             continue
         pieces.append(fitted.rows)
         misfits += [replace(m, row=m.row + start) for m in fitted.misfits]
-    rows = pa.concat_tables(pieces) if pieces else parsed(target).arrow.empty_table()
-    return Fitted(rows, misfits)
+    rows = pa.concat_tables(pieces) if pieces else load_target(target).arrow.empty_table()
+    return ConvertedRows(rows, misfits)
 
 
-def _write(messages: pa.Table, target: Target) -> Fitted:
+def _write(messages: pa.Table, target: WriteTarget) -> ConvertedRows:
     writer = TableWriter(target, "trial", in_memory=True)
-    fitted = fit(messages, writer.schema)
+    fitted = convert_rows(messages, writer.schema)
     writer.add(fitted.rows)
     writer.finish()
     return fitted

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST
 from frazil.topics.reading.reader import microseconds
-from frazil.topics.reading.table_plan import HIGHEST, LOWEST
 from frazil.topics.sinks.sink import PARTITION
 
 

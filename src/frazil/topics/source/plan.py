@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from frazil.log.access import OffsetGoneError, Span
+from frazil.tables.reading.ordered_plan import TablePlan
 from frazil.topics.reading.cuts import cuts
 from frazil.topics.reading.reader import TopicReader
-from frazil.topics.reading.table_plan import TablePlan
 from frazil.topics.source.filters import Range
 
 #: Bytes of files or log that one task reads, unless the job asks for a number of tasks.

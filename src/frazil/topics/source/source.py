@@ -31,9 +31,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from frazil.errors import UnavailableError, UsageError
 from frazil.settings import NetworkSettings, Settings, load_settings
+from frazil.tables.reading.ordered_scan import scan
 from frazil.topics.reading.reader import TopicReader, open_reader
-from frazil.topics.reading.table_scan import scan
-from frazil.topics.reading.vanished import is_gone
+from frazil.topics.reading.vanished import is_missing_file
 from frazil.topics.source.filters import Window, window_of
 from frazil.topics.source.options import SourceOptions, parse_options
 from frazil.topics.source.plan import Split, bounded_end, splits
@@ -170,7 +170,7 @@ class SourceTopic:
             if split.plan is not None:
                 return
         except OSError as error:
-            if not is_gone(error):
+            if not is_missing_file(error):
                 raise UnavailableError(f"the files of topic '{self.options.topic}' cannot be read") from error
         with self.reader(first="log") as reader:
             yield from reader.read(cursor, end=split.end, columns=wanted.names)

@@ -15,13 +15,13 @@ from pathlib import Path
 from frazil.errors import NotAllowedError, UnavailableError, UnsupportedError
 from frazil.storage import join, parse
 from frazil.storage.faults import from_os
-from frazil.upkeep.expiry.places import Places
+from frazil.tables.metadata.locations import TableStorage
 
 #: Begins the name of such an object; one that a crash left behind is an orphan.
 PROBE = "frazil-clock-"
 
 
-def storage_now(places: Places, folder: str) -> datetime:
+def storage_now(places: TableStorage, folder: str) -> datetime:
     """Now, by the clock of the storage that a folder lies in.
 
     Raises:
@@ -39,7 +39,7 @@ def storage_now(places: Places, folder: str) -> datetime:
             store.delete(key)
 
 
-def about_now(places: Places, folder: str) -> datetime:
+def about_now(places: TableStorage, folder: str) -> datetime:
     """The same; where nothing may be written, by this machine's clock. For looking only."""
     try:
         return storage_now(places, folder)

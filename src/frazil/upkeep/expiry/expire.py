@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.snapshots import Snapshot
 
+    from frazil.tables.metadata.reachable import ReferencedFile
     from frazil.upkeep.care import Care
-    from frazil.upkeep.expiry.reachable import File
 
 _MAIN = "main"
 #: The name of a tag that stands for somebody who works with its snapshot right now (`pins`).
@@ -151,11 +151,11 @@ class Expiry:
 
     Attributes:
         snapshots: that would go, oldest first.
-        files: that would be left without a snapshot, by their `spelled` URIs.
+        files: that would be left without a snapshot, by their `canonical_uri` URIs.
     """
 
     snapshots: tuple[int, ...]
-    files: dict[str, File]
+    files: dict[str, ReferencedFile]
 
     @property
     def size(self) -> int:
@@ -169,7 +169,7 @@ def plan(care: Care, table: Table, snapshots: Collection[int]) -> Expiry:
         UsageError: the current snapshot, or one that a branch or tag points to, is among them.
         NotFoundError: there is no such snapshot.
     """
-    from frazil.upkeep.expiry.reachable import only_in
+    from frazil.tables.metadata.reachable import files_only_in
 
     known = {s.snapshot_id: s for s in table.metadata.snapshots}
     name = ".".join(table.name())
@@ -185,7 +185,7 @@ def plan(care: Care, table: Table, snapshots: Collection[int]) -> Expiry:
                 else f"leave it out; frazil table snapshots {name} shows what holds a snapshot",
             )
     chosen = tuple(i for i in known if i in set(snapshots))
-    return Expiry(chosen, only_in(care.store, table, chosen))
+    return Expiry(chosen, files_only_in(care.store, table, chosen))
 
 
 def refusal(care: Care, table: Table) -> str | None:
@@ -208,11 +208,11 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         NotAllowedError: the table may not be written.
         CommitUnknownError: the commit may have landed, and the catalog does not answer. `reclaim` finds out.
     """
+    from frazil.tables.metadata.locations import clear_link_cache, own_files
+    from frazil.tables.metadata.reachable import files_only_in
     from frazil.upkeep.expiry.neighbours import require_alone, require_free
-    from frazil.upkeep.expiry.places import forget_links, own_files
-    from frazil.upkeep.expiry.reachable import only_in
 
-    forget_links()
+    clear_link_cache()
     table = care.load(".".join(table.name()))
     if reason := refusal(care, table):
         return Outcome("expire", "unsupported", reason=reason)
@@ -221,7 +221,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         return Outcome("expire", "nothing", reason="the snapshots are gone already, or a branch or tag holds them")
     require_alone(care, table)
     # Nothing is deleted yet, so what was seen of others within the hour will do: `reclaim` looks again.
-    files = own_files(table, only_in(care.store, table, wanted, care.stop))
+    files = own_files(table, files_only_in(care.store, table, wanted, care.stop))
     require_free(care, table, files, believed_s=math.inf, lenient=True)
     try:
         return _expire(care, table, wanted)
@@ -236,20 +236,20 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
 
 def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
     from frazil.tables.durable import sync_metadata
+    from frazil.tables.metadata.locations import TableStorage, is_service_managed, own_files
+    from frazil.tables.metadata.reachable import files_only_in
     from frazil.upkeep.expiry import lists
     from frazil.upkeep.expiry.neighbours import require_free
-    from frazil.upkeep.expiry.places import Places, looked_after, own_files
-    from frazil.upkeep.expiry.reachable import only_in
 
     operation, going = _prepared(care, table, wanted)
     if not going <= {s.snapshot_id for s in table.metadata.snapshots}:
         table = care.load(".".join(table.name()))  # Java has seen a newer state
-    places = Places(care, table)
+    places = TableStorage(care, table)
     expired = None
-    files = only_in(care.store, table, going, care.stop)
+    files = files_only_in(care.store, table, going, care.stop)
     if going - set(wanted):
         require_free(care, table, own_files(table, files), believed_s=math.inf, lenient=True)
-    if not looked_after(care):
+    if not is_service_managed(care):
         expired = lists.new_list(table, sorted(going), files.values())
         lists.write(places, expired)
     try:

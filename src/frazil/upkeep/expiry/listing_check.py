@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from frazil.errors import NotAllowedError
-from frazil.upkeep.expiry.places import Places, lies_in, spelled, spelled_folder
+from frazil.tables.metadata.locations import TableStorage, canonical_folder, canonical_uri, is_inside
 from frazil.upkeep.expiry.strangers import is_gone
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.expiry.reachable import Files
+    from frazil.tables.metadata.reachable import Files
 
 
-def require_shown(places: Places, table: Table, before: Files, after: Files, found: Container[str]) -> None:
+def require_shown(places: TableStorage, table: Table, before: Files, after: Files, found: Container[str]) -> None:
     """Requires that a listing has the table's current metadata, and every file of the table below its location.
 
     Args:
@@ -33,8 +33,8 @@ def require_shown(places: Places, table: Table, before: Files, after: Files, fou
     Raises:
         NotAllowedError: a file is missing there.
     """
-    own, current = spelled_folder(table.location()), spelled(table.metadata_location)
-    needed = [uri for uri in before if uri in after and lies_in(uri, own)]
+    own, current = canonical_folder(table.location()), canonical_uri(table.metadata_location)
+    needed = [uri for uri in before if uri in after and is_inside(uri, own)]
     absent = [uri for uri in dict.fromkeys([current, *needed]) if uri not in found]
     # Former metadata may have been deleted by a commit, or long ago; what was current, only if it no longer is.
     absent = [
@@ -76,7 +76,7 @@ def require_same_place(table: Table, place: str) -> None:
     Raises:
         NotAllowedError: it was moved, or a link was changed.
     """
-    if (now := spelled_folder(table.location())) != place:
+    if (now := canonical_folder(table.location())) != place:
         raise NotAllowedError(
             f"nothing more is deleted of {_name(table)}: its folder was moved since the search",
             cause=f"{place} was searched, and the table lies in {now}",

@@ -23,8 +23,8 @@ from frazil.errors import NotFoundError
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.storage import ObjectInfo, ObjectStore, join
-from frazil.upkeep.expiry.places import Places, spelled_folder
-from frazil.upkeep.expiry.reachable import File
+from frazil.tables.metadata.locations import TableStorage, canonical_folder
+from frazil.tables.metadata.reachable import ReferencedFile
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -54,7 +54,7 @@ class ExpiredList:
     table: str
     table_uuid: str
     snapshots: tuple[int, ...]
-    files: tuple[File, ...]
+    files: tuple[ReferencedFile, ...]
     committed: bool = False
     not_before: datetime | None = None
     written: datetime | None = None
@@ -82,7 +82,7 @@ class ExpiredList:
 
 
 def folder_of(table: Table) -> str:
-    return join(spelled_folder(table.location()), "metadata")
+    return join(canonical_folder(table.location()), "metadata")
 
 
 def is_list(uri: str) -> bool:
@@ -90,7 +90,7 @@ def is_list(uri: str) -> bool:
     return name.startswith(PREFIX) and name.endswith(".json")
 
 
-def new_list(table: Table, snapshots: Sequence[int], files: Iterable[File]) -> ExpiredList:
+def new_list(table: Table, snapshots: Sequence[int], files: Iterable[ReferencedFile]) -> ExpiredList:
     return ExpiredList(
         uri=join(folder_of(table), f"{PREFIX}{uuid.uuid4()}.json"),
         table=".".join(table.name()),
@@ -100,7 +100,7 @@ def new_list(table: Table, snapshots: Sequence[int], files: Iterable[File]) -> E
     )
 
 
-def write(places: Places, expired: ExpiredList) -> ExpiredList:
+def write(places: TableStorage, expired: ExpiredList) -> ExpiredList:
     """Stores a list, durably, over what was there under its name."""
     reach("upkeep.expire.list.before")
     store, key = places.find(expired.uri)
@@ -109,12 +109,12 @@ def write(places: Places, expired: ExpiredList) -> ExpiredList:
     return expired
 
 
-def drop(places: Places, expired: ExpiredList) -> None:
+def drop(places: TableStorage, expired: ExpiredList) -> None:
     store, key = places.find(expired.uri)
     store.delete(key)
 
 
-def waiting(places: Places, table: Table) -> list[ExpiredList]:
+def waiting(places: TableStorage, table: Table) -> list[ExpiredList]:
     """The lists of a table, oldest first. One that cannot be read is left alone, and told."""
     own = str(table.metadata.table_uuid)
     store, begin = places.find(join(folder_of(table), PREFIX))
@@ -138,7 +138,7 @@ def _read(store: ObjectStore, info: ObjectInfo) -> ExpiredList | None:
             table=str(found["table"]),
             table_uuid=str(found["table_uuid"]),
             snapshots=tuple(int(i) for i in found["snapshots"]),
-            files=tuple(File(path, size, kind) for path, size, kind in found["files"]),
+            files=tuple(ReferencedFile(path, size, kind) for path, size, kind in found["files"]),
             committed=bool(found["committed"]),
             not_before=None if since is None else datetime.fromtimestamp(since / 1000, UTC),
             written=info.last_modified,

@@ -20,10 +20,17 @@ from typing import TYPE_CHECKING
 from frazil.catalogs import load_without_schema, parse_name
 from frazil.errors import FrazilError, NotAllowedError, NotFoundError, UnsupportedError
 from frazil.observe.logs import get_logger
+from frazil.tables.metadata.locations import (
+    canonical_folder,
+    canonical_folder_or_raw,
+    canonical_uri,
+    is_inside,
+    named_locations,
+    overlaps,
+)
 from frazil.tables.store import back_off
 from frazil.upkeep.care import StoppedError, go_on
 from frazil.upkeep.expiry.elsewhere import lies_apart, names_in, opened, other_catalogs
-from frazil.upkeep.expiry.places import canonical, lies_in, overlap, places_named, spelled, spelled_folder
 from frazil.upkeep.expiry.references import files_among, folders_of, folders_seen
 
 if TYPE_CHECKING:
@@ -61,7 +68,7 @@ class Neighbour:
 
     @property
     def place(self) -> str:
-        return canonical(self.location)
+        return canonical_folder_or_raw(self.location)
 
 
 #: When a catalog was looked at, and what was in it.
@@ -81,7 +88,7 @@ def require_alone(care: Care, table: Table) -> None:
         SharedLocationError: another table is this one, or lies in the same folder.
         StoppedError: it was told to end.
     """
-    own, uuid = spelled_folder(table.location()), str(table.metadata.table_uuid)
+    own, uuid = canonical_folder(table.location()), str(table.metadata.table_uuid)
     for other in _within(care, table):
         if other.uuid == uuid:
             raise _shared(table, other.name, "it is the same table under another name")
@@ -106,7 +113,7 @@ def require_unreferenced(care: Care, table: Table) -> set[str]:
             there, or refers to a file there; or nobody can say, because it, or its catalog, cannot be read.
         StoppedError: it was told to end.
     """
-    own = spelled_folder(table.location())
+    own = canonical_folder(table.location())
     known: set[str] = set()
     for store, name, shown in _everywhere(care, table):
         other = _load(store, table, name, shown)
@@ -117,7 +124,7 @@ def require_unreferenced(care: Care, table: Table) -> set[str]:
             _require_same(care, store.settings, table, name)
             continue
         _require_apart(table, own, _remember(store, other), shown)
-        found = next((f for f in sorted(_folders_of(care, store, table, other, shown)) if lies_in(f, own)), None)
+        found = next((f for f in sorted(_folders_of(care, store, table, other, shown)) if is_inside(f, own)), None)
         if found is not None:
             raise _shared(table, shown, f"it refers to files in {found}")
     return known
@@ -254,7 +261,7 @@ def _require_same(care: Care, chosen: CatalogSettings, table: Table, name: str) 
         except NotFoundError:
             return
         ours = care.load(".".join(table.name()))
-        if theirs is None or spelled(theirs.metadata_location) == spelled(ours.metadata_location):
+        if theirs is None or canonical_uri(theirs.metadata_location) == canonical_uri(ours.metadata_location):
             return
         back_off(attempt)
     raise _shared(table, f"{chosen.name}.{name}", "it is the same table, and the two have parted since")
@@ -295,7 +302,7 @@ def _remember(store: TableStore, table: Table) -> Neighbour:
         name=name,
         uuid=str(table.metadata.table_uuid),
         location=table.location(),
-        folders=tuple(places_named(table)),
+        folders=tuple(named_locations(table)),
         metadata_location=table.metadata_location,
     )
     with _lock:
@@ -306,10 +313,10 @@ def _remember(store: TableStore, table: Table) -> Neighbour:
 def _require_apart(table: Table, own: str, other: Neighbour, shown: str) -> None:
     if other.uuid == str(table.metadata.table_uuid):
         raise _shared(table, shown, "it is the same table under another name")
-    for folder in map(canonical, other.folders):
-        if overlap(own, folder):
+    for folder in map(canonical_folder_or_raw, other.folders):
+        if overlaps(own, folder):
             raise _shared(table, shown, f"it writes to {folder}")
-    if lies_in(canonical(other.metadata_location.rpartition("/")[0]), own):
+    if is_inside(canonical_folder_or_raw(other.metadata_location.rpartition("/")[0]), own):
         raise _shared(table, shown, f"its metadata is {other.metadata_location}")
 
 

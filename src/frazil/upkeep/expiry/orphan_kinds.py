@@ -6,8 +6,8 @@ import re
 from collections.abc import Container
 from typing import TYPE_CHECKING, Literal
 
+from frazil.tables.metadata.locations import canonical_folder, is_inside
 from frazil.upkeep.expiry.clock import PROBE
-from frazil.upkeep.expiry.places import lies_in, spelled_folder
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -23,15 +23,15 @@ class Layout:
     """Where in a table's folder which files are expected."""
 
     def __init__(self, table: Table) -> None:
-        self._location = spelled_folder(table.location())
+        self._location = canonical_folder(table.location())
         properties = table.metadata.properties
         data = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
         self._data = self._folders("data", *(properties.get(key) for key in data))
         self._metadata = self._folders("metadata", properties.get("write.metadata.path"))
 
     def _folders(self, usual: str, *named: str | None) -> list[str]:
-        found = [f"{self._location}/{usual}", *(spelled_folder(uri) for uri in named if uri)]
-        return [folder for folder in found if folder != self._location and lies_in(folder, self._location)]
+        found = [f"{self._location}/{usual}", *(canonical_folder(uri) for uri in named if uri)]
+        return [folder for folder in found if folder != self._location and is_inside(folder, self._location)]
 
     def kind(self, uri: str, found: Container[str]) -> Kind | None:
         """What an unreferenced file must have been; None where that is not plain."""
@@ -51,9 +51,9 @@ class Layout:
         return name.startswith(".") and name.endswith(".crc") and self._location.startswith("file:")
 
     def _place(self, uri: str) -> Literal["data", "metadata"] | None:
-        if any(lies_in(uri, folder) for folder in self._metadata):
+        if any(is_inside(uri, folder) for folder in self._metadata):
             return "metadata"
-        return "data" if any(lies_in(uri, folder) for folder in self._data) else None
+        return "data" if any(is_inside(uri, folder) for folder in self._data) else None
 
 
 def _kind_of(name: str, place: Literal["data", "metadata"] | None) -> Kind | None:

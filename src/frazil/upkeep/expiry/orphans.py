@@ -28,15 +28,23 @@ from typing import TYPE_CHECKING
 from frazil.catalogs import flavor_of
 from frazil.errors import UnsupportedError
 from frazil.observe.faultpoints import reach
+from frazil.tables import bulk_delete as removal
+from frazil.tables.bulk_delete import Removed
+from frazil.tables.metadata.locations import (
+    TableStorage,
+    canonical_folder,
+    canonical_uri,
+    clear_link_cache,
+    is_service_managed,
+    with_link_targets,
+)
+from frazil.tables.metadata.reachable import Files, reachable_files
 from frazil.upkeep.care import go_on
-from frazil.upkeep.expiry import lists, removal
+from frazil.upkeep.expiry import lists
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.listing_check import require_no_alias, require_same_place, require_shown
 from frazil.upkeep.expiry.neighbours import require_unreferenced
 from frazil.upkeep.expiry.orphan_kinds import Kind, Layout, is_metadata_json
-from frazil.upkeep.expiry.places import Places, forget_links, looked_after, spelled, spelled_folder, with_targets
-from frazil.upkeep.expiry.reachable import Files, table_files
-from frazil.upkeep.expiry.removal import Removed
 from frazil.upkeep.expiry.strangers import require_own
 from frazil.upkeep.model import Outcome, Step
 
@@ -103,7 +111,7 @@ def require_supported(care: Care, table: Table) -> None:
             cause="Nessie's branches and history refer to files that the table's current metadata does not name",
             hint="nessie-gc, which comes with Nessie",
         )
-    if looked_after(care):
+    if is_service_managed(care):
         raise UnsupportedError(
             f"orphans of {name} are not ours to remove",
             cause="S3 Tables removes unreferenced files itself, and lets nobody else do it",
@@ -134,11 +142,11 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
         StoppedError: it was told to end.
     """
     require_supported(care, table)
-    forget_links()
+    clear_link_cache()
     table = care.load(".".join(table.name()))
     before = _referenced(care, table)
-    places = Places(care, table)
-    location = spelled_folder(table.location())
+    places = TableStorage(care, table)
+    location = canonical_folder(table.location())
     # Before the listing: what is written meanwhile is young, whatever the clock says later.
     now = (about_now if dry_run else storage_now)(places, lists.folder_of(table))
     reach("upkeep.orphans.list.before")
@@ -150,7 +158,7 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
     others = require_unreferenced(care, table)
     after, listed = _known(care, table, places)
     require_shown(places, table, before, after, found)
-    known = with_targets(after)
+    known = with_link_targets(after)
     unknown_metadata = [u for u in found if u not in known and is_metadata_json(u)]
     unreadable = require_own(care, places, table, unknown_metadata, others)
     search = _sorted_out(table, found, known, listed, unreadable, now, age_s)
@@ -158,16 +166,16 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
     return search
 
 
-def _known(care: Care, table: Table, places: Places) -> tuple[Files, set[str]]:
+def _known(care: Care, table: Table, places: TableStorage) -> tuple[Files, set[str]]:
     # The table first, then the lists: an expiry in between moves files from it to a list that is there before.
     table = care.load(".".join(table.name()))
     known = _referenced(care, table)
     expired = lists.waiting(places, table)
-    return known, {spelled(file.uri) for e in expired for file in e.files} - known.keys()
+    return known, {canonical_uri(file.uri) for e in expired for file in e.files} - known.keys()
 
 
 def _referenced(care: Care, table: Table) -> Files:
-    return table_files(care.store, table, care.stop)
+    return reachable_files(care.store, table, care.stop)
 
 
 def _sorted_out(
@@ -207,7 +215,7 @@ def _sorted_out(
         unknown=tuple(unknown),
         listed=waiting,
         seen=len(found),
-        place=spelled_folder(table.location()),
+        place=canonical_folder(table.location()),
     )
 
 
@@ -219,8 +227,8 @@ def remove(care: Care, search: Search) -> Removed:
         NotAllowedError: the table's folder was moved since the search.
         StoppedError: it was told to end.
     """
-    forget_links()
-    places = Places(care, search.table)
+    clear_link_cache()
+    places = TableStorage(care, search.table)
     done = Removed()
     seen: str | None = None
     needed: set[str] = set()
@@ -233,7 +241,7 @@ def remove(care: Care, search: Search) -> Removed:
         if table.metadata_location != seen:
             require_same_place(table, search.place)
             known, listed = _known(care, table, places)
-            needed, seen = with_targets(known) | listed, table.metadata_location
+            needed, seen = with_link_targets(known) | listed, table.metadata_location
         reach("upkeep.orphans.look.after")
         part = [(o.uri, o.size) for o in search.orphans[i : i + _BATCH] if o.uri not in needed]
         done.add(removal.remove(places, part, care.stop))

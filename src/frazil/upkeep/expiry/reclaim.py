@@ -18,13 +18,21 @@ from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
+from frazil.tables import bulk_delete as removal
 from frazil.tables.durable import sync_files
-from frazil.upkeep.expiry import lists, removal
+from frazil.tables.metadata.locations import (
+    TableStorage,
+    canonical_uri,
+    clear_link_cache,
+    is_service_managed,
+    own_files,
+    with_link_targets,
+)
+from frazil.tables.metadata.reachable import ReferencedFile, reachable_files
+from frazil.upkeep.expiry import lists
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.lists import ExpiredList
 from frazil.upkeep.expiry.neighbours import require_alone, require_free
-from frazil.upkeep.expiry.places import Places, forget_links, looked_after, own_files, spelled, with_targets
-from frazil.upkeep.expiry.reachable import File, table_files
 from frazil.upkeep.model import Outcome, Step
 
 if TYPE_CHECKING:
@@ -61,8 +69,8 @@ class Waiting:
 
 def waiting(care: Care, table: Table, grace_s: float) -> Waiting:
     """What a reclaim would find now. For plans and people; it changes nothing."""
-    places = Places(care, table)
-    found = [] if looked_after(care) else lists.waiting(places, table)
+    places = TableStorage(care, table)
+    found = [] if is_service_managed(care) else lists.waiting(places, table)
     if not found:
         return Waiting(0, 0, 0, 0, 0)
     now = about_now(places, lists.folder_of(table))
@@ -85,10 +93,10 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         UnavailableError: the storage does not answer. What is not deleted yet is left for the next run.
     """
     grace_s = float(str(step.options["grace_s"]))
-    forget_links()
+    clear_link_cache()
     table = care.load(".".join(table.name()))
-    places = Places(care, table)
-    found = [] if looked_after(care) else lists.waiting(places, table)
+    places = TableStorage(care, table)
+    found = [] if is_service_managed(care) else lists.waiting(places, table)
     if not found:
         return Outcome("reclaim", "nothing")
     now = storage_now(places, lists.folder_of(table))
@@ -101,7 +109,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     return _reclaim(care, table, places, due)
 
 
-def _settled(places: Places, table: Table, expired: ExpiredList, now: datetime) -> bool:
+def _settled(places: TableStorage, table: Table, expired: ExpiredList, now: datetime) -> bool:
     """Whether a list's snapshots are known to be gone. What a crash left undecided is decided here."""
     if expired.committed:
         return True
@@ -115,22 +123,22 @@ def _settled(places: Places, table: Table, expired: ExpiredList, now: datetime) 
     return False
 
 
-def _reclaim(care: Care, table: Table, places: Places, due: list[ExpiredList]) -> Outcome:
+def _reclaim(care: Care, table: Table, places: TableStorage, due: list[ExpiredList]) -> Outcome:
     reach("upkeep.reclaim.look.before")
-    needed = table_files(care.store, table, care.stop)
+    needed = reachable_files(care.store, table, care.stop)
     _sync_young(file.uri for file in needed.values())
     again = care.load(".".join(table.name()))
     if again.metadata_location != table.metadata_location:
-        needed |= table_files(care.store, again, care.stop)
+        needed |= reachable_files(care.store, again, care.stop)
     reach("upkeep.reclaim.look.after")
-    needed_uris = with_targets(needed)
+    needed_uris = with_link_targets(needed)
     done = removal.Removed()
     for number, expired in enumerate(due):
         if care.stop.is_set():
             done.left |= {file.uri: None for rest in due[number:] for file in rest.files}
             break
         unneeded = own_files(table, (f.uri for f in expired.files)) - needed_uris
-        free = [(f.uri, f.size) for f in expired.files if spelled(f.uri) in unneeded]
+        free = [(f.uri, f.size) for f in expired.files if canonical_uri(f.uri) in unneeded]
         some = removal.remove(places, free, care.stop)
         done.add(some)
         if not some.left:
@@ -144,7 +152,7 @@ def _reclaim(care: Care, table: Table, places: Places, due: list[ExpiredList]) -
     return removal.outcome("reclaim", done)
 
 
-def _keep(places: Places, expired: ExpiredList, left: list[File]) -> None:
+def _keep(places: TableStorage, expired: ExpiredList, left: list[ReferencedFile]) -> None:
     """A list with what could not be deleted, due at once."""
     begins = expired.not_before or expired.written
     lists.write(places, replace(expired, files=tuple(left), not_before=begins))

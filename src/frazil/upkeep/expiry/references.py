@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from frazil.tables.metadata.locations import canonical_folder_or_raw, canonical_uri, with_link_targets
+from frazil.tables.metadata.reachable import live_files, metadata_files, reachable_files, read_manifest_list_of
 from frazil.upkeep.care import go_on
-from frazil.upkeep.expiry.places import canonical, spelled, with_targets
-from frazil.upkeep.expiry.reachable import living, manifests_in, metadata_files, table_files
 
 if TYPE_CHECKING:
     from threading import Event
@@ -42,7 +42,7 @@ def folders_of(store: TableStore, table: Table, stop: Event) -> set[str]:
     for written in _written(store, table, stop):
         found |= written
     _remember(store, ".".join(table.name()), frozenset(found))
-    return {canonical(folder) for folder in found}
+    return {canonical_folder_or_raw(folder) for folder in found}
 
 
 def folders_seen(store: TableStore, name: str, believed_s: float) -> set[str] | None:
@@ -51,12 +51,12 @@ def folders_seen(store: TableStore, name: str, believed_s: float) -> set[str] | 
         at, folders = _by_table.setdefault(store, {}).get(name, (0.0, None))
     if folders is None or time.monotonic() - at >= believed_s:
         return None
-    return {canonical(folder) for folder in folders}
+    return {canonical_folder_or_raw(folder) for folder in folders}
 
 
 def files_among(store: TableStore, table: Table, files: Iterable[str], stop: Event) -> set[str]:
     """Those of some canonical files that a table refers to, be it through a link."""
-    return set(files) & with_targets(table_files(store, table, stop))
+    return set(files) & with_link_targets(reachable_files(store, table, stop))
 
 
 def _written(store: TableStore, table: Table, stop: Event) -> Iterator[frozenset[str]]:
@@ -68,12 +68,12 @@ def _written(store: TableStore, table: Table, stop: Event) -> Iterator[frozenset
     now: dict[str, frozenset[str]] = {}
     for snapshot in table.metadata.snapshots:
         yield frozenset([_folder(snapshot.manifest_list)])
-        for manifest in manifests_in(store, table.io, snapshot.manifest_list):
+        for manifest in read_manifest_list_of(store, table.io, snapshot.manifest_list):
             go_on(stop)
             path = manifest.manifest_path
             if path not in now:
                 if path not in before:
-                    before[path] = _with_links([path, *(file.uri for file in living(store, table.io, manifest))])
+                    before[path] = _with_links([path, *(file.uri for file in live_files(store, table.io, manifest))])
                 now[path] = before[path]
                 yield now[path]
     yield _with_links([file.uri for file in metadata_files(table).values()])
@@ -84,8 +84,8 @@ def _written(store: TableStore, table: Table, stop: Event) -> Iterator[frozenset
 def _with_links(uris: list[str]) -> frozenset[str]:
     """Folders as they are written, and those that single files are linked to."""
     found = {_folder(uri) for uri in uris}
-    local = {spelled(uri) for uri in uris if uri.startswith(("/", "file:"))}
-    return frozenset(found | {_folder(uri) for uri in with_targets(local) - local})
+    local = {canonical_uri(uri) for uri in uris if uri.startswith(("/", "file:"))}
+    return frozenset(found | {_folder(uri) for uri in with_link_targets(local) - local})
 
 
 def _folder(uri: str) -> str:

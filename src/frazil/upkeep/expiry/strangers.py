@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError, NotFoundError
+from frazil.tables.metadata.locations import TableStorage, canonical_folder, canonical_folder_or_raw, canonical_uri
 from frazil.upkeep.care import go_on
 from frazil.upkeep.expiry.neighbours import SharedLocationError
-from frazil.upkeep.expiry.places import Places, canonical, spelled, spelled_folder
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -32,7 +32,7 @@ _FIRST = re.compile(r"00000-[^/]+\.metadata\.json(\.gz)?")
 
 
 def require_own(
-    care: Care, places: Places, table: Table, uris: Collection[str], tables_elsewhere: Collection[str]
+    care: Care, places: TableStorage, table: Table, uris: Collection[str], tables_elsewhere: Collection[str]
 ) -> set[str]:
     """Requires that metadata files in a table's folder are its own, or those of a creation that failed.
 
@@ -69,10 +69,10 @@ def require_own(
     return unreadable
 
 
-def _is_lost_creation(places: Places, table: Table, uri: str) -> bool:
+def _is_lost_creation(places: TableStorage, table: Table, uri: str) -> bool:
     """Whether this is the first metadata of a table of this place which never got any further."""
     folder, _, name = uri.rpartition("/")
-    if not _FIRST.fullmatch(name) or folder != spelled(table.metadata_location).rpartition("/")[0]:
+    if not _FIRST.fullmatch(name) or folder != canonical_uri(table.metadata_location).rpartition("/")[0]:
         return False
     found = _read(places, uri)
     return (
@@ -81,11 +81,11 @@ def _is_lost_creation(places: Places, table: Table, uri: str) -> bool:
         and not found.get("snapshots")
         and found.get("current-snapshot-id") in (None, -1)
         and not found.get("metadata-log")
-        and canonical(str(found.get("location"))) == spelled_folder(table.location())
+        and canonical_folder_or_raw(str(found.get("location"))) == canonical_folder(table.location())
     )
 
 
-def _table_uuid(places: Places, uri: str) -> str | None:
+def _table_uuid(places: TableStorage, uri: str) -> str | None:
     """Of a metadata.json; None where it is none: it was torn by a crash, is something else, or is gone by now.
 
     Very old tables have none. Nobody can say whose these files are, so it is nobody's here: empty.
@@ -100,7 +100,7 @@ def _table_uuid(places: Places, uri: str) -> str | None:
     return None if found is None else str(found.get("table-uuid") or "").lower()
 
 
-def _read(places: Places, uri: str) -> dict[str, Any] | None:
+def _read(places: TableStorage, uri: str) -> dict[str, Any] | None:
     store, key = places.find(uri)
     try:
         data = store.get(key)
@@ -110,7 +110,7 @@ def _read(places: Places, uri: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "format-version" in found else None
 
 
-def is_gone(places: Places, uri: str) -> bool:
+def is_gone(places: TableStorage, uri: str) -> bool:
     """Whether the storage says that there is no such file."""
     store, key = places.find(uri)
     try:

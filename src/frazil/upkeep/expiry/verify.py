@@ -11,8 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.errors import IntegrityError, NotAllowedError, NotFoundError, UnsupportedError
-from frazil.upkeep.expiry.places import Places, lies_in, own_folders, spelled
-from frazil.upkeep.expiry.reachable import File, Files, living, manifests_in, metadata_files, snapshot_files
+from frazil.tables.metadata.locations import TableStorage, canonical_uri, is_inside, own_folders
+from frazil.tables.metadata.reachable import (
+    Files,
+    ReferencedFile,
+    live_files,
+    metadata_files,
+    read_manifest_list_of,
+    snapshot_files,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -112,9 +119,9 @@ def _needed(care: Care, table: Table, verdict: Verdict) -> Files:
 def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, str]) -> Files:
     """What can be learned of a snapshot's files. A file that is missing is told of when all are looked for."""
     path = snapshot.manifest_list
-    found = {spelled(path): File(path, None, "manifest list")}
+    found = {canonical_uri(path): ReferencedFile(path, None, "manifest list")}
     try:
-        manifests = manifests_in(care.store, table.io, path)
+        manifests = read_manifest_list_of(care.store, table.io, path)
     except NotFoundError:
         return found
     except IntegrityError as error:
@@ -122,9 +129,9 @@ def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, st
         return found
     for manifest in manifests:
         path = manifest.manifest_path
-        found[spelled(path)] = File(path, manifest.manifest_length, "manifest")
+        found[canonical_uri(path)] = ReferencedFile(path, manifest.manifest_length, "manifest")
         try:
-            found |= {spelled(file.uri): file for file in living(care.store, table.io, manifest)}
+            found |= {canonical_uri(file.uri): file for file in live_files(care.store, table.io, manifest)}
         except NotFoundError:
             continue
         except IntegrityError as error:
@@ -133,10 +140,10 @@ def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, st
 
 
 def _sizes(care: Care, table: Table, needed: Files) -> dict[str, int]:
-    places = Places(care, table)
+    places = TableStorage(care, table)
     folders = own_folders(table)
     # A folder inside another is in its listing.
-    outer = [f for f in folders if not any(f != other and lies_in(f, other) for other in folders)]
+    outer = [f for f in folders if not any(f != other and is_inside(f, other) for other in folders)]
     there: dict[str, int] = {}
     with suppress(NotAllowedError, UnsupportedError):  # S3 Tables shows no list; then each file is asked for
         there |= {uri: info.size for folder in outer for uri, info in places.list(folder) if uri in needed}
@@ -155,7 +162,7 @@ def _sizes(care: Care, table: Table, needed: Files) -> dict[str, int]:
     return there
 
 
-def _fault(file: File, size: int | None) -> str | None:
+def _fault(file: ReferencedFile, size: int | None) -> str | None:
     if size is None:
         return f"the {file.kind} file is missing"
     if file.size is not None and size != file.size:
@@ -171,7 +178,7 @@ def _users(care: Care, table: Table, wrong: set[str]) -> dict[str, tuple[int, ..
     return users
 
 
-def _finding(table: Table, file: File, said: str, snapshots: tuple[int, ...]) -> Finding:
+def _finding(table: Table, file: ReferencedFile, said: str, snapshots: tuple[int, ...]) -> Finding:
     former = file.kind == "metadata" and file.uri != table.metadata_location
     return Finding("warning" if former else "error", file.uri, said, snapshots, _refs(table, set(snapshots)))
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
 from frazil.storage import join
+from frazil.tables.metadata.locations import TableStorage
 from frazil.tables.position import ancestors
 from frazil.upkeep.expiry import lists
-from frazil.upkeep.expiry.places import Places
 from frazil.upkeep.plans.groups import Deletes, Group, Watch
 from frazil.upkeep.plans.tally import Tallies, count_data, count_deletes
 from frazil.upkeep.plans.tiers import tier_bounds
@@ -274,7 +274,7 @@ def _total(snapshot: Snapshot, key: str) -> int | None:
 
 def _expired(care: Care, table: Table) -> Iterator[ExpiredFiles]:
     """The lists in the table's metadata folder. Where keys come in order, only they are listed."""
-    store, begin = Places(care, table).find(join(lists.folder_of(table), lists.PREFIX))
+    store, begin = TableStorage(care, table).find(join(lists.folder_of(table), lists.PREFIX))
     found = []
     for info in store.list(begin.rpartition("/")[0], start_after=begin):
         if lists.is_list(info.key):

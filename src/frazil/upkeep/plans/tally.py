@@ -15,7 +15,7 @@ from pyiceberg.types import PrimitiveType, StringType
 
 from frazil.catalogs import local_path
 from frazil.errors import IntegrityError
-from frazil.upkeep.plans import entries as read
+from frazil.tables.metadata import manifest_entries as read
 from frazil.upkeep.plans.groups import DELETED_PATH, Deletes, Group, Key, Removed, Target, Watch
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def count_deletes(store: TableStore, table: Table, manifests: Sequence[ManifestF
     )  # fmt: skip
     for manifest, data in _contents(store, table, manifests):
         spec_id = manifest.partition_spec_id
-        for status, own, content, form, partition, rows, size, referenced, part, lower, upper, ids in read.entries(
+        for status, own, content, form, partition, rows, size, referenced, part, lower, upper, ids in read.read_entries(
             data, fields, manifest.manifest_path
         ):
             if status == read.DELETED:
@@ -208,7 +208,7 @@ def _tally(manifest: ManifestFile, data: bytes, bounds: tuple[int, ...]) -> Tall
     groups: dict[tuple[Any, ...], Group] = {}
     each, width, inherited = tally.each, len(bounds) + 1, manifest.sequence_number
     fields = (read.STATUS, read.FILE_SEQUENCE, read.PARTITION, read.ROWS, read.SIZE)
-    for status, sequence, partition, rows, size in read.entries(data, fields, manifest.manifest_path):
+    for status, sequence, partition, rows, size in read.read_entries(data, fields, manifest.manifest_path):
         if status == read.DELETED:
             continue
         group = groups.get(partition)
@@ -241,7 +241,7 @@ def _tally_each(
     fields = [read.STATUS, read.SEQUENCE, read.FILE_SEQUENCE, read.PARTITION, read.ROWS, read.SIZE, read.PATH]
     if watch is not None or removed.has_values:
         fields += [read.LOWER, read.UPPER]
-    for entry in read.entries(data, tuple(fields), manifest.manifest_path):
+    for entry in read.read_entries(data, tuple(fields), manifest.manifest_path):
         status, own, added, partition, rows, size, path = entry[:7]
         if status == read.DELETED:
             continue

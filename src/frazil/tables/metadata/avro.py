@@ -37,7 +37,7 @@ _CODECS = {"uncompressed": "null"}
 
 
 @dataclass(frozen=True)
-class Block:
+class AvroBlock:
     """Some entries, encoded and compressed."""
 
     count: int
@@ -45,18 +45,18 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Content:
+class AvroFile:
     """What an Avro file holds: the schema and other facts of its head, and its blocks."""
 
     meta: dict[str, bytes]
-    blocks: list[Block]
+    blocks: list[AvroBlock]
 
     @property
     def codec(self) -> str:
         return self.meta.get("avro.codec", b"null").decode()
 
 
-class Format:
+class AvroWriter:
     """How records of one kind are encoded. Made once, used for many files."""
 
     def __init__(self, name: str, records: Schema, file: Schema, codec: str) -> None:
@@ -69,13 +69,13 @@ class Format:
         self._writer.write(BinaryEncoder(out), record)
         return out.getvalue()
 
-    def block(self, records: Sequence[bytes]) -> Block:
-        return Block(len(records), _COMPRESS[self.codec](b"".join(records)))
+    def block(self, records: Sequence[bytes]) -> AvroBlock:
+        return AvroBlock(len(records), _COMPRESS[self.codec](b"".join(records)))
 
-    def blocks(self, records: Sequence[bytes]) -> list[Block]:
+    def blocks(self, records: Sequence[bytes]) -> list[AvroBlock]:
         return [self.block(records[i : i + PER_BLOCK]) for i in range(0, len(records), PER_BLOCK)]
 
-    def file(self, meta: dict[str, str], blocks: Sequence[Block]) -> bytes:
+    def file(self, meta: dict[str, str], blocks: Sequence[AvroBlock]) -> bytes:
         facts = {**meta, "avro.schema": self.schema, "avro.codec": self.codec}
         head = b"".join(_text(key) + _text(value) for key, value in facts.items())
         sync = os.urandom(SYNC_SIZE)
@@ -84,19 +84,19 @@ class Format:
             parts += [long(block.count), long(len(block.data)), block.data, sync]
         return b"".join(parts)
 
-    def takes(self, content: Content) -> bool:
+    def takes(self, content: AvroFile) -> bool:
         """Whether the blocks of a file can stand in one of this format as they are."""
         return content.codec == self.codec and content.meta.get("avro.schema", b"").decode() == self.schema
 
 
-def entries_of(content: Content) -> list[bytes] | None:
+def single_records(content: AvroFile) -> list[bytes] | None:
     """The entries of a file that has one in each block, still encoded; None where it has more."""
     if any(block.count != 1 for block in content.blocks) or content.codec not in _DECOMPRESS:
         return None
     return [_DECOMPRESS[content.codec](block.data) for block in content.blocks]
 
 
-def read_content(data: bytes) -> Content:
+def read_avro(data: bytes) -> AvroFile:
     """Takes a file apart.
 
     Raises:
@@ -114,9 +114,9 @@ def read_content(data: bytes) -> Content:
         end = at + size
         if data[end : end + SYNC_SIZE] != sync:
             raise ValueError("a block does not end where it should")
-        blocks.append(Block(count, data[at:end]))
+        blocks.append(AvroBlock(count, data[at:end]))
         at = end + SYNC_SIZE
-    return Content(meta, blocks)
+    return AvroFile(meta, blocks)
 
 
 def _read_map(data: bytes, at: int) -> tuple[dict[str, bytes], int]:

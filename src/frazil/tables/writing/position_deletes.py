@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from frazil.tables.durable import sync_files
-from frazil.topics.sinks.parquet import Target, discard, parsed
+from frazil.tables.writing.data_files import WriteTarget, discard_files, load_target
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
 _PATH, _POS = 2147483546, 2147483545
 #: Spec id and partition of a data file.
-Place = tuple[int, Any]
+FilePartition = tuple[int, Any]
 
 
 @cache
@@ -38,7 +38,11 @@ def _schema() -> pa.Schema:
 
 
 def write_position_deletes(
-    target: Target, name: str, files: pa.Array, positions: pa.Array, places: Mapping[str, Place] | None = None
+    target: WriteTarget,
+    name: str,
+    files: pa.Array,
+    positions: pa.Array,
+    places: Mapping[str, FilePartition] | None = None,
 ) -> list[DataFile]:
     """The delete files for some rows, all on disk.
 
@@ -56,12 +60,14 @@ def write_position_deletes(
             made.append(_write(target, name, place, part))
         sync_files(file.file_path for file in made)
     except BaseException:
-        discard(parsed(target).io, [file.file_path for file in made])
+        discard_files(load_target(target).io, [file.file_path for file in made])
         raise
     return made
 
 
-def _by_place(rows: pa.Table, places: Mapping[str, Place] | None) -> list[tuple[Place | None, pa.Table]]:
+def _by_place(
+    rows: pa.Table, places: Mapping[str, FilePartition] | None
+) -> list[tuple[FilePartition | None, pa.Table]]:
     if not rows.num_rows:
         return []
     if places is None:
@@ -73,11 +79,11 @@ def _by_place(rows: pa.Table, places: Mapping[str, Place] | None) -> list[tuple[
     return [(place, rows.take(pa.array(np.flatnonzero(code == i)))) for i, place in enumerate(distinct)]
 
 
-def _write(target: Target, name: str, place: Place | None, rows: pa.Table) -> DataFile:
+def _write(target: WriteTarget, name: str, place: FilePartition | None, rows: pa.Table) -> DataFile:
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
-    table = parsed(target)
+    table = load_target(target)
     rows = rows.sort_by([("file_path", "ascending"), ("pos", "ascending")])
     path = table.locations.new_data_location(f"{name}-{uuid.uuid4()}-deletes.parquet", None)
     with table.io.new_output(path).create(overwrite=True) as stream:

@@ -15,7 +15,7 @@ SERVER_BYTES = 256 << 20
 _SHARE = 16
 
 
-class Kept:
+class ByteCache:
     """The things that were asked for last, up to so many bytes. Any number of threads may ask."""
 
     def __init__(self, max_bytes: int = SERVER_BYTES) -> None:
@@ -64,6 +64,6 @@ class Kept:
         return found
 
 
-def nothing_kept() -> Kept:
+def no_cache() -> ByteCache:
     """For one question: what it needs twice it holds itself."""
-    return Kept(0)
+    return ByteCache(0)

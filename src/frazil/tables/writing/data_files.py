@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from frazil.errors import UnavailableError, first_line
 from frazil.tables.durable import sync_files
-from frazil.topics.reading.patience import is_refused
+from frazil.tables.reading.retrying import is_access_denied
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -42,7 +42,7 @@ _NO_DICTIONARY = frozenset({"payload", "offset", "segment_offset", "request_id"}
 
 
 @dataclass(frozen=True)
-class Target:
+class WriteTarget:
     """What a task must know of a table to write its files. Small, and the same text while the table stays the same."""
 
     location: str
@@ -54,7 +54,7 @@ class Target:
     """How its files are reached; may hold keys."""
 
     @classmethod
-    def of(cls, table: Table) -> Target:
+    def of(cls, table: Table) -> WriteTarget:
         metadata = table.metadata
         own = {k: v for k, v in metadata.properties.items() if k.startswith("write.")}
         return cls(
@@ -70,10 +70,10 @@ class Target:
         )
 
 
-class _Parsed:
+class _LoadedTarget:
     """A target, read once per worker and not once per batch."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         from pyiceberg.io import load_file_io
         from pyiceberg.io.pyarrow import compute_statistics_plan, parquet_path_to_id_mapping, schema_to_pyarrow
         from pyiceberg.partitioning import PartitionSpec
@@ -102,8 +102,8 @@ class _Parsed:
 
 
 @lru_cache(maxsize=64)
-def parsed(target: Target) -> _Parsed:
-    return _Parsed(target)
+def load_target(target: WriteTarget) -> _LoadedTarget:
+    return _LoadedTarget(target)
 
 
 def _parquet_options(properties: dict[str, str], schema: pa.Schema) -> dict[str, Any]:
@@ -118,15 +118,15 @@ def _parquet_options(properties: dict[str, str], schema: pa.Schema) -> dict[str,
     }
 
 
-def _sort_fields(parsed: _Parsed) -> list[tuple[str, Any, bool, bool]]:
+def _sort_fields(load_target: _LoadedTarget) -> list[tuple[str, Any, bool, bool]]:
     """(column, transform, descending, nulls first); empty where rows come in order by themselves."""
     from pyiceberg.table.sorting import NullOrder, SortDirection
     from pyiceberg.transforms import IdentityTransform
 
     found = []
-    for f in parsed.order.fields:
-        column = parsed.schema.find_field(f.source_id)
-        name = parsed.schema.find_column_name(f.source_id) or column.name
+    for f in load_target.order.fields:
+        column = load_target.schema.find_field(f.source_id)
+        name = load_target.schema.find_column_name(f.source_id) or column.name
         descending = f.direction == SortDirection.DESC
         if name == "offset" and isinstance(f.transform, IdentityTransform) and not descending:
             break  # rows arrive by offset, and sorting is stable: nothing after it can matter
@@ -146,8 +146,8 @@ class TableWriter:
         in_memory: write to memory and not to storage: shows whether rows can be written at all.
     """
 
-    def __init__(self, target: Target, name: str, *, in_memory: bool = False) -> None:
-        self._parsed = parsed(target)
+    def __init__(self, target: WriteTarget, name: str, *, in_memory: bool = False) -> None:
+        self._parsed = load_target(target)
         self._in_memory = in_memory
         self._name = name
         self._open: dict[tuple[Any, ...], _OpenFile] = {}
@@ -181,7 +181,7 @@ class TableWriter:
         """Removes what was written, as far as that is possible: the task has failed."""
         for file in self._open.values():
             file.abandon()
-        discard(self._parsed.io, [f.file_path for f in self._done])
+        discard_files(self._parsed.io, [f.file_path for f in self._done])
 
     def _close_all(self) -> None:
         while self._open:
@@ -200,15 +200,15 @@ class TableWriter:
 
     def _split(self, rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
         """The rows by partition, each part in the order in which it came."""
-        parsed = self._parsed
-        if not parsed.spec.fields or not rows.num_rows:
+        load_target = self._parsed
+        if not load_target.spec.fields or not rows.num_rows:
             if rows.num_rows:
                 yield (), rows
             return
         values, codes = [], np.zeros(rows.num_rows, np.int64)
-        for f in parsed.spec.fields:
-            source = parsed.schema.find_field(f.source_id)
-            column = _column(rows, parsed.schema.find_column_name(f.source_id) or source.name)
+        for f in load_target.spec.fields:
+            source = load_target.schema.find_field(f.source_id)
+            column = _column(rows, load_target.schema.find_column_name(f.source_id) or source.name)
             value = f.transform.pyarrow_transform(source.field_type)(column)
             value = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
             encoded = value.dictionary_encode(null_encoding="encode")
@@ -234,12 +234,12 @@ def _column(rows: pa.Table, path: str) -> pa.ChunkedArray:
 class _OpenFile:
     """One data file while it grows. Rows are held until they make a row group, or until the end to be sorted."""
 
-    def __init__(self, parsed: _Parsed, key: tuple[Any, ...], name: str, *, in_memory: bool) -> None:
-        self._parsed = parsed
+    def __init__(self, load_target: _LoadedTarget, key: tuple[Any, ...], name: str, *, in_memory: bool) -> None:
+        self._parsed = load_target
         self._in_memory = in_memory
-        self._partition = _partition_key(parsed, key) if key else None
+        self._partition = _partition_key(load_target, key) if key else None
         file_name = f"{name}-{uuid.uuid4()}.parquet"
-        self.path = parsed.locations.new_data_location(file_name, self._partition)
+        self.path = load_target.locations.new_data_location(file_name, self._partition)
         self.size = 0
         self.held = 0
         self._rows: list[pa.Table] = []
@@ -262,7 +262,7 @@ class _OpenFile:
         if self._parsed.sort:
             rows = _sorted(rows, self._parsed.sort)
         groups = max(1, round(held / ROW_GROUP_BYTES))
-        with _told(self.path):
+        with _translate_write_errors(self.path):
             if self._writer is None:
                 self._stream = self._create()
                 self._writer = pq.ParquetWriter(self._stream, self._parsed.arrow, **self._parsed.options)
@@ -279,7 +279,7 @@ class _OpenFile:
 
         self.flush()
         assert self._writer is not None
-        with _told(self.path):
+        with _translate_write_errors(self.path):
             self._writer.close()
             size = self._stream.tell()
             self._stream.close()
@@ -303,10 +303,10 @@ class _OpenFile:
         if self._stream is not None:
             with suppress(Exception):
                 self._stream.close()
-            discard(self._parsed.io, [self.path])
+            discard_files(self._parsed.io, [self.path])
 
 
-def _statistics(parsed: _Parsed, metadata: pq.FileMetaData) -> dict[str, Any]:
+def _statistics(load_target: _LoadedTarget, metadata: pq.FileMetaData) -> dict[str, Any]:
     """Statistics of a data file. A column whose bounds PyIceberg cannot compute has only counts.
 
     It fails on text whose sixteenth character is U+D7FF, because the next higher one is no character.
@@ -319,16 +319,16 @@ def _statistics(parsed: _Parsed, metadata: pq.FileMetaData) -> dict[str, Any]:
     )
 
     def collect(plans: dict[int, StatisticsCollector]) -> dict[str, Any]:
-        found = data_file_statistics_from_parquet_metadata(metadata, plans, parsed.ids_by_path)
+        found = data_file_statistics_from_parquet_metadata(metadata, plans, load_target.ids_by_path)
         return found.to_serialized_dict()
 
     try:
-        return collect(parsed.statistics)
+        return collect(load_target.statistics)
     except (ValueError, OverflowError):
         counts = MetricsMode(MetricModeTypes.COUNTS)
-        plans = {number: replace(plan, mode=counts) for number, plan in parsed.statistics.items()}
+        plans = {number: replace(plan, mode=counts) for number, plan in load_target.statistics.items()}
         found = collect(plans)
-        for number, plan in parsed.statistics.items():
+        for number, plan in load_target.statistics.items():
             with suppress(ValueError, OverflowError):
                 found = collect(plans | {number: plan})
                 plans[number] = plan
@@ -340,13 +340,13 @@ class NotWrittenError(UnavailableError):
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _translate_write_errors(path: str) -> Iterator[None]:
     """Says which file could not be written, and why, in words that reach the status of the topic."""
     try:
         yield
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        kind = UnavailableError if is_refused(error) else NotWrittenError
+        kind = UnavailableError if is_access_denied(error) else NotWrittenError
         raise kind(
             f"no space left for {path}" if is_full else f"{path} could not be written",
             cause=first_line(error),
@@ -354,11 +354,11 @@ def _told(path: str) -> Iterator[None]:
         ) from error
 
 
-def _partition_key(parsed: _Parsed, key: tuple[Any, ...]) -> PartitionKey:
+def _partition_key(load_target: _LoadedTarget, key: tuple[Any, ...]) -> PartitionKey:
     from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 
-    values = [PartitionFieldValue(f, value) for f, value in zip(parsed.spec.fields, key, strict=True)]
-    return PartitionKey(field_values=values, partition_spec=parsed.spec, schema=parsed.schema)
+    values = [PartitionFieldValue(f, value) for f, value in zip(load_target.spec.fields, key, strict=True)]
+    return PartitionKey(field_values=values, partition_spec=load_target.spec, schema=load_target.schema)
 
 
 def _sorted(rows: pa.Table, fields: list[tuple[str, Any, bool, bool]]) -> pa.Table:
@@ -372,7 +372,7 @@ def _sorted(rows: pa.Table, fields: list[tuple[str, Any, bool, bool]]) -> pa.Tab
     return rows.take(pc.sort_indices(pa.table(keys), sort_keys=order))
 
 
-def discard(io: FileIO, paths: list[str]) -> None:
+def discard_files(io: FileIO, paths: list[str]) -> None:
     """Deletes files that no commit refers to. What cannot be deleted costs room, not rows: upkeep finds it."""
     for path in paths:
         try:

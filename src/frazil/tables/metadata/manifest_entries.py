@@ -19,7 +19,7 @@ from pyiceberg.avro.codecs import KNOWN_CODECS
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 
 from frazil.errors import IntegrityError
-from frazil.tables.blocks import read_content
+from frazil.tables.metadata.avro import read_avro
 
 #: Field ids of a manifest's entry, and of the file in it.
 STATUS, SNAPSHOT_ID, SEQUENCE, FILE_SEQUENCE, _FILE = 0, 1, 3, 4, 2
@@ -40,7 +40,7 @@ def _nothing(_: BinaryDecoder) -> None:
     return None
 
 
-def entries(data: bytes, fields: tuple[int, ...], where: str = "a manifest") -> Iterator[tuple[Any, ...]]:
+def read_entries(data: bytes, fields: tuple[int, ...], where: str = "a manifest") -> Iterator[tuple[Any, ...]]:
     """The entries of a manifest, deleted ones too, each as the values of these fields; None for one that it lacks.
 
     What an entry inherits from its manifest (sequence number, snapshot) is None there.
@@ -54,7 +54,7 @@ def entries(data: bytes, fields: tuple[int, ...], where: str = "a manifest") -> 
         IntegrityError: this is no whole manifest.
     """
     try:
-        content = read_content(data)
+        content = read_avro(data)
         actions = _actions(content.meta["avro.schema"], fields)
         codec = KNOWN_CODECS[content.codec]  # type: ignore[index] # a codec that is not known is an error below
         for block in content.blocks:

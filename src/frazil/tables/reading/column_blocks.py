@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.content.fetching import names_today
-from frazil.content.search.kept import Kept
 from frazil.tables import TableStore
-from frazil.topics.reading.metadata_files import planned_tasks
+from frazil.tables.cache import ByteCache
+from frazil.tables.reading.planning import plan_files
+from frazil.tables.reading.rows_by_position import current_names
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -62,7 +62,7 @@ class Files:
         kept: what was decoded before.
     """
 
-    def __init__(self, store: TableStore, table: Table, where: BooleanExpression, kept: Kept) -> None:
+    def __init__(self, store: TableStore, table: Table, where: BooleanExpression, kept: ByteCache) -> None:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         self.table, self._kept = table, kept
@@ -70,7 +70,7 @@ class Files:
         self.schema: pa.Schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
         self._with_ids: pa.Schema = schema_to_pyarrow(table.schema(), include_field_ids=True)
         self._ids = {field.name: field.field_id for field in table.schema().fields}
-        self.tasks: list[FileScanTask] = planned_tasks(table.scan(row_filter=where), store.network)
+        self.tasks: list[FileScanTask] = plan_files(table.scan(row_filter=where), store.network)
 
         self._uses = Counter(delete.file_path for task in self.tasks for delete in task.delete_files)
         self._deletes: dict[str, dict[str, pa.ChunkedArray]] = {}
@@ -153,7 +153,7 @@ class _File:
         with self:
             file = self._parquet()
             counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            names = names_today(file.schema_arrow, self._files._with_ids)
+            names = current_names(file.schema_arrow, self._files._with_ids)
             columns = [file.schema.column(i) for i in range(len(file.schema))]
             encoded = [
                 c.path

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.topics.sinks.fit import fit_all
-from frazil.topics.sinks.parquet import Target, parsed
+from frazil.tables.writing.data_files import WriteTarget, load_target
+from frazil.tables.writing.type_conversion import convert_all_rows
 
 _ID = b"PARQUET:field_id"
 
 
-def fetch_rows(target: Target, schema: pa.Schema, files: pa.Array, positions: pa.Array) -> pa.Table:
+def fetch_rows(target: WriteTarget, schema: pa.Schema, files: pa.Array, positions: pa.Array) -> pa.Table:
     """The rows in the order in which they are asked for, with the columns of a schema; null where the file has none."""
     if not len(files):
         # Not empty_table(): it cannot make a list of UUIDs.
@@ -28,18 +28,20 @@ def fetch_rows(target: Target, schema: pa.Schema, files: pa.Array, positions: pa
     for number, path in enumerate(encoded.dictionary.to_pylist()):
         asked = np.flatnonzero(of_file == number)
         asked = asked[np.argsort(wanted[asked], kind="stable")]
-        parts.append(fit_all(_of_file(target, schema, path, wanted[asked]), schema))
+        parts.append(convert_all_rows(_of_file(target, schema, path, wanted[asked]), schema))
         order.append(asked)
     places = np.empty(len(wanted), np.int64)
     places[np.concatenate(order)] = np.arange(len(wanted))
     return pa.concat_tables(parts).combine_chunks().take(pa.array(places))
 
 
-def _of_file(target: Target, schema: pa.Schema, path: str, positions: Any) -> pa.Table:
+def _of_file(target: WriteTarget, schema: pa.Schema, path: str, positions: Any) -> pa.Table:
     """Rows at positions, which ascend, under the names that the table has for their columns today."""
-    table = parsed(target)
+    table = load_target(target)
     with table.io.new_input(path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as file:
-        names = {n: today for n, today in names_today(file.schema_arrow, table.arrow).items() if today in schema.names}
+        names = {
+            n: today for n, today in current_names(file.schema_arrow, table.arrow).items() if today in schema.names
+        }
         starts = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
         groups = np.searchsorted(starts, positions, side="right") - 1
         touched = np.unique(groups)
@@ -51,7 +53,7 @@ def _of_file(target: Target, schema: pa.Schema, path: str, positions: Any) -> pa
     return rows.take(pa.array(inside)).rename_columns([names[name] for name in rows.column_names])
 
 
-def names_today(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
+def current_names(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
     """Columns of a file, and what the table calls them; those that the table has dropped are left out."""
     today = {(f.metadata or {}).get(_ID): f.name for f in table}
     ids = {f.name: (f.metadata or {}).get(_ID) for f in file}

@@ -30,23 +30,23 @@ _LENT = {
 _SECRETS = ("secret_key", "session_token")
 
 
-def spelled(uri: str) -> str:
+def canonical_uri(uri: str) -> str:
     """The canonical URI of a file: by scheme, and without the links that lead to its local folder.
 
     Two URIs mean the same file if this is equal for both. A listing gives names in this spelling too. For a folder, use
-    `spelled_folder`: the last name of a file is kept as it is, because a listing shows a link by its own name.
+    `canonical_folder`: the last name of a file is kept as it is, because a listing shows a link by its own name.
     """
     folder, slash, name = uri.rpartition("/")
     if not slash or name in ("", ".", "..") or not folder or folder.endswith((":", "/")):
-        return spelled_folder(uri)
-    return f"{spelled_folder(folder)}/{name}"
+        return canonical_folder(uri)
+    return f"{canonical_folder(folder)}/{name}"
 
 
 @lru_cache(maxsize=16384)
-def spelled_folder(uri: str) -> str:
+def canonical_folder(uri: str) -> str:
     """The canonical URI of a folder: by scheme, and without any local link, its own last name included.
 
-    Links are resolved once and remembered until `forget_links`.
+    Links are resolved once and remembered until `clear_link_cache`.
     """
     location = parse(uri)
     if location.scheme == "file":
@@ -54,38 +54,38 @@ def spelled_folder(uri: str) -> str:
     return str(location).rstrip("/")
 
 
-def canonical(folder: str) -> str:
+def canonical_folder_or_raw(folder: str) -> str:
     """The same of another table's folder, which may lie on a storage that Frazil does not know: HDFS stays as it is."""
     try:
-        return spelled_folder(folder)
+        return canonical_folder(folder)
     except UsageError:
         return folder
 
 
-def forget_links() -> None:
+def clear_link_cache() -> None:
     """Makes the next spelling resolve links anew. Call it before each action that deletes: links may have changed."""
-    spelled_folder.cache_clear()
+    canonical_folder.cache_clear()
 
 
-def with_targets(uris: Iterable[str]) -> set[str]:
+def with_link_targets(uris: Iterable[str]) -> set[str]:
     """Files by their canonical URIs, and also what those that are local links lead to."""
     found = set(uris)
     local = [uri for uri in found if uri.startswith("file:")]
-    return found | {spelled_folder(uri) for uri in local if parse(uri).path.is_symlink()}
+    return found | {canonical_folder(uri) for uri in local if parse(uri).path.is_symlink()}
 
 
-def lies_in(uri: str, folder: str) -> bool:
+def is_inside(uri: str, folder: str) -> bool:
     """Whether a place is a folder or lies below it, both in canonical spelling."""
     return uri == folder or uri.startswith(f"{folder}/")
 
 
-def overlap(one: str, other: str) -> bool:
-    return lies_in(one, other) or lies_in(other, one)
+def overlaps(one: str, other: str) -> bool:
+    return is_inside(one, other) or is_inside(other, one)
 
 
 def own_folders(table: Table) -> list[str]:
     """The canonical folders that a table writes to."""
-    return list(dict.fromkeys(map(spelled_folder, places_named(table))))
+    return list(dict.fromkeys(map(canonical_folder, named_locations(table))))
 
 
 def own_files(table: Table, uris: Iterable[str]) -> set[str]:
@@ -94,10 +94,10 @@ def own_files(table: Table, uris: Iterable[str]) -> set[str]:
     Only these are ever deleted. Files elsewhere, such as imported ones, may belong to others and stay.
     """
     folders = own_folders(table)
-    return {uri for uri in map(spelled, uris) if any(lies_in(uri, folder) for folder in folders)}
+    return {uri for uri in map(canonical_uri, uris) if any(is_inside(uri, folder) for folder in folders)}
 
 
-def places_named(table: Table) -> list[str]:
+def named_locations(table: Table) -> list[str]:
     """A table's location, and the places for data and metadata that its properties name, as they are written."""
     properties = table.metadata.properties
     named = (
@@ -106,12 +106,12 @@ def places_named(table: Table) -> list[str]:
     return [table.location(), *(properties[key] for key in named if properties.get(key))]
 
 
-def looked_after(care: Care) -> bool:
+def is_service_managed(care: Care) -> bool:
     """Whether the service deletes files that no snapshot needs by itself, and takes none but Iceberg's: S3 Tables."""
     return flavor_of(care.catalog, dict(care.store.catalog.properties)) == "s3tables"
 
 
-class Places:
+class TableStorage:
     """Opens what a table's files lie in, once for each folder of its own and once for each bucket beyond these."""
 
     def __init__(self, care: Care, table: Table) -> None:
@@ -122,7 +122,7 @@ class Places:
 
     def find(self, uri: str) -> tuple[ObjectStore, str]:
         """The store that a file lies in, and its key there."""
-        uri = spelled(uri)
+        uri = canonical_uri(uri)
         root = next((r for r in self._roots if uri.startswith(f"{r}/")), None)
         location = parse(uri)
         if root is None:
@@ -131,8 +131,8 @@ class Places:
         return self._open(root), uri[len(root) + 1 :]
 
     def list(self, folder: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """Everything below a folder, each with its `spelled` URI."""
-        root = spelled_folder(folder)
+        """Everything below a folder, each with its `canonical_uri` URI."""
+        root = canonical_folder(folder)
         for info in self._open(root).list():
             yield f"{root}/{info.key}", info
 

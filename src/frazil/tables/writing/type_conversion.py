@@ -14,7 +14,7 @@ from frazil.log.column_rules import check_values
 
 
 @dataclass(frozen=True)
-class Misfit:
+class RejectedRow:
     """A row that the table cannot take."""
 
     row: int
@@ -23,16 +23,16 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class ConvertedRows:
     """The rows that fit, in the table's types, and those that do not."""
 
     rows: pa.Table
-    misfits: list[Misfit]
+    misfits: list[RejectedRow]
 
 
-def fit(rows: pa.Table, schema: pa.Schema) -> Fitted:
+def convert_rows(rows: pa.Table, schema: pa.Schema) -> ConvertedRows:
     """Rows with the columns and types of a schema, in its order; columns that the rows lack are null."""
-    misfits: dict[int, Misfit] = {}
+    misfits: dict[int, RejectedRow] = {}
     columns = []
     for field in schema:
         column, found = _fitted(rows, field)
@@ -42,14 +42,14 @@ def fit(rows: pa.Table, schema: pa.Schema) -> Fitted:
     for misfit in _homeless(rows, schema):
         misfits.setdefault(misfit.row, misfit)
     if not misfits:
-        return Fitted(pa.table(columns, schema=schema), [])
+        return ConvertedRows(pa.table(columns, schema=schema), [])
     keep = np.ones(rows.num_rows, bool)
     keep[list(misfits)] = False
     kept = [column.filter(pa.array(keep)) for column in columns]
-    return Fitted(pa.table(kept, schema=schema), [misfits[row] for row in sorted(misfits)])
+    return ConvertedRows(pa.table(kept, schema=schema), [misfits[row] for row in sorted(misfits)])
 
 
-def fit_all(rows: pa.Table, schema: pa.Schema, what: str = "a row") -> pa.Table:
+def convert_all_rows(rows: pa.Table, schema: pa.Schema, what: str = "a row") -> pa.Table:
     """Returns all rows in the types of a schema.
 
     Args:
@@ -61,7 +61,7 @@ def fit_all(rows: pa.Table, schema: pa.Schema, what: str = "a row") -> pa.Table:
         UnavailableError: a row does not fit, as where the columns of the table have been changed by hand. No row is
             left out, and another try sees the columns as they are by then.
     """
-    found = fit(rows, schema)
+    found = convert_rows(rows, schema)
     if found.misfits:
         raise UnavailableError(
             f"{what} does not fit the columns of its table",
@@ -71,11 +71,11 @@ def fit_all(rows: pa.Table, schema: pa.Schema, what: str = "a row") -> pa.Table:
     return found.rows
 
 
-def _fitted(rows: pa.Table, field: pa.Field) -> tuple[pa.ChunkedArray, list[Misfit]]:
+def _fitted(rows: pa.Table, field: pa.Field) -> tuple[pa.ChunkedArray, list[RejectedRow]]:
     at = rows.schema.get_field_index(field.name)
     if at < 0:
         column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)], field.type)
-        found: list[Misfit] = []
+        found: list[RejectedRow] = []
     else:
         column, found = _cast(rows.column(at), field)
         bad = {m.row for m in found}
@@ -83,11 +83,11 @@ def _fitted(rows: pa.Table, field: pa.Field) -> tuple[pa.ChunkedArray, list[Misf
     if not field.nullable and column.null_count:
         bad = {m.row for m in found}
         missing = [int(row) for row in np.flatnonzero(_is_null(column)) if int(row) not in bad]
-        found += [Misfit(row, "null", f"column '{field.name}' of the table must not be null") for row in missing]
+        found += [RejectedRow(row, "null", f"column '{field.name}' of the table must not be null") for row in missing]
     return column, found
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field) -> tuple[pa.ChunkedArray, list[Misfit]]:
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> tuple[pa.ChunkedArray, list[RejectedRow]]:
     if column.type == field.type:
         return column, []
     told = f"column '{field.name}' is {column.type}, the table has {field.type}"
@@ -95,15 +95,15 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> tuple[pa.ChunkedArray, li
         return column.cast(field.type), []
     except pa.ArrowNotImplementedError:
         nothing = pa.chunked_array([pa.nulls(len(column), field.type)], field.type)
-        return nothing, [Misfit(int(row), "type", told) for row in np.flatnonzero(~_is_null(column))]
+        return nothing, [RejectedRow(int(row), "type", told) for row in np.flatnonzero(~_is_null(column))]
     except pa.ArrowException:
         return _cast_by_halves(column, field, told)
 
 
-def _cast_by_halves(column: pa.ChunkedArray, field: pa.Field, told: str) -> tuple[pa.ChunkedArray, list[Misfit]]:
+def _cast_by_halves(column: pa.ChunkedArray, field: pa.Field, told: str) -> tuple[pa.ChunkedArray, list[RejectedRow]]:
     """Halves what fails until it is one row: cheap as long as few rows are bad."""
     good: list[pa.ChunkedArray] = []
-    found: list[Misfit] = []
+    found: list[RejectedRow] = []
     pieces = [(0, len(column))]
     while pieces:
         start, count = pieces.pop()
@@ -115,11 +115,11 @@ def _cast_by_halves(column: pa.ChunkedArray, field: pa.Field, told: str) -> tupl
                 pieces += [(start + half, count - half), (start, half)]
             else:
                 good.append(pa.chunked_array([pa.nulls(1, field.type)]))
-                found.append(Misfit(start, "type", f"{told}: {_told(error)}"))
+                found.append(RejectedRow(start, "type", f"{told}: {_told(error)}"))
     return pa.chunked_array([chunk for part in good for chunk in part.chunks], field.type), found
 
 
-def out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[Misfit]:
+def out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[RejectedRow]:
     """Rows with a date or time that readers of the table do not have: the log refuses them, but did not always."""
     found = []
     start = 0
@@ -134,19 +134,19 @@ def out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[Misfit]:
                 if half:
                     pieces += [(first + half, count - half), (first, half)]
                 else:
-                    found.append(Misfit(start + first, "value", error.message))
+                    found.append(RejectedRow(start + first, "value", error.message))
         start += len(chunk)
     return found
 
 
-def _homeless(rows: pa.Table, schema: pa.Schema) -> list[Misfit]:
+def _homeless(rows: pa.Table, schema: pa.Schema) -> list[RejectedRow]:
     """Rows with a value in a column that the table does not have."""
     found = []
     for name in rows.column_names:
         column = rows.column(name)
         if name not in schema.names and column.null_count < len(column):
             told = f"the table has no column '{name}' of type {column.type}"
-            found += [Misfit(int(row), "column", told) for row in np.flatnonzero(~_is_null(column))]
+            found += [RejectedRow(int(row), "column", told) for row in np.flatnonzero(~_is_null(column))]
     return found
 
 

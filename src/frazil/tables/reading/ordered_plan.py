@@ -12,8 +12,8 @@ from frazil.errors import UnsupportedError
 from frazil.log.columns import MESSAGE
 from frazil.settings import NetworkSettings
 from frazil.tables import Position, RolledBackError, position_of
+from frazil.tables.reading.planning import plan_files
 from frazil.topics.layout import ARCHIVE
-from frazil.topics.reading.metadata_files import planned_tasks
 from frazil.topics.sinks.sink import PARTITION
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def plan_table(table: Table, topic: str, network: NetworkSettings | None = None)
         # What the rows reach still counts; what follows may be in the log. The pipeline is the one that must ask.
         position = error.table_position
     try:
-        tasks = planned_tasks(table.scan(), network or NetworkSettings())
+        tasks = plan_files(table.scan(), network or NetworkSettings())
     except ValueError as error:
         raise UnsupportedError(
             f"the table {'.'.join(table.name())} cannot be read",

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.settings import NetworkSettings
-from frazil.topics.reading.ahead import ahead
-from frazil.topics.reading.patience import patiently
-from frazil.topics.reading.row_groups import Piece, conform, depth, pieces
-from frazil.topics.reading.table_plan import PlannedFile, TablePlan
+from frazil.tables.reading.ordered_plan import PlannedFile, TablePlan
+from frazil.tables.reading.prefetch import prefetch
+from frazil.tables.reading.retrying import read_with_retry
+from frazil.tables.reading.row_groups import Piece, conform, depth, pieces
 
 #: Bytes that row groups under way may have together, before decoding.
 BUDGET = 256 * 1024 * 1024
@@ -77,17 +77,17 @@ def scan(
         found: list[Piece] = []
         for file in group:
             asked = readable if file.letters is None else wanted
-            found += patiently(partial(pieces, plan, file, asked, start, end), patience)
+            found += read_with_retry(partial(pieces, plan, file, asked, start, end), patience)
         return found
 
     def load(step: _Step) -> pa.Table:
-        table = conform(patiently(step.piece.read, patience), wanted)
+        table = conform(read_with_retry(step.piece.read, patience), wanted)
         return order(table if where is None else _matching(table, where), step.start, step.end)
 
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="frazil-scan")
     try:
-        steps = _steps((found for _, found in ahead(pool, opened, groups, most=4)), start, end, budget)
-        loaded = ahead(pool, load, steps, most=2 * _THREADS, weigh=lambda s: s.piece.size, budget=budget)
+        steps = _steps((found for _, found in prefetch(pool, opened, groups, most=4)), start, end, budget)
+        loaded = prefetch(pool, load, steps, most=2 * _THREADS, weigh=lambda s: s.piece.size, budget=budget)
         yield from _merged(loaded, order, end)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

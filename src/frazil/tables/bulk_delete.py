@@ -20,7 +20,7 @@ from frazil.storage.store import check_key
 from frazil.upkeep.model import Kind, Outcome
 
 if TYPE_CHECKING:
-    from frazil.upkeep.expiry.places import Places
+    from frazil.tables.metadata.locations import TableStorage
 
 log = get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Removed:
         return next((error for error in self.left.values() if error is not None), None)
 
 
-def remove(places: Places, files: Iterable[Doomed], stop: threading.Event) -> Removed:
+def remove(places: TableStorage, files: Iterable[Doomed], stop: threading.Event) -> Removed:
     """Deletes files. One that is not there counts as deleted, so that a run after a broken one does the rest.
 
     Args:
@@ -108,7 +108,7 @@ def _delete(store: ObjectStore, keys: Sequence[str]) -> None:
 
 
 def _batches(
-    places: Places, files: Iterable[Doomed], done: Removed
+    places: TableStorage, files: Iterable[Doomed], done: Removed
 ) -> Iterator[tuple[ObjectStore, list[str], list[Doomed]]]:
     by_root: dict[str, tuple[ObjectStore, list[tuple[str, Doomed]]]] = {}
     for uri, size in files:

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
 from frazil.settings import NetworkSettings
-from frazil.topics.reading.patience import patiently
+from frazil.tables.reading.retrying import read_with_retry
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan, FileScanTask
 
 
-def planned_tasks(scan: DataScan, network: NetworkSettings) -> list[FileScanTask]:
+def plan_files(scan: DataScan, network: NetworkSettings) -> list[FileScanTask]:
     """The files of a scan.
 
     Raises:
         FileNotFoundError: its snapshot has expired meanwhile.
         OSError: storage does not answer, and patience has ended.
     """
-    scan.io = _Patient(scan.io, network)
+    scan.io = _RetryingFileIO(scan.io, network)
     return list(scan.plan_files())
 
 
-class _Patient(FileIO):
+class _RetryingFileIO(FileIO):
     """The same files, each read as a whole: those of a table's metadata are small."""
 
     def __init__(self, inner: FileIO, network: NetworkSettings) -> None:
@@ -33,7 +33,7 @@ class _Patient(FileIO):
         self._inner, self._network = inner, network
 
     def new_input(self, location: str) -> InputFile:
-        return _Whole(self._inner.new_input(location), self._network)
+        return _WholeInputFile(self._inner.new_input(location), self._network)
 
     def new_output(self, location: str) -> OutputFile:
         return self._inner.new_output(location)
@@ -42,20 +42,20 @@ class _Patient(FileIO):
         self._inner.delete(location)
 
 
-class _Whole(InputFile):
+class _WholeInputFile(InputFile):
     def __init__(self, inner: InputFile, network: NetworkSettings) -> None:
         super().__init__(inner.location)
         self._inner, self._network = inner, network
 
     def __len__(self) -> int:
-        return patiently(self._inner.__len__, self._network)
+        return read_with_retry(self._inner.__len__, self._network)
 
     def exists(self) -> bool:
-        return patiently(self._inner.exists, self._network)
+        return read_with_retry(self._inner.exists, self._network)
 
     def open(self, seekable: bool = True) -> Any:
         def read() -> BytesIO:
             with self._inner.open(seekable=seekable) as stream:
                 return BytesIO(stream.read())
 
-        return patiently(read, self._network)
+        return read_with_retry(read, self._network)

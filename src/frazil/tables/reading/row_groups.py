@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from frazil.tables.reading.ordered_plan import PlannedFile, TablePlan
 from frazil.topics.reading.left_out import read_letters
-from frazil.topics.reading.table_plan import PlannedFile, TablePlan
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

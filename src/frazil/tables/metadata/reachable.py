@@ -13,9 +13,9 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from frazil.errors import IntegrityError
+from frazil.tables.metadata.locations import canonical_uri
+from frazil.tables.metadata.manifest_entries import CONTENT, DATA, DELETED, PATH, SIZE, STATUS, read_entries
 from frazil.upkeep.care import go_on
-from frazil.upkeep.expiry.places import spelled
-from frazil.upkeep.plans.entries import CONTENT, DATA, DELETED, PATH, SIZE, STATUS, entries
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -37,7 +37,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-class File(NamedTuple):
+class ReferencedFile(NamedTuple):
     """A file that something refers to.
 
     Attributes:
@@ -51,24 +51,24 @@ class File(NamedTuple):
     kind: Kind
 
 
-Files = dict[str, File]
+Files = dict[str, ReferencedFile]
 
 
 class _Memory:
     """Living files by manifest, of one store; the least used go first."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[str, tuple[File, ...]] = OrderedDict()
+        self._found: OrderedDict[str, tuple[ReferencedFile, ...]] = OrderedDict()
         self._size = 0
         self._lock = Lock()
 
-    def get(self, manifest: str) -> tuple[File, ...] | None:
+    def get(self, manifest: str) -> tuple[ReferencedFile, ...] | None:
         with self._lock:
             if manifest in self._found:
                 self._found.move_to_end(manifest)
             return self._found.get(manifest)
 
-    def put(self, manifest: str, files: tuple[File, ...]) -> None:
+    def put(self, manifest: str, files: tuple[ReferencedFile, ...]) -> None:
         with self._lock:
             if manifest not in self._found:
                 self._size += len(files)
@@ -80,7 +80,7 @@ class _Memory:
 _memories: weakref.WeakKeyDictionary[TableStore, _Memory] = weakref.WeakKeyDictionary()
 
 
-def table_files(store: TableStore, table: Table, stop: Event | None = None) -> Files:
+def reachable_files(store: TableStore, table: Table, stop: Event | None = None) -> Files:
     """Everything that a table refers to: of all its snapshots, and its metadata.
 
     Args:
@@ -100,10 +100,10 @@ def snapshot_files(store: TableStore, table: Table, snapshots: Iterable[Snapshot
     """What these snapshots hold, without their statistics."""
     snapshots = list(snapshots)
     manifests = _manifests(store, table.io, snapshots, stop)
-    found = {spelled(s.manifest_list): File(s.manifest_list, None, "manifest list") for s in snapshots}
-    found |= {spelled(p): File(p, m.manifest_length, "manifest") for p, m in manifests.items()}
-    for files in _at_once(lambda m: living(store, table.io, m), manifests.values(), stop):
-        found |= {spelled(file.uri): file for file in files}
+    found = {canonical_uri(s.manifest_list): ReferencedFile(s.manifest_list, None, "manifest list") for s in snapshots}
+    found |= {canonical_uri(p): ReferencedFile(p, m.manifest_length, "manifest") for p, m in manifests.items()}
+    for files in _at_once(lambda m: live_files(store, table.io, m), manifests.values(), stop):
+        found |= {canonical_uri(file.uri): file for file in files}
     return found
 
 
@@ -111,33 +111,33 @@ def metadata_files(table: Table) -> Files:
     """The table's metadata.json, the former ones that it lists, and its statistics."""
     metadata = table.metadata
     paths = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
-    found = {spelled(path): File(path, None, "metadata") for path in paths}
+    found = {canonical_uri(path): ReferencedFile(path, None, "metadata") for path in paths}
     return found | _statistics(metadata, None)
 
 
-def only_in(store: TableStore, table: Table, snapshot_ids: Collection[int], stop: Event | None = None) -> Files:
+def files_only_in(store: TableStore, table: Table, snapshot_ids: Collection[int], stop: Event | None = None) -> Files:
     """What would be left without a snapshot if these were gone. Of what stays, only what decides that is read."""
     metadata, io = table.metadata, table.io
     going = [s for s in metadata.snapshots if s.snapshot_id in snapshot_ids]
     staying = [s for s in metadata.snapshots if s.snapshot_id not in snapshot_ids]
     kept = _manifests(store, io, staying, stop)
     loose = {p: m for p, m in _manifests(store, io, going, stop).items() if p not in kept}
-    found = {spelled(s.manifest_list): File(s.manifest_list, None, "manifest list") for s in going}
-    found |= {spelled(p): File(p, m.manifest_length, "manifest") for p, m in loose.items()}
+    found = {canonical_uri(s.manifest_list): ReferencedFile(s.manifest_list, None, "manifest list") for s in going}
+    found |= {canonical_uri(p): ReferencedFile(p, m.manifest_length, "manifest") for p, m in loose.items()}
     files: Files = {}
-    for some in _at_once(lambda m: living(store, io, m), loose.values(), stop):
-        files |= {spelled(file.uri): file for file in some}
+    for some in _at_once(lambda m: live_files(store, io, m), loose.values(), stop):
+        files |= {canonical_uri(file.uri): file for file in some}
     if files:
-        for some in _at_once(lambda m: living(store, io, m), kept.values(), stop):
+        for some in _at_once(lambda m: live_files(store, io, m), kept.values(), stop):
             for file in some:
-                files.pop(spelled(file.uri), None)
+                files.pop(canonical_uri(file.uri), None)
     stays = _statistics(metadata, {s.snapshot_id for s in staying})
     gone = {k: f for k, f in _statistics(metadata, set(snapshot_ids)).items() if k not in stays}
-    used = {spelled(s.manifest_list) for s in staying}
+    used = {canonical_uri(s.manifest_list) for s in staying}
     return {k: f for k, f in (found | files | gone).items() if k not in used}
 
 
-def living(store: TableStore, io: FileIO, manifest: ManifestFile) -> tuple[File, ...]:
+def live_files(store: TableStore, io: FileIO, manifest: ManifestFile) -> tuple[ReferencedFile, ...]:
     """The data or delete files in a manifest, without those that it says were deleted."""
     memory = _memories.setdefault(store, _Memory())
     found = memory.get(manifest.manifest_path)
@@ -149,13 +149,13 @@ def living(store: TableStore, io: FileIO, manifest: ManifestFile) -> tuple[File,
     return found
 
 
-def _living(data: bytes, manifest: ManifestFile) -> tuple[File, ...]:
-    found: list[File] = []
+def _living(data: bytes, manifest: ManifestFile) -> tuple[ReferencedFile, ...]:
+    found: list[ReferencedFile] = []
     count = 0
-    for status, content, path, size in entries(data, (STATUS, CONTENT, PATH, SIZE), manifest.manifest_path):
+    for status, content, path, size in read_entries(data, (STATUS, CONTENT, PATH, SIZE), manifest.manifest_path):
         count += 1
         if status != DELETED:
-            found.append(File(path, size, "deletes" if content not in (None, DATA) else "data"))
+            found.append(ReferencedFile(path, size, "deletes" if content not in (None, DATA) else "data"))
     counts = manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count
     if None not in counts and count != sum(c or 0 for c in counts):
         raise IntegrityError(
@@ -171,13 +171,13 @@ def _manifests(
 ) -> dict[str, ManifestFile]:
     lists = dict.fromkeys(s.manifest_list for s in snapshots)
     found: dict[str, ManifestFile] = {}
-    for manifests in _at_once(lambda path: manifests_in(store, io, path), lists, stop):
+    for manifests in _at_once(lambda path: read_manifest_list_of(store, io, path), lists, stop):
         for manifest in manifests:
             found.setdefault(manifest.manifest_path, manifest)
     return found
 
 
-def manifests_in(store: TableStore, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
+def read_manifest_list_of(store: TableStore, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
     """The manifests of a snapshot, by the path of its list.
 
     Raises:
@@ -194,7 +194,7 @@ def manifests_in(store: TableStore, io: FileIO, manifest_list: str) -> tuple[Man
 
 def _statistics(metadata: TableMetadata, snapshot_ids: Collection[int] | None) -> Files:
     return {
-        spelled(s.statistics_path): File(s.statistics_path, s.file_size_in_bytes, "statistics")
+        canonical_uri(s.statistics_path): ReferencedFile(s.statistics_path, s.file_size_in_bytes, "statistics")
         for s in (*metadata.statistics, *metadata.partition_statistics)
         if snapshot_ids is None or s.snapshot_id in snapshot_ids
     }

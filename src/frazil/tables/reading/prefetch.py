@@ -11,7 +11,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def ahead(
+def prefetch(
     pool: ThreadPoolExecutor,
     work: Callable[[T], R],
     items: Iterable[T],

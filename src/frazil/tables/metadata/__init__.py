@@ -1,0 +1,1 @@
+"""Reads and writes the metadata of tables: manifests, reachable files, locations in one spelling."""

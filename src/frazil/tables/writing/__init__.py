@@ -1,0 +1,1 @@
+"""Writes data files and position deletes of a table; the driver commits them."""
