@@ -28,9 +28,9 @@ from frazil.content.looking.folder import open_folder
 from frazil.content.looking.listing import Place
 from frazil.content.looking.work import Work
 from frazil.content.notes.messages import fields
-from frazil.content.rows import ContentTables
 from frazil.content.search.asked import asked
 from frazil.content.search.finding import find
+from frazil.content.tables import ContentTables
 from frazil.log.batch import Batch
 from frazil.tables.cache import ByteCache
 from tests.extract_files import SHORT, exif, jpeg

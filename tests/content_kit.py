@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from frazil.catalogs import open_catalog
 from frazil.content.columns import JOURNAL, OBJECTS
-from frazil.content.rows import ContentTables
-from frazil.content.tables import ensure_journal, ensure_objects
+from frazil.content.tables import ContentTables, ensure_journal, ensure_objects
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore
 

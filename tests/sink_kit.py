@@ -24,10 +24,10 @@ from frazil.log.remote.client import Client
 from frazil.observe.metrics import REGISTRY
 from frazil.settings import Settings, load_settings
 from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.tables.store import LazyStore
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics import open_log
-from frazil.topics.floor import LazyStore
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_dead_letters, table_name
 from frazil.topics.letters.dead_letters import letters
 from frazil.topics.sinks.archive import ArchiveSink

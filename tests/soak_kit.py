@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.compute as pc
 from pyiceberg.table import Table
 
-from frazil.topics.floor import find_table
+from frazil.tables.store import find_table
 from frazil.topics.layout import table_name
 from frazil.topics.reading.reader import TopicReader
 from frazil.upkeep.care import Care

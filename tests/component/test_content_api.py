@@ -13,7 +13,7 @@ import pytest
 
 from frazil.api.app import create_app
 from frazil.api.content_models import ContentChange, ContentDetail, ContentGroup, ContentLargest, ContentObject
-from frazil.content.rows import ContentTables
+from frazil.content.tables import ContentTables
 from frazil.log import Log
 from tests.content_kit import Content, a_change, an_object, at
 

@@ -501,7 +501,7 @@ import json, sys
 from pathlib import Path
 from frazil.log.remote.client import Client
 from frazil.settings import load_settings
-from frazil.topics.floor import LazyStore
+from frazil.tables.store import LazyStore
 from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.looking import count_waiting, list_dead_letters
 from frazil.topics.letters.resending import replay_dead_letters

@@ -14,8 +14,8 @@ from frazil.log.access import OffsetGoneError
 from frazil.log.remote.producer import Producer
 from frazil.tables import remove_files
 from frazil.tables.reading.ordered_plan import PlannedFile
+from frazil.tables.store import LazyStore
 from frazil.topics.care.migrate import Migrating
-from frazil.topics.floor import LazyStore
 from frazil.topics.layout import dead_letters_name
 from frazil.topics.letters.looking import show_dead_letter
 from frazil.topics.letters.resending import replay_dead_letters

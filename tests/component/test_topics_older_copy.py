@@ -20,10 +20,10 @@ from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
+from frazil.tables.store import LazyStore
 from frazil.topics import open_log
 from frazil.topics.care import verify
 from frazil.topics.care.adopt import Adopting
-from frazil.topics.floor import LazyStore
 from frazil.topics.positions import TableAheadError
 from frazil.topics.reading.reader import Bounds, open_reader
 from frazil.topics.reading.subscription import Subscription

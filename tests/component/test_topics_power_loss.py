@@ -16,7 +16,8 @@ from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.settings import load_settings
 from frazil.tables import adopt, position_of
-from frazil.topics.floor import LazyStore, table_floor
+from frazil.tables.store import LazyStore
+from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError
 from tests.faulty_disk import FaultyDisk
@@ -31,7 +32,7 @@ def kit_on(folder: Path, disk: FaultyDisk, mode: str) -> Iterator[SinkKit]:
     """A kit whose log lies on a disk that can lose what was not synced; the catalog does not."""
     flags = {**machine_flags(), "home": str(folder / "home"), "log.min_free": "0", "log.sync_mode": mode}
     settings = load_settings(flags=flags, environ={})
-    log = Log.open(folder / "log", settings.model.log, floor=table_floor(settings), disk=disk)
+    log = Log.open(folder / "log", settings.model.log, floor=committed_offsets(settings), disk=disk)
     with Broker(log) as broker, Client(broker.address) as client, LazyStore(settings) as tables:
         yield SinkKit(settings, log, client, tables)
     if not getattr(disk, "lost", False):

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.errors import NotFoundError
 from frazil.log import Batch, OffsetGoneError
-from frazil.topics.floor import find_table
+from frazil.tables.store import find_table
 from frazil.topics.storage import IcebergStorage, LogStorage, PersistentStorage, open_storage
 from tests.sink_kit import SinkKit, sink_kit
 

@@ -33,8 +33,9 @@ from frazil.observe.faultpoints import handled
 from frazil.settings import NetworkSettings, load_settings
 from frazil.tables import RolledBackError, TableStore, position_of
 from frazil.tables.position import ancestors
+from frazil.tables.store import LazyStore, find_table
 from frazil.topics.care.adopt import Adopting
-from frazil.topics.floor import LazyStore, find_table, table_floor
+from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.reading.reader import TopicReader, reader_of
 from tests.faulty_disk import FaultyDisk
@@ -108,7 +109,9 @@ class Schedules(RuleBasedStateMachine):
 
     def open(self) -> None:
         """The broker begins, always at the same address; pipelines go on or begin anew, as the schedule wants it."""
-        log = Log.open(self.folder / "log", self.settings.model.log, floor=table_floor(self.settings), disk=self.disk)
+        log = Log.open(
+            self.folder / "log", self.settings.model.log, floor=committed_offsets(self.settings), disk=self.disk
+        )
         self.stack = ExitStack()
         broker = self.stack.enter_context(Broker(log, port=self.port))
         client = self.stack.enter_context(Client(broker.address, self.settings.model.network))

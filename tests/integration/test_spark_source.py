@@ -21,7 +21,7 @@ from frazil.log import Batch, Log
 from frazil.log.remote.broker import Broker
 from frazil.settings import Settings
 from frazil.settings.model import LogSettings
-from frazil.topics.floor import table_floor
+from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.source.options import parse_options
 from frazil.topics.source.source import FilteringReader, FrazilSource, SourceTopic, register
@@ -32,7 +32,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def log(tmp_path: Path, lane_settings: Settings) -> Iterator[Log]:
-    with Log.open(tmp_path / "log", LogSettings(max_file_size=16_384), floor=table_floor(lane_settings)) as opened:
+    with Log.open(
+        tmp_path / "log", LogSettings(max_file_size=16_384), floor=committed_offsets(lane_settings)
+    ) as opened:
         yield opened
 
 

@@ -15,10 +15,10 @@ from frazil.log.remote.broker import Broker
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.settings.model import LogSettings
+from frazil.tables.reading import retrying as vanished
 from frazil.tables.reading.ordered_plan import plan_table
-from frazil.topics.floor import table_floor
+from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE
-from frazil.topics.reading import vanished
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.sinks.jobs import on_spark
 from frazil.topics.source.options import parse_options
@@ -39,7 +39,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def log(tmp_path: Path, lane_settings: Settings) -> Iterator[Log]:
-    with Log.open(tmp_path / "log", LogSettings(max_file_size=16_384), floor=table_floor(lane_settings)) as opened:
+    with Log.open(
+        tmp_path / "log", LogSettings(max_file_size=16_384), floor=committed_offsets(lane_settings)
+    ) as opened:
         yield opened
 
 

@@ -35,7 +35,7 @@ from frazil.content.looking.folder import open_folder
 from frazil.content.looking.listing import place_of
 from frazil.content.looking.work import Work
 from frazil.content.notes.messages import edit, extraction, fields
-from frazil.content.rows import ContentTables
+from frazil.content.tables import ContentTables
 from frazil.errors import NotAllowedError, UsageError
 from frazil.log import Batch, Log, Producer
 from frazil.log.remote.broker import Broker

@@ -18,7 +18,7 @@ from frazil.api.service import Service
 from frazil.content import reading
 from frazil.content.choice import Choice, Deleted
 from frazil.content.paging import Sort
-from frazil.content.rows import ContentTables
+from frazil.content.tables import ContentTables
 from frazil.content.totals import By, totals
 from frazil.errors import UnavailableError, UsageError
 

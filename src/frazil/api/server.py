@@ -17,12 +17,12 @@ from frazil.api.app import Api, create_app
 from frazil.api.reading import ReaderOf
 from frazil.api.service import Service
 from frazil.api.sockets import check_free, listening, shown_host
-from frazil.content.rows import ContentTables
+from frazil.content.tables import ContentTables
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
-from frazil.topics.floor import LazyStore
+from frazil.tables.store import LazyStore
 from frazil.topics.handover import take_log
 from frazil.topics.reading.reader import TopicReader, reader_of
 

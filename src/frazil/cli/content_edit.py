@@ -150,8 +150,8 @@ def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: s
 
 def _forget_thumbnails(settings: Settings, bucket: str, told: Sequence[dict[str, Any]], catalog: str | None) -> None:
     from frazil.content.editing import forget_thumbnails
-    from frazil.content.rows import ContentTables
-    from frazil.topics.floor import LazyStore
+    from frazil.content.tables import ContentTables
+    from frazil.tables.store import LazyStore
 
     with LazyStore(settings, catalog) as store:
         forget_thumbnails(settings, ContentTables.of(store.store(), settings), bucket, told)
@@ -163,8 +163,8 @@ def _looked_up(
     """The bucket, what is to be told of which rows, and the settings. Nothing is started or changed for it."""
     from frazil.content.buckets import bucket_of
     from frazil.content.editing import entries
-    from frazil.content.rows import ContentTables
-    from frazil.topics.floor import LazyStore
+    from frazil.content.tables import ContentTables
+    from frazil.tables.store import LazyStore
     from frazil.topics.sinks.jobs import for_pipeline
 
     bucket = bucket_of(place)

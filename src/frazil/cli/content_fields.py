@@ -121,8 +121,8 @@ def _looked_at(run: Run, catalog: str | None, *, count: bool = True) -> tuple[Se
     """The settings, and how it stands. Nothing is started for it."""
     from frazil.content.fields.configured import configured
     from frazil.content.fields.overview import overview
-    from frazil.content.rows import ContentTables
-    from frazil.topics.floor import LazyStore
+    from frazil.content.tables import ContentTables
+    from frazil.tables.store import LazyStore
     from frazil.topics.sinks.jobs import for_pipeline
 
     settings = for_pipeline(run.settings(*SECTIONS))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from frazil.content.choice import Choice
-    from frazil.content.rows import ContentTables
+    from frazil.content.tables import ContentTables
 
 SECTIONS = (*CATALOG_SECTIONS, "content")
 #: Characters of the metadata that people are shown.
@@ -190,8 +190,8 @@ def stats(
 @contextmanager
 def tables_of(run: Run, catalog: str | None) -> Iterator[ContentTables]:
     """The tables, without a JVM and without the log."""
-    from frazil.content.rows import ContentTables
-    from frazil.topics.floor import LazyStore
+    from frazil.content.tables import ContentTables
+    from frazil.tables.store import LazyStore
 
     settings = run.settings(*SECTIONS)
     with LazyStore(settings, catalog) as opened:

@@ -180,9 +180,9 @@ class _Scan:
                 ) from None
 
     def _summary(self) -> Summary:
-        from frazil.content.rows import ContentTables
         from frazil.content.summary import summary_of
-        from frazil.topics.floor import LazyStore
+        from frazil.content.tables import ContentTables
+        from frazil.tables.store import LazyStore
 
         with LazyStore(self._settings, self._catalog) as store:
             return summary_of(ContentTables.of(store.store(), self._settings), self._there.bucket, self._asked.prefix)

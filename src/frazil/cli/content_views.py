@@ -40,7 +40,7 @@ def views(
     from frazil.content.coalesced import Dialect, Source
     from frazil.content.names import journal_name, objects_name
     from frazil.content.views import ABOUT, Queries, source_of
-    from frazil.topics.floor import LazyStore
+    from frazil.tables.store import LazyStore
 
     if create and sql is not None:
         raise UsageError("--create makes all views and --sql prints one", hint="one of them")

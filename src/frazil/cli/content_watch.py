@@ -82,8 +82,8 @@ class _Watch:
     def _watch(self) -> None:
         from frazil.content.looking.landing import Background
         from frazil.content.topic import ensure_events_topic
+        from frazil.tables.store import LazyStore
         from frazil.topics import connect, flight_address
-        from frazil.topics.floor import LazyStore
 
         settings, note = self._settings, self._run.printer.note
         bound_s = settings.model.pipeline.stop_s + _TO_END_S

@@ -61,7 +61,7 @@ def list_(
 ) -> None:
     """List dead letters, newest first, without their payloads."""
     from frazil.log.names import check_topic_name
-    from frazil.topics.floor import LazyStore
+    from frazil.tables.store import LazyStore
     from frazil.topics.letters.looking import list_dead_letters
 
     settings = settings_of(run)
@@ -85,7 +85,7 @@ def show(
 ) -> None:
     """Show a dead letter, whole: why it could not be taken, where it came from, and its bytes."""
     from frazil.log.names import check_topic_name
-    from frazil.topics.floor import LazyStore
+    from frazil.tables.store import LazyStore
     from frazil.topics.letters.looking import show_dead_letter
 
     settings = settings_of(run)

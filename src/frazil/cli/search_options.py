@@ -15,8 +15,8 @@ from frazil.cli.invocation import Run
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
-    from frazil.content.rows import ContentTables
     from frazil.content.search.asked import Search
+    from frazil.content.tables import ContentTables
 
 
 class StatusChoice(StrEnum):

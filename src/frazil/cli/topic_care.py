@@ -160,8 +160,8 @@ def verify(
 
     With --repair, whole frames stay, damaged bytes move into quarantine, and lost offsets are listed.
     """
+    from frazil.tables.store import LazyStore
     from frazil.topics.care.verify import verify_topic
-    from frazil.topics.floor import LazyStore
 
     if (yes or dry_run) and not repair:
         raise UsageError(

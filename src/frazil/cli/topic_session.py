@@ -15,7 +15,7 @@ from frazil.errors import UsageError
 if TYPE_CHECKING:
     from frazil.log.access import LogAccess
     from frazil.settings import Settings
-    from frazil.topics.floor import LazyStore
+    from frazil.tables.store import LazyStore
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="the topic's name")]
 Yes = Annotated[bool, typer.Option("--yes", help="do it")]
@@ -34,8 +34,8 @@ class Session:
 @contextmanager
 def session(run: Run, catalog: str | None = None) -> Iterator[Session]:
     """The log, at a broker or opened here, which is said aloud; and the tables, opened when they are needed."""
+    from frazil.tables.store import LazyStore
     from frazil.topics.connection import connect
-    from frazil.topics.floor import LazyStore
 
     settings = run.settings(*_SECTIONS)
     with (

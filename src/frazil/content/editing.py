@@ -17,10 +17,11 @@ from frazil.content.choice import plain_version
 from frazil.content.intake.messages import headers_of, store
 from frazil.content.notes.messages import edit as edit_message
 from frazil.content.reading import nearest_key, quoted_name, require_bucket
-from frazil.content.rows import ContentTables, Rows
+from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UnavailableError, UsageError
 from frazil.log.access import Ack, LogAccess
 from frazil.settings import Settings
+from frazil.tables.reading.rows import Rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -201,7 +202,7 @@ def _former(tables: ContentTables, bucket: str, keys: set[str]) -> set[tuple[str
         return found
 
     try:
-        return tables.look(tables.journal, look)
+        return tables.read(tables.journal, look)
     except NotFoundError:
         return set()
 
@@ -232,7 +233,7 @@ def _rows_by_key(tables: ContentTables, bucket: str, keys: set[str]) -> dict[str
                 found.setdefault(row["key"], []).append(row)
         return found
 
-    return tables.look(tables.objects, look)
+    return tables.read(tables.objects, look)
 
 
 def _meant(edit: Edit, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

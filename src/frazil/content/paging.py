@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.rows import bound
 from frazil.errors import UsageError
+from frazil.tables.reading.rows import bound
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

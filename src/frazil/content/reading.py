@@ -16,8 +16,9 @@ from frazil.content.buckets import is_folder, nearest
 from frazil.content.choice import Choice, all_of, plain_version
 from frazil.content.columns import OBJECTS
 from frazil.content.paging import Order, Sort
-from frazil.content.rows import ContentTables, Rows
+from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
+from frazil.tables.reading.rows import Rows
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -130,7 +131,7 @@ def _newest_first(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _custom_columns(tables: ContentTables) -> list[str]:
     """Columns of the table that not every table has."""
-    names = tables.look(tables.objects, lambda table: [f.name for f in table.schema().fields])
+    names = tables.read(tables.objects, lambda table: [f.name for f in table.schema().fields])
     return [name for name in names if name not in OBJECTS.names]
 
 
@@ -174,7 +175,7 @@ def history(
         oldest_first = best.take(pa.array(range(best.num_rows - 1, -1, -1), pa.int64())).select(list(TOLD))
         return Page([_dated(row) for row in plain_rows(oldest_first)], "more" if more else None)
 
-    found = tables.look(tables.journal, look)
+    found = tables.read(tables.journal, look)
     if not found.rows and version_id is None and since is None and until is None:
         raise _unknown_key(tables, bucket, key, "history" if suggest else None)
     return found
@@ -196,7 +197,7 @@ def known_buckets(tables: ContentTables) -> list[str]:
             found.update(pc.unique(rows.column("bucket")).to_pylist())
         return sorted(found)
 
-    return tables.look(tables.objects, look)
+    return tables.read(tables.objects, look)
 
 
 def require_bucket(tables: ContentTables, bucket: str) -> None:
@@ -238,7 +239,7 @@ def _page(tables: ContentTables, choice: Choice, columns: Sequence[str], order: 
         known = plain_rows(taken.select([name for name in columns if name in there]))
         return Page([{name: row.get(name) for name in columns} for row in known], after)
 
-    return tables.look(tables.objects, look)
+    return tables.read(tables.objects, look)
 
 
 def _told(
@@ -281,7 +282,7 @@ def nearest_key(tables: ContentTables, bucket: str, key: str) -> str | None:
                 break
         return found
 
-    near = difflib.get_close_matches(key, tables.look(tables.objects, ask), n=1, cutoff=_ALIKE)
+    near = difflib.get_close_matches(key, tables.read(tables.objects, ask), n=1, cutoff=_ALIKE)
     return near[0] if near else None
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
 from frazil.content.search.duplicates import duplicates
 from frazil.content.search.facets import facets
 from frazil.content.search.finding import find, largest
+from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
 from frazil.tables.cache import ByteCache
 

@@ -1,17 +1,24 @@
-"""The tables of this room as they are made."""
+"""The tables of this room: `content.objects` and `content.journal`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from frazil.content.columns import JOURNAL, OBJECTS
 from frazil.content.names import journal_name, objects_name
+from frazil.errors import NotFoundError
 from frazil.settings import Settings
 from frazil.tables import TableStore, ensure_table, evolve
+from frazil.tables.reading.retrying import read_current
+from frazil.tables.store import find_table
 from frazil.topics.layout import table_properties
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
+T = TypeVar("T")
 
 _OF_COLUMN = "write.metadata.metrics.column."
 #: Whole bounds of the columns by which rows are looked for: keys begin alike, and cut bounds would all be the same.
@@ -21,6 +28,36 @@ _MERGED = {
     "write.update.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
 }
+
+
+@dataclass(frozen=True)
+class ContentTables:
+    """The catalog and the names of the two tables."""
+
+    store: TableStore
+    objects: str
+    journal: str
+
+    @classmethod
+    def of(cls, store: TableStore, settings: Settings) -> ContentTables:
+        return cls(store, objects_name(settings), journal_name(settings))
+
+    def read(self, name: str, read: Callable[[Table], T]) -> T:
+        """Reads the current version of a table; again on a newer one if its files were replaced during the read.
+
+        Raises:
+            NotFoundError: the table does not exist yet.
+            UnavailableError: the storage does not answer.
+            IntegrityError: a file is missing that the table needs.
+        """
+
+        def missing() -> NotFoundError:
+            return NotFoundError(
+                f"table {name} does not exist yet: no bucket was scanned, and no event has arrived",
+                hint="frazil content scan BUCKET|FOLDER",
+            )
+
+        return read_current(lambda: find_table(self.store, name), read, missing, name)
 
 
 def ensure_objects(store: TableStore, settings: Settings) -> Table:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.content.choice import Choice
 from frazil.content.reading import require_bucket
-from frazil.content.rows import ContentTables, Rows
 from frazil.content.search.summing import summed
+from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
+from frazil.tables.reading.rows import Rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -85,7 +86,7 @@ def totals(
     if by is not None and by not in _GROUPS:
         raise UsageError(f"objects cannot be grouped by {by!r}", hint=", ".join(_GROUPS))
     choice = Choice(bucket=bucket, prefix=prefix, versions=True, markers=True, deleted="too")
-    found = tables.look(tables.objects, lambda table: _added(tables, table, choice, by, depth, limit))
+    found = tables.read(tables.objects, lambda table: _added(tables, table, choice, by, depth, limit))
     if bucket is not None and not found.total["versions"] + found.total["tombstones"] + found.total["markers"]:
         require_bucket(tables, bucket)
     return found

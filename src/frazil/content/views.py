@@ -16,7 +16,7 @@ from frazil.content.coalesced import Dialect, Source, Words, coalesced, hiding, 
 from frazil.content.columns import OBJECTS
 from frazil.errors import NotFoundError, UnsupportedError, UsageError
 from frazil.tables import TableStore
-from frazil.topics.floor import find_table
+from frazil.tables.store import find_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

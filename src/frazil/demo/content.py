@@ -18,9 +18,9 @@ from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.log.access import LogAccess
 from frazil.settings import Settings
+from frazil.tables.store import LazyStore
 from frazil.topics import connect, flight_address
 from frazil.topics.connection import silent
-from frazil.topics.floor import LazyStore
 
 _FILES = 200
 _CHANGES = 2_000

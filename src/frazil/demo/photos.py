@@ -15,20 +15,20 @@ from frazil.content.looking.folder import open_folder
 from frazil.content.looking.work import Work
 from frazil.content.names import objects_name
 from frazil.content.notes.messages import fields
-from frazil.content.rows import ContentTables
 from frazil.content.search.asked import asked
 from frazil.content.search.duplicates import duplicates
 from frazil.content.search.facets import facet
 from frazil.content.search.finding import find
+from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.demo.pictures import write
 from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
 from frazil.settings import Settings
+from frazil.tables.store import LazyStore
 from frazil.topics import connect, flight_address
 from frazil.topics.connection import silent
-from frazil.topics.floor import LazyStore
 
 _PHOTOS = 120
 _LISBON = "38.71,-9.14"

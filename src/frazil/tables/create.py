@@ -20,9 +20,9 @@ from frazil.catalogs import flavor_of, parse_name
 from frazil.errors import UnsupportedError
 from frazil.observe.faultpoints import reach
 from frazil.tables.draft import finish
-from frazil.tables.evolve import require_readable
 from frazil.tables.layout import partition_spec, sort_order
 from frazil.tables.manifests import ManifestShop
+from frazil.tables.schema_evolution import require_readable
 from frazil.tables.store import TableStore, back_off
 
 if TYPE_CHECKING:

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog, MetastoreCatalog
-
 from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
@@ -59,6 +58,8 @@ def sync_metadata(table: Table) -> None:
 
 def sync_before_commits(catalog: Catalog) -> None:
     """Makes a catalog that writes metadata.json itself sync it before it points to it."""
+    from pyiceberg.catalog import MetastoreCatalog
+
     if not isinstance(catalog, MetastoreCatalog) or "_write_metadata" in vars(catalog):
         return
     write = catalog._write_metadata

@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from frazil.catalogs import load_table, translated
+from frazil.catalogs import load_table, open_catalog, parse_name, translated
 from frazil.observe.resilience import CircuitBreaker, breaker_for, retry
-from frazil.settings import CatalogSettings, NetworkSettings
+from frazil.settings import CatalogSettings, NetworkSettings, Settings
 from frazil.tables.discards import Discards
 from frazil.tables.durable import sync_before_commits
 
@@ -111,6 +111,54 @@ class TableStore:
         self.discards.close()
 
     def __enter__(self) -> TableStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def find_table(store: TableStore, name: str) -> Table | None:
+    """Loads a table as it is now; None if it does not exist. Unlike `TableStore.load` it suggests no similar names."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    identifier = parse_name(name, store.settings.name)
+
+    def load() -> Table | None:
+        try:
+            return store.catalog.load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    return store.call(load, "load")
+
+
+class LazyStore:
+    """A `TableStore` that opens its catalog on first use, for any number of threads; `with LazyStore(…)` closes it."""
+
+    def __init__(self, settings: Settings, catalog: str | None = None) -> None:
+        self._settings, self._catalog = settings, catalog
+        self._lock = Lock()
+        self._store: TableStore | None = None
+
+    def store(self) -> TableStore:
+        with self._lock:
+            if self._store is None:
+                chosen = self._settings.catalog(self._catalog)
+                network = self._settings.model.network
+                self._store = TableStore(open_catalog(chosen, network), chosen, network)
+            return self._store
+
+    def close(self) -> None:
+        """Closes the catalog and its connections, if it was opened. The next use opens it again."""
+        with self._lock:
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
+            store.catalog.close()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

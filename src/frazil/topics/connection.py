@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from frazil.errors import UsageError
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
-from frazil.topics.floor import table_floor
+from frazil.topics.committed_offsets import committed_offsets
 
 if TYPE_CHECKING:
     from frazil.log import Log, LogAccess
@@ -77,7 +77,7 @@ def open_log(settings: Settings, *, catalog: str | None = None) -> Log:
     """The log's folder, opened in this process. It asks the topics' tables before it gives out an offset."""
     from frazil.log import Log
 
-    return Log.open(log_folder(settings), settings.model.log, floor=table_floor(settings, catalog))
+    return Log.open(log_folder(settings), settings.model.log, floor=committed_offsets(settings, catalog))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from frazil.content.topic import ensure_events_topic
 from frazil.errors import InterruptedByUser, UnavailableError, first_line
 from frazil.settings import Settings
 from frazil.spark.arrow import map_in_arrow
-from frazil.topics.floor import LazyStore, find_table
+from frazil.tables.store import LazyStore, find_table
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.fields.spec import BACKFILL_PROPERTY, Fields, FieldSpec, Plan, active, planned
-from frazil.content.rows import ContentTables, Rows
-from frazil.topics.floor import find_table
+from frazil.content.tables import ContentTables
+from frazil.tables.reading.rows import Rows
+from frazil.tables.store import find_table
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -81,7 +82,7 @@ def overview(tables: ContentTables, wanted: Fields, *, count: bool = True) -> Ov
     if table is None:
         return Overview(Fields(), wanted, Plan(add=wanted.fields), [], {})
     have = active(table.metadata.properties)
-    lacking = tables.look(tables.objects, lambda now: _lacking(tables, now, have)) if count and have.fields else {}
+    lacking = tables.read(tables.objects, lambda now: _lacking(tables, now, have)) if count and have.fields else {}
     return Overview(have, wanted, planned(have, wanted, table.schema()), being_filled(table), lacking)
 
 

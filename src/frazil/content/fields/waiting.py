@@ -13,7 +13,7 @@ from frazil.content.names import objects_name
 from frazil.errors import InterruptedByUser
 from frazil.log.access import LogAccess
 from frazil.settings import Settings
-from frazil.topics.floor import LazyStore, find_table
+from frazil.tables.store import LazyStore, find_table
 
 #: Seconds without a commit after which no pipeline seems to run.
 PATIENCE_S = 60.0

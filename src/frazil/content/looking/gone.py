@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from frazil.content.looking.folder import Folder
 from frazil.content.looking.known import rows_of
 from frazil.content.looking.telling import LateTeller
-from frazil.content.rows import ContentTables
+from frazil.content.tables import ContentTables
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -56,4 +56,4 @@ def publish_bucket_gone(
             count += rows.num_rows
         return count
 
-    return tables.look(tables.objects, publish)
+    return tables.read(tables.objects, publish)

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 
 from frazil.content.choice import Choice
 from frazil.content.looking.listing import Object
-from frazil.content.rows import ContentTables, Rows
+from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
+from frazil.tables.reading.rows import Rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -113,7 +114,7 @@ def known(tables: ContentTables, bucket: str, prefix: str) -> Known:
         return Known(who[order], how[order])
 
     try:
-        return tables.look(tables.objects, look)
+        return tables.read(tables.objects, look)
     except NotFoundError:
         return Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
@@ -128,7 +129,7 @@ def unseen_keys(tables: ContentTables, bucket: str, prefix: str, seen: Known) ->
             found += zip(unseen["key"].to_pylist(), unseen["version_id"].to_pylist(), strict=True)
         return sorted(found)
 
-    return tables.look(tables.objects, look)
+    return tables.read(tables.objects, look)
 
 
 def count_rows(tables: ContentTables, bucket: str, prefix: str, *, latest: bool = False) -> int:
@@ -139,7 +140,7 @@ def count_rows(tables: ContentTables, bucket: str, prefix: str, *, latest: bool 
         return sum(pc.sum(rows["is_latest"]).as_py() or 0 if latest else rows.num_rows for rows in found)
 
     try:
-        return tables.look(tables.objects, look)
+        return tables.read(tables.objects, look)
     except NotFoundError:
         return 0
 
@@ -154,7 +155,7 @@ def count_pending(tables: ContentTables, bucket: str, prefix: str) -> int:
         return sum(pc.sum(pc.equal(rows["extraction_status"], "pending")).as_py() or 0 for rows in found)
 
     try:
-        return tables.look(tables.objects, look)
+        return tables.read(tables.objects, look)
     except NotFoundError:
         return 0
 

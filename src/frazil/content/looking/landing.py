@@ -15,7 +15,7 @@ from frazil.log.access import LogAccess
 from frazil.log.log import Log
 from frazil.settings import Settings
 from frazil.tables import position_of
-from frazil.topics.floor import LazyStore, find_table
+from frazil.tables.store import LazyStore, find_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

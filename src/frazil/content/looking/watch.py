@@ -13,9 +13,9 @@ from frazil.content.looking.listing import Object, Shard, Skipped
 from frazil.content.looking.settling import Change, Settling
 from frazil.content.looking.telling import Teller
 from frazil.content.names import objects_name
-from frazil.content.rows import Rows
 from frazil.settings import Settings
-from frazil.topics.floor import LazyStore, find_table
+from frazil.tables.reading.rows import Rows
+from frazil.tables.store import LazyStore, find_table
 
 
 def known_etags(store: LazyStore, settings: Settings, bucket: str) -> dict[str, str]:

@@ -21,13 +21,13 @@ from frazil.content.looking.scan import Progress, Scanned, scan
 from frazil.content.looking.telling import LateTeller
 from frazil.content.looking.ways import Way, on_executors
 from frazil.content.names import objects_name
-from frazil.content.rows import ContentTables
+from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError, InterruptedByUser, NotFoundError, PartialError
 from frazil.log.access import LogAccess
 from frazil.log.log import Log
 from frazil.settings import Settings
-from frazil.topics.floor import LazyStore, find_table
+from frazil.tables.store import LazyStore, find_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

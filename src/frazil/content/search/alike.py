@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from frazil.content.reading import require_bucket
-from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search, Similar
 from frazil.content.search.duplicates import MAX_NAMED, Duplicates, named_members
 from frazil.content.search.finding import Hits
+from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache
 
@@ -47,7 +47,7 @@ def similar_groups(
         UsageError: so many pictures cannot be compared with this distance.
     """
     Similar(0, distance)
-    found = tables.look(tables.objects, lambda table: _alike(Hits(tables, table, search, kept), distance, limit))
+    found = tables.read(tables.objects, lambda table: _alike(Hits(tables, table, search, kept), distance, limit))
     if not found.groups and search.bucket is not None:
         require_bucket(tables, search.bucket)
     return found

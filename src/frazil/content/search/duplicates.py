@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.reading import plain_rows, require_bucket
-from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
 from frazil.content.search.finding import NAMED, Hits
 from frazil.content.search.summing import summed
+from frazil.content.tables import ContentTables
 from frazil.tables.cache import ByteCache
 from frazil.tables.reading.column_blocks import Block
 
@@ -66,7 +66,7 @@ def duplicates(tables: ContentTables, search: Search, limit: int = 100, *, kept:
     Raises:
         NotFoundError: nobody knows the bucket, or the table is not there yet.
     """
-    found = tables.look(tables.objects, lambda table: _same(Hits(tables, table, search, kept), limit))
+    found = tables.read(tables.objects, lambda table: _same(Hits(tables, table, search, kept), limit))
     if not found.groups and search.bucket is not None:
         require_bucket(tables, search.bucket)
     return found

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.content.reading import plain_rows, require_bucket
-from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
 from frazil.content.search.finding import Hits
+from frazil.content.tables import ContentTables
 from frazil.errors import ConflictError, UnavailableError
-from frazil.topics.reading.vanished import is_missing_file
+from frazil.tables.reading.retrying import is_missing_file
 
 Format = Literal["csv", "ndjson", "parquet"]
 
@@ -41,7 +41,7 @@ def export(
         UnavailableError: storage does not answer.
     """
     # The file is written once: where upkeep takes a file away meanwhile, it must not begin anew.
-    hits = tables.look(tables.objects, lambda table: Hits(tables, table, search))
+    hits = tables.read(tables.objects, lambda table: Hits(tables, table, search))
     names = [name for name in hits.schema.names if not name.startswith("frazil_")]
     schema = pa.schema([hits.schema.field(name) for name in names])
     count = 0

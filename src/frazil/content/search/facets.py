@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.reading import require_bucket
-from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
 from frazil.content.search.finding import Hits
 from frazil.content.search.summing import summed
 from frazil.content.search.values import filled, first_valid
+from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache
 from frazil.tables.reading.column_blocks import WIDE, Block
@@ -106,7 +106,7 @@ def facets(
         NotFoundError: nobody knows the bucket, or the table is not there yet.
         UsageError: it cannot be grouped by that.
     """
-    found = tables.look(tables.objects, lambda table: _counted(tables, table, search, by, limit, kept))
+    found = tables.read(tables.objects, lambda table: _counted(tables, table, search, by, limit, kept))
     if not found.groups and search.bucket is not None:
         require_bucket(tables, search.bucket)
     return found

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from frazil.content.reading import Page, plain_rows, require_bucket
-from frazil.content.rows import ContentTables
 from frazil.content.search.asked import Search
 from frazil.content.search.conditions import Conditions, degrees, hash_distances, where
 from frazil.content.search.order import Order, Sort
+from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache, no_cache
 from frazil.tables.reading.column_blocks import Block, Files
@@ -88,7 +88,7 @@ def find(
         UsageError: there is no such column or order, or `after` is not of such a page.
     """
     order = Order.of(search, sort, after)
-    found = tables.look(
+    found = tables.read(
         tables.objects, lambda table: _page(Hits(tables, table, search, kept), search, order, limit, columns)
     )
     if not found.rows and after is None and search.bucket is not None:

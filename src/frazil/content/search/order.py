@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.rows import bound
 from frazil.content.search.asked import Search
 from frazil.content.search.conditions import degrees, hash_distances
 from frazil.content.search.values import numbers
 from frazil.errors import UsageError
 from frazil.tables.reading.column_blocks import Block
+from frazil.tables.reading.rows import bound
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

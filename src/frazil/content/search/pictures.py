@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.content.buckets import bucket_of
 from frazil.content.choice import Choice
-from frazil.content.rows import ContentTables, Rows
+from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UsageError, first_line
+from frazil.tables.reading.rows import Rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -62,7 +63,7 @@ def hash_of_object(tables: ContentTables, bucket: str | None, key: str) -> int:
             found += [(row.get("perceptual_hash"), row.get("extraction_status")) for row in rows.to_pylist()]
         return found
 
-    found = tables.look(tables.objects, look)
+    found = tables.read(tables.objects, look)
     hashes = [number for number, _ in found if number is not None]
     if hashes:
         return hashes[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from frazil.errors import ConflictError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
-from frazil.topics.floor import LazyStore, find_table
+from frazil.tables.store import LazyStore, find_table
 from frazil.topics.former import FormerLog, adding
 from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of, sink_tables
 from frazil.topics.positions import has_other_messages

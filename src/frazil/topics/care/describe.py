@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
-from frazil.topics.floor import LazyStore, find_table
+from frazil.tables.store import LazyStore, find_table
 from frazil.topics.layout import ARCHIVE, sink_tables, table_name
 from frazil.topics.sinks.sink import PARTITION
 

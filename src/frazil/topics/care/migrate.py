@@ -20,8 +20,9 @@ from frazil.log.columns import extra_columns
 from frazil.log.owner import read_owner
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
+from frazil.tables.store import LazyStore, find_table
+from frazil.topics.committed_offsets import require_same_log
 from frazil.topics.connection import flight_address, log_folder
-from frazil.topics.floor import LazyStore, find_table, require_own_log
 from frazil.topics.layout import ARCHIVE, table_name
 from frazil.topics.reading.reader import TopicReader, reader_of
 
@@ -98,7 +99,7 @@ class Migrating:
         info = self._access.info(self._topic)
         table = self._table()
         if table is not None:
-            require_own_log(table, self._topic, info.log_id)
+            require_same_log(table, self._topic, info.log_id)
         position = self._position(table)
         start = info.start if position is None else position
         if start < info.start or (position is None and info.start > 0 and not from_start_of_log):
@@ -170,7 +171,7 @@ class Migrating:
         table = self._table()
         if table is None:
             return info.start
-        require_own_log(table, self._topic, info.log_id)
+        require_same_log(table, self._topic, info.log_id)
         plan = self._reader().plan(info)
         return plan.floor if plan is not None and plan.files else info.start
 

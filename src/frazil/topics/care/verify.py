@@ -13,12 +13,13 @@ from frazil.log.access import LogAccess, TopicInfo
 from frazil.log.care.verify import Finding, LogReport, verify_log
 from frazil.settings import Settings
 from frazil.tables.reading.ordered_plan import HIGHEST
+from frazil.tables.reading.retrying import MissingFileCheck
+from frazil.tables.store import LazyStore, find_table
 from frazil.topics.care.compare import Chunks, can_compare, chunks_of, differing
+from frazil.topics.committed_offsets import recorded_position
 from frazil.topics.connection import log_folder
-from frazil.topics.floor import LazyStore, find_table, recorded_position
 from frazil.topics.former import former_logs, left_out
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
-from frazil.topics.reading.vanished import MissingFileCheck
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -71,7 +72,7 @@ def verify_topic(access: LogAccess | None, settings: Settings, topic: str, store
         report.findings.append(Finding("note", "log", "-", note))
     else:
         report.findings += report.log.findings
-    vanished = MissingFileCheck(topic)
+    files = MissingFileCheck(f"topic '{topic}'")
     of_log = list(report.findings)
     while True:
         before = access.info(topic) if access is not None else None
@@ -86,7 +87,7 @@ def verify_topic(access: LogAccess | None, settings: Settings, topic: str, store
             comparing.check_messages(access, settings)
             break
         except OSError as error:  # compaction and expiry may go on meanwhile
-            vanished.check(error, table.metadata.current_snapshot_id)
+            files.check(error, table.metadata.current_snapshot_id)
             report.findings, report.table = list(of_log), None
     return report
 

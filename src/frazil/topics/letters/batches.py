@@ -17,11 +17,11 @@ from frazil.log.columns import HEADERS, MESSAGE
 from frazil.log.trust import marked
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.topics.layout import DEAD_LETTER, DEAD_LETTERS, ensure_dead_letters
+from frazil.tables.reading.retrying import MissingFileCheck
+from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
 from frazil.topics.letters.choice import Choice
 from frazil.topics.letters.plain_values import from_plain
 from frazil.topics.letters.rows import positions, rows_by_offset
-from frazil.topics.reading.vanished import MissingFileCheck
 
 #: The header that says where a message was before: topic/partition/offset.
 REPLAYED_FROM = "frazil-replayed-from"
@@ -110,7 +110,7 @@ def _messages(store: TableStore, settings: Settings, topic: str, keys: pa.Table)
     Files may go while it is read; then it goes on in those that have come for them.
     """
     wanted = keys.select(MESSAGE_KEY).take(pa.array(_distinct(keys)))
-    vanished, done = MissingFileCheck(DEAD_LETTERS), 0
+    files, done = MissingFileCheck("the dead letters"), 0
     while done < wanted.num_rows:
         table = ensure_dead_letters(store, settings)
         first, last = wanted["offset"][done].as_py(), wanted["offset"][-1].as_py()
@@ -126,7 +126,7 @@ def _messages(store: TableStore, settings: Settings, topic: str, keys: pa.Table)
                 if found.num_rows:
                     yield letters, order
         except OSError as error:
-            vanished.check(error, table.metadata.current_snapshot_id)
+            files.check(error, table.metadata.current_snapshot_id)
             continue
         if done < wanted.num_rows:
             raise IntegrityError(

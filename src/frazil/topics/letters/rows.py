@@ -14,10 +14,10 @@ from frazil.tables import TableStore
 from frazil.tables.reading.ordered_plan import HIGHEST, TablePlan, planned
 from frazil.tables.reading.ordered_scan import scan
 from frazil.tables.reading.planning import plan_files
-from frazil.topics.floor import find_table
-from frazil.topics.layout import DEAD_LETTER, DEAD_LETTERS, dead_letters_name
+from frazil.tables.reading.retrying import MissingFileCheck
+from frazil.tables.store import find_table
+from frazil.topics.layout import DEAD_LETTER, dead_letters_name
 from frazil.topics.letters.choice import Choice, in_arrow
-from frazil.topics.reading.vanished import MissingFileCheck
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -39,7 +39,7 @@ _BUDGET = 16 * 1024 * 1024
 
 def on_current(store: TableStore, settings: Settings, look: Callable[[Table], T], otherwise: T) -> T:
     """What a look into the table finds; again on a newer one where compaction or expiry took a file away meanwhile."""
-    vanished = MissingFileCheck(DEAD_LETTERS)
+    files = MissingFileCheck("the dead letters")
     while True:
         table = find_table(store, dead_letters_name(settings))
         if table is None:
@@ -47,7 +47,7 @@ def on_current(store: TableStore, settings: Settings, look: Callable[[Table], T]
         try:
             return look(table)
         except OSError as error:
-            vanished.check(error, table.metadata.current_snapshot_id)
+            files.check(error, table.metadata.current_snapshot_id)
 
 
 def plan_letters(store: TableStore, table: Table, expression: BooleanExpression) -> TablePlan:

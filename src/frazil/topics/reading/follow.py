@@ -13,8 +13,8 @@ from frazil.log.columns import MESSAGE
 from frazil.log.messages import decode_chunk
 from frazil.tables.reading.ordered_plan import TablePlan
 from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.reading.row_groups import conform
-from frazil.topics.reading.vanished import MissingFileCheck
 
 if TYPE_CHECKING:
     from frazil.topics.reading.reader import TopicReader
@@ -45,7 +45,7 @@ class Reading:
         if not follow:
             last = reader.bounds().end if self._table_first or self._cursor < info.start else info.end
             self._end = last if end is None else min(end, last)
-        self._vanished = MissingFileCheck(reader.topic)
+        self._files = MissingFileCheck(f"topic '{reader.topic}'")
         self._gone_at: int | None = None
         #: The table as it was where the log had a gap.
         self._known: TablePlan | None = None
@@ -95,7 +95,7 @@ class Reading:
                 if self._stop.is_set():
                     return
         except OSError as error:
-            self._vanished.check(error, plan.snapshots)
+            self._files.check(error, plan.snapshots)
             self._reader.forget(plan)
             self._known = None
             self._cursor = min(plan.following(self._cursor), upto)  # what this plan knows to be no gap stays known

@@ -16,7 +16,7 @@ from frazil.settings import NetworkSettings
 from frazil.tables.reading.ordered_plan import HIGHEST, PlannedFile, TablePlan, planned, slim
 from frazil.tables.reading.planning import plan_files
 from frazil.tables.reading.retrying import read_with_retry
-from frazil.topics.floor import recorded_position
+from frazil.topics.committed_offsets import recorded_position
 from frazil.topics.former import FormerLog, former_logs, left_out
 from frazil.topics.layout import ARCHIVE, DEAD_LETTER
 from frazil.topics.letters.plain_values import from_plain

@@ -19,12 +19,12 @@ from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings, Settings
 from frazil.tables.reading.ordered_plan import TablePlan, plan_table
 from frazil.tables.reading.ordered_scan import BUDGET, scan
-from frazil.topics.floor import LazyStore, find_table
+from frazil.tables.reading.retrying import MissingFileCheck
+from frazil.tables.store import LazyStore, find_table
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import check_log
 from frazil.topics.reading.follow import Reading
 from frazil.topics.reading.left_out import Offsets, snapshots_of, with_letters
-from frazil.topics.reading.vanished import MissingFileCheck
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -136,7 +136,7 @@ class TopicReader:
             time: without a time zone it is taken for UTC; as a number, microseconds since 1970.
         """
         time_us = time if isinstance(time, int) else microseconds(time)
-        vanished = MissingFileCheck(self.topic)
+        files = MissingFileCheck(f"topic '{self.topic}'")
         while True:
             info = self.info()
             plan = self.plan(info)
@@ -145,7 +145,7 @@ class TopicReader:
             try:
                 in_table = _first_at(plan, time_us, self.network)
             except OSError as error:
-                vanished.check(error, plan.snapshots)
+                files.check(error, plan.snapshots)
                 self.forget(plan)
                 continue
             if in_table is None:
@@ -163,7 +163,7 @@ class TopicReader:
         Raises:
             ForeignLogError: the table was written from another log.
         """
-        vanished = MissingFileCheck(self.topic)
+        files = MissingFileCheck(f"topic '{self.topic}'")
         while self._load is not None and info.storage != "log":
             try:
                 table = self._load()
@@ -177,7 +177,7 @@ class TopicReader:
                     if letters is not None:
                         made = with_letters(made, letters, info, self.network, self._dead)
                 except OSError as error:
-                    vanished.check(error, snapshots_of(table, letters))
+                    files.check(error, snapshots_of(table, letters))
                     continue
                 known = self._known = table.metadata_location, made
             check_log(self.topic, info.log_id, known[1].reached, ARCHIVE)

@@ -17,7 +17,7 @@ from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings
 from frazil.tables.reading.ordered_plan import TablePlan
 from frazil.tables.reading.ordered_scan import scan
-from frazil.topics.reading.vanished import is_missing_file
+from frazil.tables.reading.retrying import is_missing_file
 
 #: Rows that are handed on at once: a row group of the table may have many more than a chunk of the log.
 _ROWS = 20_000

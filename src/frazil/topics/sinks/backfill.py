@@ -14,12 +14,12 @@ from frazil.log.access import Span, TopicInfo
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.reading.ordered_plan import PlannedFile, TablePlan, plan_table
-from frazil.topics.floor import find_table
+from frazil.tables.reading.retrying import MissingFileCheck
+from frazil.tables.store import find_table
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import LogGapError, check_log
 from frazil.topics.reading.cuts import cuts
 from frazil.topics.reading.left_out import snapshots_of, with_letters
-from frazil.topics.reading.vanished import MissingFileCheck
 from frazil.topics.sinks.archived import ArchivedSpan, FilesGoneError
 
 #: What a file counts at least: a batch of thousands of tiny ones would take long, and so would its plan.
@@ -95,7 +95,7 @@ class Backfill:
         return self._kept
 
     def _plan(self, info: TopicInfo) -> TablePlan | None:
-        vanished = MissingFileCheck(self._topic)
+        files = MissingFileCheck(f"topic '{self._topic}'")
         while True:
             table = find_table(self._store, table_name(self._settings, self._topic))
             if table is None:
@@ -106,7 +106,7 @@ class Backfill:
                 if letters is not None:
                     kept = with_letters(kept, letters, info, self._store.network)
             except OSError as error:
-                vanished.check(error, snapshots_of(table, letters))
+                files.check(error, snapshots_of(table, letters))
                 continue
             if ARCHIVE in info.sinks:
                 check_log(self._topic, info.log_id, kept.reached, ARCHIVE)

@@ -32,8 +32,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from frazil.errors import UnavailableError, UsageError
 from frazil.settings import NetworkSettings, Settings, load_settings
 from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.retrying import is_missing_file
 from frazil.topics.reading.reader import TopicReader, open_reader
-from frazil.topics.reading.vanished import is_missing_file
 from frazil.topics.source.filters import Window, window_of
 from frazil.topics.source.options import SourceOptions, parse_options
 from frazil.topics.source.plan import Split, bounded_end, splits

@@ -12,14 +12,14 @@ import structlog
 from frazil.errors import UnavailableError, UsageError
 from frazil.settings import load_settings
 from frazil.topics import connect
-from frazil.topics.floor import table_floor
+from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.positions import ForeignLogError
 from tests.sink_kit import put_dead_letters, sink_kit
 
 
 def test_a_topic_without_a_table_has_no_floor(tmp_path):
     settings = load_settings(flags={"home": str(tmp_path)}, environ={})
-    assert table_floor(settings)("orders", "aa") is None
+    assert committed_offsets(settings)("orders", "aa") is None
 
 
 def test_the_floor_is_what_the_table_has_reached(tmp_path):
@@ -28,9 +28,9 @@ def test_the_floor_is_what_the_table_has_reached(tmp_path):
         kit.publish("orders", b"a", b"b", b"c")
         kit.engine("orders").catch_up()
         log_id = kit.log.info("orders").log_id
-        assert table_floor(kit.settings)("orders", log_id) == 3
+        assert committed_offsets(kit.settings)("orders", log_id) == 3
         with pytest.raises(ForeignLogError) as refused:
-            table_floor(kit.settings)("orders", "another")
+            committed_offsets(kit.settings)("orders", "another")
         assert (refused.value.hint or "").startswith("frazil topic adopt orders") and refused.value.exit_code == 13
 
 
@@ -42,13 +42,13 @@ def test_a_rollback_does_not_lower_it(tmp_path):
             kit.engine("orders").catch_up()
         table = kit.table("orders")
         table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
-        assert table_floor(kit.settings)("orders", kit.log.info("orders").log_id) == 2
+        assert committed_offsets(kit.settings)("orders", kit.log.info("orders").log_id) == 2
 
 
 def test_a_catalog_that_is_away_is_told(tmp_path):
     flags = {"home": str(tmp_path), "catalog.uri": "http://127.0.0.1:9", "network.retry_timeout": "0.1"}
     with pytest.raises(UnavailableError):
-        table_floor(load_settings(flags=flags, environ={}))("orders", "aa")
+        committed_offsets(load_settings(flags=flags, environ={}))("orders", "aa")
 
 
 def test_a_topic_that_gets_a_table_which_is_ahead_goes_on_behind_it(tmp_path):
@@ -91,8 +91,9 @@ def test_a_topic_does_not_get_a_table_of_another_log_nor_one_that_cannot_be_aske
 
 def test_pyiceberg_is_not_loaded_before_somebody_asks():
     code = (
-        "import sys; from frazil.settings import load_settings; from frazil.topics.floor import table_floor;"
-        "table_floor(load_settings(flags={'home': '/nowhere'}, environ={})); print('pyiceberg' in sys.modules)"
+        "import sys; from frazil.settings import load_settings; "
+        "from frazil.topics.committed_offsets import committed_offsets; "
+        "committed_offsets(load_settings(flags={'home': '/nowhere'}, environ={})); print('pyiceberg' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
@@ -121,4 +122,4 @@ def test_dead_letters_that_were_committed_before_their_table_count_too(tmp_path)
         kit.engine("orders").catch_up()
         log_id = kit.log.info("orders").log_id
         put_dead_letters(kit, "orders", 1, 4, log_id=log_id)  # a crash came before the commit of the table
-        assert table_floor(kit.settings)("orders", log_id) == 5
+        assert committed_offsets(kit.settings)("orders", log_id) == 5

@@ -1,67 +1,21 @@
-"""Rows of the two tables, without a JVM and in bounded memory: file by file, batch by batch, no file without need."""
+"""Rows of a table that match a condition, without a JVM and in bounded memory: file by file, batch by batch."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from frazil.content.names import journal_name, objects_name
-from frazil.errors import IntegrityError, NotFoundError, UnavailableError
-from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.reading.planning import plan_files
-from frazil.topics.floor import find_table
-from frazil.topics.reading.vanished import is_missing_file
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import FileScanTask, Table
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ContentTables:
-    """Where the tables of this room are."""
-
-    store: TableStore
-    objects: str
-    journal: str
-
-    @classmethod
-    def of(cls, store: TableStore, settings: Settings) -> ContentTables:
-        return cls(store, objects_name(settings), journal_name(settings))
-
-    def look(self, name: str, ask: Callable[[Table], T]) -> T:
-        """What `ask` finds in a table; again on a newer one where upkeep took a file away meanwhile.
-
-        Raises:
-            NotFoundError: the table is not there yet.
-            UnavailableError: storage does not answer.
-            IntegrityError: a file is missing that the table needs.
-        """
-        seen: set[int | None] = set()
-        while True:
-            table = find_table(self.store, name)
-            if table is None:
-                raise NotFoundError(
-                    f"there is no table {name} yet: nothing was scanned, and no event has come",
-                    hint="frazil content scan BUCKET|FOLDER",
-                )
-            try:
-                return ask(table)
-            except OSError as error:
-                if not is_missing_file(error):
-                    raise UnavailableError(f"the files of {name} cannot be read", hint="frazil doctor") from error
-                if table.metadata.current_snapshot_id in seen:
-                    raise IntegrityError(
-                        f"a file of {name} is missing although the table needs it", hint=f"frazil table verify {name}"
-                    ) from error
-                seen.add(table.metadata.current_snapshot_id)
 
 
 class Rows:
