@@ -245,7 +245,7 @@ def test_a_file_of_dead_letters_is_looked_into_once_however_often_the_table_move
             kit.engine(TOPIC).catch_up()
             plan = reader.plan(reader.info())
             assert plan is not None
-            assert len([file for file in plan.files if file.letters is not None]) == count
+            assert len([file for file in plan.files if file.source is not None]) == count
         assert len(looked_into) == len(set(looked_into)) == 4
         monkeypatch.undo()
         assert [row["offset"] for table in reader.read(0) for row in table.to_pylist()] == list(range(9))

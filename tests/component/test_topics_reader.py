@@ -17,12 +17,12 @@ from frazil.api.reading import read_page
 from frazil.errors import IntegrityError, UsageError
 from frazil.log.access import OffsetGoneError
 from frazil.tables import Position, adopt, position_of, remove_files
-from frazil.tables.reading.ordered_plan import plan_table
 from frazil.tables.reading.ordered_scan import scan
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.reading.subscription import Subscription
+from frazil.topics.reading.topic_plan import plan_topic
 from tests.topic_kit import FIRST_TIME_US, MemoryLog, TopicTable, files_read, settings_in
 
 
@@ -211,7 +211,7 @@ def test_retention_of_the_table_says_so_too_and_the_oldest_is_what_is_left(log, 
         log.publish(b"x", b"y")
         table.sink()
     log.retain(below=6)
-    first = plan_table(table.load(), "orders").files[0]
+    first = plan_topic(table.load(), "orders").files[0]
     remove_files(table.store, table.load(), [first.path])
     reader = table.reader()
     assert (reader.bounds().start, reader.bounds().end) == (2, 6)
@@ -224,7 +224,7 @@ def test_retention_of_the_table_says_so_too_and_the_oldest_is_what_is_left(log, 
 def test_what_the_table_no_longer_has_is_read_from_the_log_if_that_still_has_it(log, table):
     log.publish(b"x", b"y")
     table.sink()
-    remove_files(table.store, table.load(), [plan_table(table.load(), "orders").files[0].path])
+    remove_files(table.store, table.load(), [plan_topic(table.load(), "orders").files[0].path])
     assert offsets(table.reader().read(0)) == [0, 1]
 
 
@@ -244,7 +244,7 @@ def test_a_file_that_the_current_snapshot_needs_is_missed_loudly(log, table):
     log.publish(b"x")
     table.sink()
     log.retain(below=1)
-    Path(plan_table(table.load(), "orders").files[0].path.removeprefix("file://")).unlink()
+    Path(plan_topic(table.load(), "orders").files[0].path.removeprefix("file://")).unlink()
     with pytest.raises(IntegrityError, match="is missing although its table needs it"):
         list(table.reader().read(0))
 
@@ -256,7 +256,7 @@ def test_files_that_overlap_are_merged_within_any_budget(log, table, budget):
         log.publish(*[b"%d" % i for i in range(10)])
         table.sink()
     table.rewrite(shuffle=chance)
-    plan = plan_table(table.load(), "orders")
+    plan = plan_topic(table.load(), "orders")
     wanted = table.reader().schema()
     found = list(scan(plan, wanted, 3, 38, budget=budget))
     assert offsets([s.table for s in found]) == list(range(3, 38))

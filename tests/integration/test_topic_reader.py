@@ -16,10 +16,10 @@ from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.settings.model import LogSettings
 from frazil.tables.reading import retrying as vanished
-from frazil.tables.reading.ordered_plan import plan_table
 from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.topic_plan import plan_topic
 from frazil.topics.sinks.jobs import on_spark
 from frazil.topics.source.options import parse_options
 from frazil.topics.source.plan import splits
@@ -128,7 +128,7 @@ def test_rows_that_spark_deleted_are_not_read_and_the_rest_is(spark, table):
     sink(table)
     spark.sql(f"ALTER TABLE frazil.{table.name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     spark.sql(f"DELETE FROM frazil.{table.name} WHERE `offset` % 7 = 3")
-    plan = plan_table(table.load(), table.topic)
+    plan = plan_topic(table.load(), table.topic)
     assert any(f.task.delete_files for f in plan.files), "the delete left a delete file, not a rewritten data file"
     start = table.log.info(table.topic).start
     assert start > 100, "the log no longer has what is deleted below"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.settings import NetworkSettings
-from frazil.tables.reading.ordered_plan import PlannedFile, TablePlan
+from frazil.tables.reading.ordered_plan import OrderedPlan, PlannedFile
 from frazil.tables.reading.prefetch import prefetch
 from frazil.tables.reading.retrying import read_with_retry
 from frazil.tables.reading.row_groups import Piece, conform, depth, pieces
@@ -40,7 +40,7 @@ class Scanned:
 
 
 def scan(
-    plan: TablePlan,
+    plan: OrderedPlan,
     wanted: pa.Schema,
     start: int,
     end: int,
@@ -76,7 +76,7 @@ def scan(
     def opened(group: list[PlannedFile]) -> list[Piece]:
         found: list[Piece] = []
         for file in group:
-            asked = readable if file.letters is None else wanted
+            asked = readable if file.source is None else wanted
             found += read_with_retry(partial(pieces, plan, file, asked, start, end), patience)
         return found
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.tables.reading.ordered_plan import PlannedFile, TablePlan
-from frazil.topics.reading.left_out import read_letters
+from frazil.tables.reading.ordered_plan import OrderedPlan, PlannedFile
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -30,14 +29,14 @@ class Piece:
     read: Callable[[], pa.Table]
 
 
-def pieces(plan: TablePlan, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> list[Piece]:
+def pieces(plan: OrderedPlan, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> list[Piece]:
     """The pieces of a file that may hold offsets of [start, end), in the file's order.
 
     A column is found by its field id, whatever it was called when the file was written; one that the file does not
     have is null. What PyArrow alone cannot do right (deletes, other formats, files without ids) PyIceberg does.
     """
-    if file.letters is not None:
-        return [Piece(file.lower, file.upper, 4 * file.size, partial(read_letters, file, wanted, start, end))]
+    if file.source is not None:
+        return [Piece(file.lower, file.upper, 4 * file.size, partial(file.source.read, file, wanted, start, end))]
     if file.task.delete_files or file.task.file.file_format.name != "PARQUET":
         return [_by_pyiceberg(plan, file, wanted, start, end)]
     with plan.io.new_input(file.path).open(seekable=True) as handle:
@@ -116,7 +115,7 @@ def _same_shape(stored: pa.DataType, wanted: pa.DataType) -> bool:
     return stored == wanted or not (pa.types.is_nested(stored) or pa.types.is_nested(wanted))
 
 
-def _by_pyiceberg(plan: TablePlan, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> Piece:
+def _by_pyiceberg(plan: OrderedPlan, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> Piece:
     from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
     from pyiceberg.io.pyarrow import ArrowScan
 

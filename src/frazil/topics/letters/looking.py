@@ -20,7 +20,7 @@ from frazil.errors import NotFoundError
 from frazil.log.columns import TIME
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST, PlannedFile, TablePlan, bounds
+from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST, OrderedPlan, PlannedFile, integer_bounds
 from frazil.tables.reading.retrying import read_with_retry
 from frazil.tables.reading.row_groups import pieces
 from frazil.topics.layout import DEAD_LETTER
@@ -178,13 +178,13 @@ class _Listing:
         self._choose()
         return self._best if self._status else self._with_status(self._best)
 
-    def _from_the_end(self, plan: TablePlan) -> list[tuple[PlannedFile, int]]:
+    def _from_the_end(self, plan: OrderedPlan) -> list[tuple[PlannedFile, int]]:
         """Files with the time of their newest letter, or of their oldest, in the order of these."""
         field = self._table.schema().find_field("written_at")
-        found = [(file, bounds(file.task, field)[0 if self._oldest else 1]) for file in plan.files]
+        found = [(file, integer_bounds(file.task, field)[0 if self._oldest else 1]) for file in plan.files]
         return sorted(found, key=lambda f: f[1], reverse=not self._oldest)
 
-    def _rows_of(self, plan: TablePlan, file: PlannedFile) -> Iterator[pa.Table]:
+    def _rows_of(self, plan: OrderedPlan, file: PlannedFile) -> Iterator[pa.Table]:
         network = self._store.network
         for piece in read_with_retry(partial(pieces, plan, file, self._schema, LOWEST, HIGHEST), network):
             yield read_with_retry(piece.read, network)

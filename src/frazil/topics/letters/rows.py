@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.tables.reading.ordered_plan import HIGHEST, TablePlan, planned
+from frazil.tables.reading.ordered_plan import HIGHEST, OrderedPlan, order_files
 from frazil.tables.reading.ordered_scan import scan
 from frazil.tables.reading.planning import plan_files
 from frazil.tables.reading.retrying import MissingFileCheck
@@ -50,11 +50,11 @@ def on_current(store: TableStore, settings: Settings, look: Callable[[Table], T]
             files.check(error, table.metadata.current_snapshot_id)
 
 
-def plan_letters(store: TableStore, table: Table, expression: BooleanExpression) -> TablePlan:
+def plan_letters(store: TableStore, table: Table, expression: BooleanExpression) -> OrderedPlan:
     """The files that may hold such rows, by their lowest offset."""
     tasks = plan_files(table.scan(row_filter=expression), store.network)
-    files = sorted(planned(table, tasks), key=lambda f: (f.lower, f.upper))
-    return TablePlan(table.metadata, table.io, table.metadata.current_snapshot_id, tuple(files), None, 0)
+    files = order_files(table, tasks)
+    return OrderedPlan(table.metadata, table.io, table.metadata.current_snapshot_id, tuple(files))
 
 
 def columns(names: Sequence[str]) -> pa.Schema:

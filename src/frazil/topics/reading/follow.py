@@ -11,10 +11,10 @@ import pyarrow as pa
 from frazil.log.access import OffsetGoneError, TopicInfo
 from frazil.log.columns import MESSAGE
 from frazil.log.messages import decode_chunk
-from frazil.tables.reading.ordered_plan import TablePlan
 from frazil.tables.reading.ordered_scan import scan
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.reading.row_groups import conform
+from frazil.topics.reading.topic_plan import TopicPlan
 
 if TYPE_CHECKING:
     from frazil.topics.reading.reader import TopicReader
@@ -48,7 +48,7 @@ class Reading:
         self._files = MissingFileCheck(f"topic '{reader.topic}'")
         self._gone_at: int | None = None
         #: The table as it was where the log had a gap.
-        self._known: TablePlan | None = None
+        self._known: TopicPlan | None = None
         self._dry = False
 
     def tables(self) -> Iterator[pa.Table]:
@@ -69,7 +69,7 @@ class Reading:
     def _done(self) -> bool:
         return self._dry or self._stop.is_set() or (self._end is not None and self._cursor >= self._end)
 
-    def _choose(self, info: TopicInfo) -> TablePlan | None:
+    def _choose(self, info: TopicInfo) -> TopicPlan | None:
         """The table, planned, where it has the cursor's offset; None where the log has it.
 
         The log is asked before the table: retention removes from the log only what is in the table by then.
@@ -83,7 +83,7 @@ class Reading:
             return None
         raise self._reader.gone(self._cursor, info, plan)
 
-    def _from_table(self, plan: TablePlan, end: int | None = None) -> Iterator[pa.Table]:
+    def _from_table(self, plan: TopicPlan, end: int | None = None) -> Iterator[pa.Table]:
         upto = min(limit for limit in (plan.position, self._end, end) if limit is not None)
         wanted = self._reader.schema_of(self._reader.info(), self._columns)
         options: dict[str, Any] = {"budget": self._budget, "network": self._reader.network}

@@ -13,13 +13,14 @@ import pyarrow as pa
 from frazil.log.access import TopicInfo
 from frazil.log.columns import MESSAGE
 from frazil.settings import NetworkSettings
-from frazil.tables.reading.ordered_plan import HIGHEST, PlannedFile, TablePlan, planned, slim
+from frazil.tables.reading.ordered_plan import HIGHEST, PlannedFile, by_offset, order_files, without_history
 from frazil.tables.reading.planning import plan_files
 from frazil.tables.reading.retrying import read_with_retry
 from frazil.topics.committed_offsets import recorded_position
 from frazil.topics.former import FormerLog, former_logs, left_out
 from frazil.topics.layout import ARCHIVE, DEAD_LETTER
 from frazil.topics.letters.plain_values import from_plain
+from frazil.topics.reading.topic_plan import TopicPlan
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -49,6 +50,16 @@ class Letters:
         chosen = self.metadata.schema().select(*names)
         return ArrowScan(self.metadata, self.io, chosen, self.expression(start, end)).to_table([file.task])
 
+    def read(self, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> pa.Table:
+        """Returns the messages that became dead letters, as the log gave them."""
+        kept = [name for name in _KEPT if name in self.metadata.schema().column_names]  # an older table has fewer
+        rows = self.of(file, start, end, [*kept, "columns"])
+        given = {name: rows[name].cast(MESSAGE.field(name).type) for name in kept}
+        for name, value in (("topic_name", self.topic), ("broker_addr", self.broker_addr)):
+            given[name] = pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
+        own = [json.loads(text) if text else {} for text in rows["columns"].to_pylist()]
+        return pa.table(list(_columns(given, own, wanted, rows.num_rows)), schema=wanted)
+
     def expression(self, start: int, end: int) -> BooleanExpression:
         return left_out(self.topic, self.log_id, self.former, start, end)
 
@@ -76,8 +87,8 @@ class Offsets:
 
 
 def with_letters(
-    plan: TablePlan, table: Table, info: TopicInfo, network: NetworkSettings, known: Offsets | None = None
-) -> TablePlan:
+    plan: TopicPlan, table: Table, info: TopicInfo, network: NetworkSettings, known: Offsets | None = None
+) -> TopicPlan:
     """The plan of a topic's table, with the files that have what the table could not take.
 
     Load the dead letters after the topic's table: they are committed first, so that they know all that it left out.
@@ -95,7 +106,7 @@ def with_letters(
     if recorded_position(table, info.name, ARCHIVE) is None:
         return plan  # the archive has taken all of this topic
     letters = Letters(
-        slim(table.metadata),
+        without_history(table.metadata),
         table.io,
         table.metadata.current_snapshot_id,
         info.name,
@@ -106,34 +117,21 @@ def with_letters(
     tasks = plan_files(table.scan(row_filter=letters.expression(0, plan.position)), network)
     offsets: set[int] = set()
     files = []
-    asked = list(planned(table, tasks))
+    asked = order_files(table, tasks)
     # A file's statistics are about all topics: what it has of this one is looked up.
     for file, held in zip(asked, (known or Offsets()).of(letters, asked, network), strict=True):
         found = [offset for offset in held if offset < plan.position]
         if found:
-            files.append(replace(file, lower=min(found), upper=max(found), letters=letters))
+            files.append(replace(file, lower=min(found), upper=max(found), source=letters))
             offsets.update(found)
     floor = plan.floor
     while floor - 1 in offsets:  # the first messages may all be dead letters
         floor -= 1
-    return replace(plan, files=tuple(sorted([*plan.files, *files], key=lambda f: (f.lower, f.upper))), floor=floor)
+    return replace(plan, files=tuple(by_offset([*plan.files, *files])), floor=floor)
 
 
 def snapshots_of(*tables: Table | None) -> tuple[int | None, ...]:
     return tuple(table.metadata.current_snapshot_id for table in tables if table is not None)
-
-
-def read_letters(file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> pa.Table:
-    """The messages that became dead letters, as the log gave them."""
-    letters = file.letters
-    assert letters is not None
-    kept = [name for name in _KEPT if name in letters.metadata.schema().column_names]  # an older table has fewer
-    rows = letters.of(file, start, end, [*kept, "columns"])
-    given = {name: rows[name].cast(MESSAGE.field(name).type) for name in kept}
-    for name, value in (("topic_name", letters.topic), ("broker_addr", letters.broker_addr)):
-        given[name] = pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
-    own = [json.loads(text) if text else {} for text in rows["columns"].to_pylist()]
-    return pa.table(list(_columns(given, own, wanted, rows.num_rows)), schema=wanted)
 
 
 def _columns(

@@ -17,7 +17,6 @@ from frazil.log.access import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.log.columns import MESSAGE, TIME, merged
 from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings, Settings
-from frazil.tables.reading.ordered_plan import TablePlan, plan_table
 from frazil.tables.reading.ordered_scan import BUDGET, scan
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import LazyStore, find_table
@@ -25,6 +24,7 @@ from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import check_log
 from frazil.topics.reading.follow import Reading
 from frazil.topics.reading.left_out import Offsets, snapshots_of, with_letters
+from frazil.topics.reading.topic_plan import TopicPlan, plan_topic
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -73,7 +73,7 @@ class TopicReader:
         self._load, self._letters = load, letters
         self._dead = Offsets()
         #: The last plan and the metadata that it was made of, in one: threads share a reader.
-        self._known: tuple[str, TablePlan] | None = None
+        self._known: tuple[str, TopicPlan] | None = None
 
     def read(
         self,
@@ -157,7 +157,7 @@ class TopicReader:
     def info(self) -> TopicInfo:
         return self.access.info(self.topic)
 
-    def plan(self, info: TopicInfo) -> TablePlan | None:
+    def plan(self, info: TopicInfo) -> TopicPlan | None:
         """The files of the table as it is now; None where the topic has no table.
 
         Raises:
@@ -173,7 +173,7 @@ class TopicReader:
             if known is None or known[0] != table.metadata_location:
                 letters = self._letters() if self._letters is not None else None
                 try:
-                    made = plan_table(table, self.topic, self.network)
+                    made = plan_topic(table, self.topic, self.network)
                     if letters is not None:
                         made = with_letters(made, letters, info, self.network, self._dead)
                 except OSError as error:
@@ -184,7 +184,7 @@ class TopicReader:
             return known[1]
         return None
 
-    def forget(self, plan: TablePlan) -> None:
+    def forget(self, plan: TopicPlan) -> None:
         """A file of this plan has gone: the next one is made anew, also if only the dead letters have changed."""
         known = self._known
         if known is not None and known[1] is plan:
@@ -199,7 +199,7 @@ class TopicReader:
         whole = message_schema(TopicView(info.name, info.broker_addr, extra))
         return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
-    def gone(self, cursor: int, info: TopicInfo, plan: TablePlan | None) -> OffsetGoneError:
+    def gone(self, cursor: int, info: TopicInfo, plan: TopicPlan | None) -> OffsetGoneError:
         held = [info.start, *([plan.floor] if plan is not None and plan.files else [])]
         first = min((offset for offset in held if offset > cursor), default=info.start)
         return OffsetGoneError(
@@ -268,7 +268,7 @@ def microseconds(time: datetime) -> int:
     return int(pa.scalar(time if time.tzinfo else time.replace(tzinfo=UTC), TIME).value)
 
 
-def _first_at(plan: TablePlan, time_us: int, network: NetworkSettings) -> int | None:
+def _first_at(plan: TopicPlan, time_us: int, network: NetworkSettings) -> int | None:
     """The lowest offset in the table that was published at or after a time. Statistics leave one file to look into."""
     later = plan.only([f for f in plan.files if f.latest_us >= time_us])
     time = pa.scalar(time_us, TIME)

@@ -15,9 +15,9 @@ from frazil.errors import UnavailableError
 from frazil.log.access import Span, TopicView
 from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings
-from frazil.tables.reading.ordered_plan import TablePlan
 from frazil.tables.reading.ordered_scan import scan
 from frazil.tables.reading.retrying import is_missing_file
+from frazil.topics.reading.topic_plan import TopicPlan
 
 #: Rows that are handed on at once: a row group of the table may have many more than a chunk of the log.
 _ROWS = 20_000
@@ -31,7 +31,7 @@ class FilesGoneError(UnavailableError):
 class ArchivedSpan(Span):
     """Offsets, and the files of one snapshot that hold them. It is pickled."""
 
-    archive: TablePlan
+    archive: TopicPlan
     network: NetworkSettings
 
 

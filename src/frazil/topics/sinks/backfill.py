@@ -13,13 +13,14 @@ from frazil.errors import IntegrityError
 from frazil.log.access import Span, TopicInfo
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.tables.reading.ordered_plan import PlannedFile, TablePlan, plan_table
+from frazil.tables.reading.ordered_plan import PlannedFile
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import find_table
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import LogGapError, check_log
 from frazil.topics.reading.cuts import cuts
 from frazil.topics.reading.left_out import snapshots_of, with_letters
+from frazil.topics.reading.topic_plan import TopicPlan, plan_topic
 from frazil.topics.sinks.archived import ArchivedSpan, FilesGoneError
 
 #: What a file counts at least: a batch of thousands of tiny ones would take long, and so would its plan.
@@ -40,7 +41,7 @@ class Backfill:
         self._store, self._settings = store, settings
         self._topic, self._sink = topic, sink
         #: One snapshot of the archive, and of its dead letters.
-        self._kept: TablePlan | None = None
+        self._kept: TopicPlan | None = None
         self._missed: set[tuple[int | None, ...]] = set()
 
     def spans(self, info: TopicInfo, start: int, max_bytes: int, tasks: int) -> list[Span]:
@@ -88,13 +89,13 @@ class Backfill:
             ) from error
         self._missed.add(kept.snapshots)
 
-    def _holding(self, info: TopicInfo, start: int) -> TablePlan:
+    def _holding(self, info: TopicInfo, start: int) -> TopicPlan:
         if not self.has(info, start):
             raise self._gap(info, start)
         assert self._kept is not None
         return self._kept
 
-    def _plan(self, info: TopicInfo) -> TablePlan | None:
+    def _plan(self, info: TopicInfo) -> TopicPlan | None:
         files = MissingFileCheck(f"topic '{self._topic}'")
         while True:
             table = find_table(self._store, table_name(self._settings, self._topic))
@@ -102,7 +103,7 @@ class Backfill:
                 return None
             letters = find_table(self._store, dead_letters_name(self._settings))
             try:
-                kept = plan_table(table, self._topic, self._store.network)
+                kept = plan_topic(table, self._topic, self._store.network)
                 if letters is not None:
                     kept = with_letters(kept, letters, info, self._store.network)
             except OSError as error:
@@ -114,7 +115,7 @@ class Backfill:
                 return None  # left over from another topic of this name
             return kept.portable()
 
-    def _span(self, kept: TablePlan, start: int, end: int) -> ArchivedSpan:
+    def _span(self, kept: TopicPlan, start: int, end: int) -> ArchivedSpan:
         archive = kept.between(start, end)
         size = sum(_share(file, start, end) for file in archive.files)
         times = [file.earliest_us for file in archive.files if file.earliest_us > 0]
@@ -134,7 +135,7 @@ class Backfill:
         )
 
 
-def _has(kept: TablePlan, start: int) -> bool:
+def _has(kept: TopicPlan, start: int) -> bool:
     """Whether nothing that follows is missing, as far as the archive can know."""
     return kept.floor <= start < kept.position
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from frazil.log.access import OffsetGoneError, Span
-from frazil.tables.reading.ordered_plan import TablePlan
 from frazil.topics.reading.cuts import cuts
 from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.topic_plan import TopicPlan
 from frazil.topics.source.filters import Range
 
 #: Bytes of files or log that one task reads, unless the job asks for a number of tasks.
@@ -24,7 +24,7 @@ class Split:
 
     start: int
     end: int
-    plan: TablePlan | None = None
+    plan: TopicPlan | None = None
 
 
 def splits(
@@ -65,7 +65,7 @@ def _splits(reader: TopicReader, start: int, end: int, partitions: int | None, t
             yield Split(start, end)
 
 
-def table_splits(plan: TablePlan, start: int, end: int, partitions: int | None, time_us: Range) -> Iterator[Split]:
+def table_splits(plan: TopicPlan, start: int, end: int, partitions: int | None, time_us: Range) -> Iterator[Split]:
     """The files of a plan in ranges of offsets with about as many bytes each; large files are cut."""
     near = plan.between(start, end)
     kept = near.only([f for f in near.files if f.earliest_us <= time_us.high and f.latest_us >= time_us.low])
