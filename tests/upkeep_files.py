@@ -18,7 +18,6 @@ from frazil.catalogs import local_path, open_catalog
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore
-from frazil.tables.metadata.locations import TableStorage
 from frazil.tables.metadata.reachable import files_only_in
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists
@@ -102,7 +101,7 @@ def expired_by_hand(
 ) -> lists.ExpiredList:
     """What `expire.run` does, with PyIceberg's commit instead of Java's."""
     table = care.load(".".join(table.name()))
-    places = TableStorage(care, table)
+    places = care.storage_of(table)
     made = lists.new_list(table, ids, files_only_in(care.store, table, ids).values())
     lists.write(places, made)
     if commit:

@@ -17,7 +17,6 @@ from frazil.content.names import journal_name, objects_name
 from frazil.log.access import TopicInfo
 from frazil.log.batch import Batch
 from frazil.settings import Settings
-from frazil.tables.metadata.locations import TableStorage
 from frazil.topics.care.migrate import Migrating
 from frazil.topics.care.verify import verify_topic
 from frazil.topics.reading.reader import reader_of
@@ -146,13 +145,13 @@ def test_files_that_a_former_version_expired_are_deleted_and_no_others(home: Hom
     care = care_of_settings(home.settings)
     with care.store:
         table = care.load(f"topics.{ORDERS}")
-        (listed,) = lists.waiting(TableStorage(care, table), table)
+        (listed,) = lists.waiting(care.storage_of(table), table)
         assert listed.committed
         kinds = {file.kind for file in listed.files}
         assert {"data", "manifest", "manifest list"} <= kinds, kinds
         outcome = reclaim.run(care, table, step("reclaim", grace_s=0.0))
         assert outcome.files_removed == len(listed.files)
-        assert lists.waiting(TableStorage(care, table), table) == []
+        assert lists.waiting(care.storage_of(table), table) == []
         for name in (f"topics.{ORDERS}", "topics.dead_letters", "content.objects", "content.journal"):
             assert verify(care, care.load(name)).findings == []
         assert care.load("frazil.upkeep_history").scan().to_arrow().num_rows > 0

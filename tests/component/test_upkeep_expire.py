@@ -17,7 +17,6 @@ from frazil.__main__ import main
 from frazil.errors import ConflictError, CredentialsError, IntegrityError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
 from frazil.tables import CommitUnknownError
-from frazil.tables.metadata.locations import TableStorage
 from frazil.tables.metadata.reachable import files_only_in, reachable_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, lists, reclaim
@@ -54,7 +53,7 @@ def care(tmp_path: Path) -> Iterator[Care]:
 
 
 def listed(care: Care, table) -> list[lists.ExpiredList]:
-    return lists.waiting(TableStorage(care, table), table)
+    return lists.waiting(care.storage_of(table), table)
 
 
 def reclaimed(care: Care, table, grace_s: float = 0.0):
@@ -253,7 +252,7 @@ def test_what_could_not_be_deleted_stays_on_the_list_and_is_due_at_once(care):
 def test_a_list_of_another_table_or_a_torn_one_is_left_alone(care):
     table = replaced(make(care))
     expired = expired_by_hand(care, table, *old_ids(table))
-    places = TableStorage(care, table)
+    places = care.storage_of(table)
     foreign = replace(expired, uri=expired.uri.replace(".json", "-2.json"), table_uuid="another")
     lists.write(places, foreign)
     torn = folder(table) / "metadata/frazil-expired-torn.json"

@@ -15,10 +15,11 @@ import yaml
 from frazil.__main__ import main
 from frazil.catalogs import open_catalog
 from frazil.errors import FrazilError, UnsupportedError
+from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import handled
 from frazil.settings import load_settings
 from frazil.tables import TableStore
-from frazil.upkeep.care import Care, StoppedError
+from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import neighbours, orphans
 from frazil.upkeep.expiry.neighbours import SharedLocationError, require_alone
 from tests.upkeep_files import (

@@ -9,7 +9,6 @@ import pytest
 from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import handled
-from frazil.tables.metadata.locations import TableStorage
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists, reclaim
 from tests.upkeep_files import care_of, expired_by_hand, make, old_ids, replaced, sound, step
@@ -74,5 +73,5 @@ def test_a_list_whose_snapshots_are_still_there_does_not_count_as_committed(care
     table = replaced(make(care))
     expired_by_hand(care, table, *old_ids(table), commit=False, committed=False)
     assert reclaim.run(care, table, step("reclaim", grace_s=0.0)).result == "nothing"
-    (left,) = lists.waiting(TableStorage(care, table), table)
+    (left,) = lists.waiting(care.storage_of(table), table)
     assert not left.committed

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from frazil.column_rules import MAX_DEPTH
 from frazil.errors import UsageError
 from frazil.log.batch import Batch
-from frazil.log.column_rules import MAX_DEPTH
 from frazil.settings import Settings
 from tests.odd_columns import append_unchecked, odd_batch
 from tests.sink_kit import SinkKit, sink_kit_of

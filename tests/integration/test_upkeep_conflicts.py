@@ -22,7 +22,6 @@ from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.settings.model import PolicySettings
 from frazil.tables import CommitUnknownError
-from frazil.tables.metadata.locations import TableStorage
 from frazil.upkeep import metrics
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, lists, orphans
@@ -438,7 +437,7 @@ def test_an_expiry_whose_answer_is_lost_is_looked_up(
         with pytest.raises(CommitUnknownError):
             expired(bench, name)
     table = bench.load(name)
-    (waits,) = lists.waiting(TableStorage(bench.care, table), table)
+    (waits,) = lists.waiting(bench.care.storage_of(table), table)
     assert waits.committed == lands, "where nobody knows, the list stays until somebody does"
     assert len(table.metadata.snapshots) == (1 if lands else 4)
     check(bench, name, list(range(40)))

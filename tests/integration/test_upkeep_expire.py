@@ -9,7 +9,7 @@ import pytest
 
 from frazil.catalogs import local_path
 from frazil.errors import NotFoundError, UsageError
-from frazil.tables.metadata.locations import TableStorage, canonical_uri
+from frazil.tables.metadata.locations import canonical_uri
 from frazil.tables.metadata.reachable import reachable_files
 from frazil.upkeep.expiry import expire, reclaim
 from frazil.upkeep.expiry.expire import choose
@@ -46,7 +46,7 @@ def reclaimed(bench: Bench, name: str, grace_s: float = 0.0):
 
 def listed(bench: Bench, name: str):
     table = bench.load(name)
-    return waiting(TableStorage(bench.care, table), table)
+    return waiting(bench.care.storage_of(table), table)
 
 
 def snapshots(bench: Bench, name: str) -> list[int]:

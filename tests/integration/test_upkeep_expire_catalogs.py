@@ -8,7 +8,7 @@ import pytest
 
 from frazil.catalogs.kinds import ABILITIES
 from frazil.errors import UnsupportedError
-from frazil.tables.metadata.locations import TableStorage, canonical_uri
+from frazil.tables.metadata.locations import canonical_uri
 from frazil.upkeep.expiry import expire, lists, orphans, reclaim
 from frazil.upkeep.expiry.expire import choose
 from frazil.upkeep.expiry.pins import pin, pins, release
@@ -33,7 +33,7 @@ def abilities(bench):
 def there(bench: Bench, name: str) -> set[str]:
     table = bench.load(name)
     root = canonical_uri(table.location()) + "/"
-    return {uri.removeprefix(root) for uri, _ in TableStorage(bench.care, table).list(table.location())}
+    return {uri.removeprefix(root) for uri, _ in bench.care.storage_of(table).list(table.location())}
 
 
 def test_old_snapshots_and_their_files_go_and_every_row_stays(bench, abilities):
@@ -58,11 +58,11 @@ def test_old_snapshots_and_their_files_go_and_every_row_stays(bench, abilities):
         assert reclaim.run(bench.care, table, step("reclaim", grace_s=0.0)).result == "nothing"
         assert bench.ids(name) == list(range(10, 20))
         return
-    (waits,) = lists.waiting(TableStorage(bench.care, table), table)
+    (waits,) = lists.waiting(bench.care.storage_of(table), table)
     assert [file.kind for file in waits.files].count("data") == 1
     outcome = reclaim.run(bench.care, table, step("reclaim", grace_s=0.0))
     assert (outcome.result, outcome.files_removed) == ("done", len(waits.files))
-    assert lists.waiting(TableStorage(bench.care, table), table) == []
+    assert lists.waiting(bench.care.storage_of(table), table) == []
     assert not {file.uri.rpartition("/")[2] for file in waits.files} & {
         n.rpartition("/")[2] for n in there(bench, name)
     }
@@ -81,7 +81,7 @@ def test_orphans_go_where_they_can_be_told(bench):
         assert error.value.hint
         return
     before = there(bench, name)
-    store, key = TableStorage(bench.care, table).find(f"{table.location()}/data/lost.parquet")
+    store, key = bench.care.storage_of(table).find(f"{table.location()}/data/lost.parquet")
     store.put(key, b"lost")
     assert orphans.find(bench.care, table, 3600.0).young == 1
     outcome = orphans.run(bench.care, table, step("orphans", age_s=-60.0))

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 import frazil.upkeep
 from frazil.settings import Settings, load_settings
 from frazil.tables import ensure_table
-from frazil.tables.metadata.locations import TableStorage
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists, orphans
 from frazil.upkeep.expiry.verify import verify
@@ -105,7 +104,7 @@ class Victim:
     def waiting(self) -> list[lists.ExpiredList]:
         """What is still to be deleted. A list without its commit is dropped after an hour."""
         table = self.bench.load(self.name)
-        return [expired for expired in lists.waiting(TableStorage(self.care, table), table) if expired.committed]
+        return [expired for expired in lists.waiting(self.care.storage_of(table), table) if expired.committed]
 
 
 def flags_of(settings: Settings, *more: dict[str, str]) -> dict[str, str]:
@@ -210,7 +209,7 @@ def ended(victim: Victim) -> None:
 
 def there(victim: Victim) -> list[str]:
     table = victim.bench.load(victim.name)
-    return [uri for uri, _ in TableStorage(victim.care, table).list(table.location())]
+    return [uri for uri, _ in victim.care.storage_of(table).list(table.location())]
 
 
 @pytest.mark.long("starts Spark once to be killed and once to go on")

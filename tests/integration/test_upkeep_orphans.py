@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from frazil.errors import NotAllowedError
-from frazil.tables.metadata.locations import TableStorage, canonical_uri
+from frazil.tables.metadata.locations import canonical_uri
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists, orphans, reclaim
 from frazil.upkeep.expiry.clock import storage_now
@@ -26,7 +26,7 @@ def care(services, tmp_path) -> Iterator[Care]:
 
 
 def litter(care: Care, table, *names: str) -> None:
-    places = TableStorage(care, table)
+    places = care.storage_of(table)
     for name in names:
         store, key = places.find(f"{table.location()}/{name}")
         store.put(key, b"lost")
@@ -34,7 +34,7 @@ def litter(care: Care, table, *names: str) -> None:
 
 def there(care: Care, table) -> set[str]:
     root = canonical_uri(table.location()) + "/"
-    return {uri.removeprefix(root) for uri, _ in TableStorage(care, table).list(table.location())}
+    return {uri.removeprefix(root) for uri, _ in care.storage_of(table).list(table.location())}
 
 
 def test_orphans_in_a_bucket_by_the_servers_clock(care):
@@ -49,7 +49,7 @@ def test_orphans_in_a_bucket_by_the_servers_clock(care):
 
 def test_the_clock_is_the_servers(care):
     table = make(care, commits=1)
-    places = TableStorage(care, table)
+    places = care.storage_of(table)
     now = storage_now(places, lists.folder_of(table))
     written = max(info.last_modified for _, info in places.list(table.location()))
     assert abs((now - written).total_seconds()) < 60
@@ -95,7 +95,7 @@ def test_a_missing_object_is_found(care):
     table = make(care)
     assert verify(care, table).sound
     path = next(iter(table.scan().plan_files())).file.file_path
-    store, key = TableStorage(care, table).find(path)
+    store, key = care.storage_of(table).find(path)
     store.delete(key)
     (finding,) = verify(care, table).findings
     assert finding.uri == path
@@ -130,10 +130,10 @@ def test_a_server_without_end_of_patience_leaves_the_list_for_later(services, tm
     assert "left for later" in (outcome.reason or "")
     assert 0 < gateway.seen["DELETE"] < 20, "it is not asked again and again"
     sound(care, table, [1, 2, 3])
-    (left,) = lists.waiting(TableStorage(care, table), table)
+    (left,) = lists.waiting(care.storage_of(table), table)
     assert left.files == expired.files
     assert reclaim.run(care, table, step("reclaim", grace_s=0.0)).files_removed == len(expired.files)
-    assert lists.waiting(TableStorage(care, table), table) == []
+    assert lists.waiting(care.storage_of(table), table) == []
     names = {canonical_uri(file.uri).removeprefix(canonical_uri(table.location()) + "/") for file in expired.files}
     assert not names & there(care, table)
     sound(care, table, [1, 2, 3])

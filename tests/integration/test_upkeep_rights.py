@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.tables.metadata.locations import TableStorage, canonical_uri
+from frazil.tables.metadata.locations import canonical_uri
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry.verify import verify
 from tests.services.kit import Services
@@ -48,7 +48,7 @@ def cares(
 
 def there(care: Care) -> set[str]:
     table = care.load("ns.t")
-    return {uri for uri, _ in TableStorage(care, table).list(canonical_uri(table.location()))}
+    return {uri for uri, _ in care.storage_of(table).list(canonical_uri(table.location()))}
 
 
 def frazil(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:

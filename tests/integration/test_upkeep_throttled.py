@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from frazil.errors import FrazilError
-from frazil.tables.metadata.locations import TableStorage, canonical_uri
+from frazil.tables.metadata.locations import canonical_uri
 from frazil.tables.metadata.reachable import reachable_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, lists, orphans, reclaim
@@ -77,10 +77,10 @@ def care_for_all(plain: Care, care: Care) -> None:
     going = old_ids(plain.load("ns.t"))
     outcome = do(expire.run, "expire", snapshots=going)
     assert (outcome.result, outcome.snapshots_removed) == ("done", len(going))
-    waits = [expired for expired in lists.waiting(TableStorage(plain, table), table) if expired.committed]
+    waits = [expired for expired in lists.waiting(plain.storage_of(table), table) if expired.committed]
     outcome = do(reclaim.run, "reclaim", grace_s=0.0)
     assert (outcome.result, outcome.files_removed) == ("done", sum(len(expired.files) for expired in waits))
-    places = TableStorage(plain, table)
+    places = plain.storage_of(table)
     for name in ("data/lost.parquet", "metadata/lost-m0.avro"):
         store, key = places.find(f"{table.location()}/{name}")
         store.put(key, b"lost")

@@ -11,9 +11,10 @@ import pytest
 from frazil.errors import NotAllowedError, UnavailableError
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import open_store
-from frazil.tables import bulk_delete as removal
+from frazil.tables import bulk_delete
 from frazil.tables.metadata.locations import TableStorage, canonical_uri, is_inside, overlaps, own_folders
 from frazil.upkeep.expiry.orphan_kinds import Layout
+from frazil.upkeep.model import removal_outcome
 
 
 @pytest.mark.parametrize(
@@ -133,9 +134,9 @@ class OneStore:
         return self.store, uri.removeprefix("s3://b/w/t/")
 
 
-def remove(files: int, delete: Callable[..., None], stop: threading.Event | None = None) -> removal.Removed:
+def remove(files: int, delete: Callable[..., None], stop: threading.Event | None = None) -> bulk_delete.DeletedFiles:
     doomed = [(f"s3://b/w/t/data/{i}.parquet", 10) for i in range(files)]
-    return removal.remove(OneStore(delete), doomed, stop or threading.Event())
+    return bulk_delete.delete_files(OneStore(delete), doomed, stop or threading.Event())
 
 
 def test_everything_is_deleted_once_in_bounded_parts():
@@ -160,7 +161,7 @@ def test_what_fails_is_told_by_name_and_the_rest_is_deleted():
     done = remove(1000, delete)
     assert (done.files, len(done.left)) == (750, 250)
     assert isinstance(done.error, NotAllowedError)
-    told = removal.outcome("reclaim", done)
+    told = removal_outcome("reclaim", done)
     assert (told.result, told.files_removed, told.bytes_reclaimed) == ("done", 750, 7500)
     assert told.reason == "250 files are left for later: not this one"
 
@@ -176,7 +177,7 @@ def test_a_server_that_fails_again_and_again_is_left_alone():
     assert done.files == 0
     assert len(done.left) == 10_000
     assert len(calls) <= 8
-    assert removal.outcome("reclaim", done).result == "failed"
+    assert removal_outcome("reclaim", done).result == "failed"
 
 
 def test_nothing_more_begins_after_a_stop():
@@ -188,7 +189,7 @@ def test_nothing_more_begins_after_a_stop():
 
 
 def test_a_key_that_no_store_can_name_stays_for_good():
-    done = removal.remove(OneStore(lambda *_: None), [("s3://b/w/t/data//a.parquet", 1)], threading.Event())
+    done = bulk_delete.delete_files(OneStore(lambda *_: None), [("s3://b/w/t/data//a.parquet", 1)], threading.Event())
     assert (done.files, done.left, done.unusable) == (0, {}, ["s3://b/w/t/data//a.parquet"])
 
 
@@ -202,28 +203,28 @@ def test_a_local_file_takes_its_checksum_along(tmp_path):
             store = open_store(str(tmp_path), s3=S3Settings(), network=NetworkSettings())
             return store, uri.removeprefix(f"{tmp_path}/")
 
-    done = removal.remove(Local(), [(f"{tmp_path}/data/a.parquet", 1)], threading.Event())
+    done = bulk_delete.delete_files(Local(), [(f"{tmp_path}/data/a.parquet", 1)], threading.Event())
     assert done.files == 1
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [".b.parquet.crc", "b.parquet"]
 
 
-def care(s3: S3Settings | None = None) -> SimpleNamespace:
-    model = SimpleNamespace(network=NetworkSettings(), s3=s3 or S3Settings())
-    return SimpleNamespace(settings=SimpleNamespace(model=model), catalog=SimpleNamespace(s3=None))
+def storage(table: SimpleNamespace, s3: S3Settings) -> TableStorage:
+    settings = SimpleNamespace(model=SimpleNamespace(network=NetworkSettings(), s3=s3))
+    return TableStorage(settings, SimpleNamespace(s3=None), table)
 
 
 def test_keys_that_a_catalog_lends_for_a_table_are_used():
     lent = table()
     lent.io.properties |= {"s3.access-key-id": "lent", "s3.secret-access-key": "x", "s3.endpoint": "http://s3:1"}
-    s3 = TableStorage(care(S3Settings(profile="mine")), lent)._s3
+    s3 = storage(lent, S3Settings(profile="mine"))._s3
     assert (s3.access_key, s3.profile, s3.endpoint) == ("lent", None, "http://s3:1")
-    assert TableStorage(care(S3Settings(profile="mine")), table())._s3.profile == "mine"
+    assert storage(table(), S3Settings(profile="mine"))._s3.profile == "mine"
 
 
 def test_a_file_is_asked_for_in_the_folder_that_the_table_has():
     """A key that may only see the table's folder is enough for all that lies there."""
     keys = S3Settings(access_key="key", secret_key="secret")
-    places = TableStorage(care(keys), table(write_data_path="s3://b/w/t/rows"))
+    places = storage(table(write_data_path="s3://b/w/t/rows"), keys)
     store, key = places.find("s3a://b/w/t/metadata/a.avro")
     assert (store.root, key) == ("s3://b/w/t", "metadata/a.avro")
     store, key = places.find("s3://b/other/a.avro")

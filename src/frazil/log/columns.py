@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from frazil.column_rules import check_encoding, check_name, check_values, is_storable, kept_type
 from frazil.errors import UsageError, first_line
-from frazil.log.column_rules import check_encoding, check_name, check_values, is_storable, kept_type
 
 HEADERS = pa.map_(pa.string(), pa.string())
 TIME = pa.timestamp("us", tz="UTC")

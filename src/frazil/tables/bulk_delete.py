@@ -17,7 +17,6 @@ from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.storage import ObjectStore, parse
 from frazil.storage.store import check_key
-from frazil.upkeep.model import Kind, Outcome
 
 if TYPE_CHECKING:
     from frazil.tables.metadata.locations import TableStorage
@@ -27,14 +26,14 @@ log = get_logger(__name__)
 _BATCH = 250
 _AT_ONCE = 4
 #: Batches that fail before the rest is left for later.
-_PATIENCE = 3
+_MAX_FAILURES = 3
 
 #: A file by its URI, and its size where it is known.
-Doomed = tuple[str, int | None]
+FileToDelete = tuple[str, int | None]
 
 
 @dataclass
-class Removed:
+class DeletedFiles:
     """What became of files that were to be deleted.
 
     Attributes:
@@ -49,7 +48,7 @@ class Removed:
     left: dict[str, FrazilError | None] = field(default_factory=dict)
     unusable: list[str] = field(default_factory=list)
 
-    def add(self, other: Removed) -> None:
+    def add(self, other: DeletedFiles) -> None:
         self.files += other.files
         self.size += other.size
         self.left |= other.left
@@ -61,7 +60,7 @@ class Removed:
         return next((error for error in self.left.values() if error is not None), None)
 
 
-def remove(places: TableStorage, files: Iterable[Doomed], stop: threading.Event) -> Removed:
+def delete_files(places: TableStorage, files: Iterable[FileToDelete], stop: threading.Event) -> DeletedFiles:
     """Deletes files. One that is not there counts as deleted, so that a run after a broken one does the rest.
 
     Args:
@@ -69,13 +68,13 @@ def remove(places: TableStorage, files: Iterable[Doomed], stop: threading.Event)
         files: which.
         stop: when it is set, no further batch begins.
     """
-    done = Removed()
+    done = DeletedFiles()
     failures = 0
     batches = list(_batches(places, files, done))
     with ThreadPoolExecutor(_AT_ONCE, "frazil-removal") as pool:
-        running: dict[Future[None], list[Doomed]] = {}
+        running: dict[Future[None], list[FileToDelete]] = {}
         while batches or running:
-            while batches and len(running) < _AT_ONCE and failures < _PATIENCE and not stop.is_set():
+            while batches and len(running) < _AT_ONCE and failures < _MAX_FAILURES and not stop.is_set():
                 store, keys, some = batches.pop(0)
                 running[pool.submit(_delete, store, keys)] = some
             if not running:
@@ -89,7 +88,7 @@ def remove(places: TableStorage, files: Iterable[Doomed], stop: threading.Event)
     return done
 
 
-def _account(done: Removed, some: Sequence[Doomed], future: Future[None]) -> int:
+def _account(done: DeletedFiles, some: Sequence[FileToDelete], future: Future[None]) -> int:
     try:
         future.result()
     except FrazilError as error:
@@ -108,9 +107,9 @@ def _delete(store: ObjectStore, keys: Sequence[str]) -> None:
 
 
 def _batches(
-    places: TableStorage, files: Iterable[Doomed], done: Removed
-) -> Iterator[tuple[ObjectStore, list[str], list[Doomed]]]:
-    by_root: dict[str, tuple[ObjectStore, list[tuple[str, Doomed]]]] = {}
+    places: TableStorage, files: Iterable[FileToDelete], done: DeletedFiles
+) -> Iterator[tuple[ObjectStore, list[str], list[FileToDelete]]]:
+    by_root: dict[str, tuple[ObjectStore, list[tuple[str, FileToDelete]]]] = {}
     for uri, size in files:
         try:
             store, key = places.find(uri)
@@ -132,19 +131,3 @@ def checksum_of(name: str) -> str:
     """The file that Hadoop, and so Spark, puts beside each local one that it writes."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}.{last}.crc"
-
-
-def outcome(kind: Kind, done: Removed) -> Outcome:
-    """What a step that deletes files tells of them."""
-    error = done.error
-    if done.left and error is None:
-        reason = f"told to end before {len(done.left)} more files were deleted"
-        return Outcome(kind, "stopped", files_removed=done.files, bytes_reclaimed=done.size, reason=reason)
-    return Outcome(
-        kind,
-        "done" if done.files or error is None else "failed",
-        files_removed=done.files,
-        bytes_reclaimed=done.size,
-        reason=None if error is None else f"{len(done.left)} files are left for later: {error.message}",
-        hint=None if error is None else error.hint,
-    )

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError
 from frazil.settings import CatalogSettings, Settings
 from frazil.tables import TableStore
+from frazil.tables.metadata.locations import TableStorage
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -17,22 +17,6 @@ if TYPE_CHECKING:
 
 #: Gives the session; the first call may start a JVM.
 Sessions = Callable[[], "SparkSession"]
-
-
-class StoppedError(FrazilError):
-    """The work was told to end before it was done. It has changed nothing."""
-
-    retryable = True
-
-
-def go_on(stop: threading.Event | None) -> None:
-    """To be called between two parts of what may take long, before anything is changed.
-
-    Raises:
-        StoppedError: it is time to end.
-    """
-    if stop is not None and stop.is_set():
-        raise StoppedError("it was told to end before it was done", hint="the next run goes on")
 
 
 @dataclass(frozen=True)
@@ -63,6 +47,10 @@ class Care:
             NotFoundError: there is none.
         """
         return self.store.load(name)
+
+    def storage_of(self, table: Table) -> TableStorage:
+        """The storage that the files of a table lie in."""
+        return TableStorage(self.settings, self.catalog, table)
 
     def sql_name(self, table: Table) -> str:
         """The table as Spark SQL names it, each part quoted."""

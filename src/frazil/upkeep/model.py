@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from frazil.tables.bulk_delete import DeletedFiles
+
 Kind = Literal["retention", "compact", "deletes", "manifests", "expire", "reclaim", "metadata", "stats", "orphans"]
 #: In the order in which a turn takes them: what shrinks the table first, then what that left behind.
 KINDS: tuple[Kind, ...] = (
@@ -71,3 +73,19 @@ class Outcome:
     reason: str | None = None
     hint: str | None = None
     seconds: float = 0.0
+
+
+def removal_outcome(kind: Kind, done: DeletedFiles) -> Outcome:
+    """Returns the outcome of a step that deletes files."""
+    error = done.error
+    if done.left and error is None:
+        reason = f"told to end before {len(done.left)} more files were deleted"
+        return Outcome(kind, "stopped", files_removed=done.files, bytes_reclaimed=done.size, reason=reason)
+    return Outcome(
+        kind,
+        "done" if done.files or error is None else "failed",
+        files_removed=done.files,
+        bytes_reclaimed=done.size,
+        reason=None if error is None else f"{len(done.left)} files are left for later: {error.message}",
+        hint=None if error is None else error.hint,
+    )

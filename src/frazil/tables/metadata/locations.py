@@ -11,13 +11,13 @@ from pydantic import SecretStr
 
 from frazil.catalogs import flavor_of
 from frazil.errors import UsageError
-from frazil.settings import S3Settings
+from frazil.settings import CatalogSettings, S3Settings, Settings
 from frazil.storage import Location, ObjectInfo, ObjectStore, open_store, parse
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.tables.store import TableStore
 
 #: What servers that lend keys say of them, and our names for it.
 _LENT = {
@@ -106,17 +106,17 @@ def named_locations(table: Table) -> list[str]:
     return [table.location(), *(properties[key] for key in named if properties.get(key))]
 
 
-def is_service_managed(care: Care) -> bool:
-    """Whether the service deletes files that no snapshot needs by itself, and takes none but Iceberg's: S3 Tables."""
-    return flavor_of(care.catalog, dict(care.store.catalog.properties)) == "s3tables"
+def is_service_managed(store: TableStore) -> bool:
+    """Whether the service deletes unreferenced files itself, and accepts no other files than Iceberg's: S3 Tables."""
+    return flavor_of(store.settings, dict(store.catalog.properties)) == "s3tables"
 
 
 class TableStorage:
     """Opens what a table's files lie in, once for each folder of its own and once for each bucket beyond these."""
 
-    def __init__(self, care: Care, table: Table) -> None:
-        self._network = care.settings.model.network
-        self._s3 = _with_lent_keys(care.catalog.s3 or care.settings.model.s3, dict(table.io.properties))
+    def __init__(self, settings: Settings, catalog: CatalogSettings, table: Table) -> None:
+        self._network = settings.model.network
+        self._s3 = _with_lent_keys(catalog.s3 or settings.model.s3, dict(table.io.properties))
         self._roots = sorted(own_folders(table), key=len, reverse=True)
         self._stores: dict[str, ObjectStore] = {}
 

@@ -13,9 +13,9 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from frazil.errors import IntegrityError
+from frazil.observe.cancellation import raise_if_stopped
 from frazil.tables.metadata.locations import canonical_uri
 from frazil.tables.metadata.manifest_entries import CONTENT, DATA, DELETED, PATH, SIZE, STATUS, read_entries
-from frazil.upkeep.care import go_on
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -207,7 +207,7 @@ def _read(io: FileIO, path: str) -> bytes:
 
 def _at_once(fn: Callable[[A], B], items: Collection[A], stop: Event | None) -> Iterable[B]:
     def one(item: A) -> B:
-        go_on(stop)
+        raise_if_stopped(stop)
         return fn(item)
 
     if len(items) < 3:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.column_rules import check_values
 from frazil.errors import UnavailableError, UsageError
-from frazil.log.column_rules import check_values
 
 
 @dataclass(frozen=True)

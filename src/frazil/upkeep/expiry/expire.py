@@ -236,7 +236,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
 
 def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
     from frazil.tables.durable import sync_metadata
-    from frazil.tables.metadata.locations import TableStorage, is_service_managed, own_files
+    from frazil.tables.metadata.locations import is_service_managed, own_files
     from frazil.tables.metadata.reachable import files_only_in
     from frazil.upkeep.expiry import lists
     from frazil.upkeep.expiry.neighbours import require_free
@@ -244,12 +244,12 @@ def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
     operation, going = _prepared(care, table, wanted)
     if not going <= {s.snapshot_id for s in table.metadata.snapshots}:
         table = care.load(".".join(table.name()))  # Java has seen a newer state
-    places = TableStorage(care, table)
+    places = care.storage_of(table)
     expired = None
     files = files_only_in(care.store, table, going, care.stop)
     if going - set(wanted):
         require_free(care, table, own_files(table, files), believed_s=math.inf, lenient=True)
-    if not is_service_managed(care):
+    if not is_service_managed(care.store):
         expired = lists.new_list(table, sorted(going), files.values())
         lists.write(places, expired)
     try:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from frazil.catalogs import load_without_schema, parse_name
 from frazil.errors import FrazilError, NotAllowedError, NotFoundError, UnsupportedError
+from frazil.observe.cancellation import StoppedError, raise_if_stopped
 from frazil.observe.logs import get_logger
 from frazil.tables.metadata.locations import (
     canonical_folder,
@@ -29,7 +30,6 @@ from frazil.tables.metadata.locations import (
     overlaps,
 )
 from frazil.tables.store import back_off
-from frazil.upkeep.care import StoppedError, go_on
 from frazil.upkeep.expiry.elsewhere import lies_apart, names_in, opened, other_catalogs
 from frazil.upkeep.expiry.references import files_among, folders_of, folders_seen
 
@@ -180,7 +180,7 @@ def _shared_files(
 def _everywhere(care: Care, table: Table, *, lenient: bool = False) -> Iterator[tuple[TableStore, str, str]]:
     """All other tables of all catalogs: where they are, their name there, and how messages name them."""
     for name in _others(care, table):
-        go_on(care.stop)
+        raise_if_stopped(care.stop)
         yield care.store, name, name
     for chosen in other_catalogs(care):
         try:
@@ -192,7 +192,7 @@ def _everywhere(care: Care, table: Table, *, lenient: bool = False) -> Iterator[
             log.info("a catalog cannot be read", catalog=chosen.name, error=error.message)
             continue
         for name in names:
-            go_on(care.stop)
+            raise_if_stopped(care.stop)
             assert store is not None
             yield store, name, f"{chosen.name}.{name}"
 
@@ -214,7 +214,7 @@ def _others(care: Care, table: Table) -> Iterator[str]:
 def _within(care: Care, table: Table) -> Iterator[Neighbour]:
     """The other tables of the same catalog."""
     for name in _others(care, table):
-        go_on(care.stop)
+        raise_if_stopped(care.stop)
         other = _seen(care.store, name)
         if other is None:
             try:
@@ -237,7 +237,7 @@ def _beyond(care: Care, chosen: CatalogSettings) -> tuple[Neighbour, ...]:
     try:
         store = opened(care, chosen)
         for name in [] if store is None else names_in(store):
-            go_on(care.stop)
+            raise_if_stopped(care.stop)
             assert store is not None
             try:
                 found.append(_seen(store, name) or _remember(store, _load_somehow(store, name)))

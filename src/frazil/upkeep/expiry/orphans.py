@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING
 
 from frazil.catalogs import flavor_of
 from frazil.errors import UnsupportedError
+from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
-from frazil.tables import bulk_delete as removal
-from frazil.tables.bulk_delete import Removed
+from frazil.tables import bulk_delete
+from frazil.tables.bulk_delete import DeletedFiles
 from frazil.tables.metadata.locations import (
     TableStorage,
     canonical_folder,
@@ -39,14 +40,13 @@ from frazil.tables.metadata.locations import (
     with_link_targets,
 )
 from frazil.tables.metadata.reachable import Files, reachable_files
-from frazil.upkeep.care import go_on
 from frazil.upkeep.expiry import lists
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.listing_check import require_no_alias, require_same_place, require_shown
 from frazil.upkeep.expiry.neighbours import require_unreferenced
 from frazil.upkeep.expiry.orphan_kinds import Kind, Layout, is_metadata_json
 from frazil.upkeep.expiry.strangers import require_own
-from frazil.upkeep.model import Outcome, Step
+from frazil.upkeep.model import Outcome, Step, removal_outcome
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -111,7 +111,7 @@ def require_supported(care: Care, table: Table) -> None:
             cause="Nessie's branches and history refer to files that the table's current metadata does not name",
             hint="nessie-gc, which comes with Nessie",
         )
-    if is_service_managed(care):
+    if is_service_managed(care.store):
         raise UnsupportedError(
             f"orphans of {name} are not ours to remove",
             cause="S3 Tables removes unreferenced files itself, and lets nobody else do it",
@@ -145,14 +145,14 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
     clear_link_cache()
     table = care.load(".".join(table.name()))
     before = _referenced(care, table)
-    places = TableStorage(care, table)
+    places = care.storage_of(table)
     location = canonical_folder(table.location())
     # Before the listing: what is written meanwhile is young, whatever the clock says later.
     now = (about_now if dry_run else storage_now)(places, lists.folder_of(table))
     reach("upkeep.orphans.list.before")
     found = {}
     for uri, info in places.list(location):
-        go_on(care.stop)
+        raise_if_stopped(care.stop)
         found[uri] = info
     reach("upkeep.orphans.list.after")
     others = require_unreferenced(care, table)
@@ -219,7 +219,7 @@ def _sorted_out(
     )
 
 
-def remove(care: Care, search: Search) -> Removed:
+def remove(care: Care, search: Search) -> DeletedFiles:
     """Deletes the orphans that a search found. The table is looked at again before each batch of them.
 
     Raises:
@@ -228,8 +228,8 @@ def remove(care: Care, search: Search) -> Removed:
         StoppedError: it was told to end.
     """
     clear_link_cache()
-    places = TableStorage(care, search.table)
-    done = Removed()
+    places = care.storage_of(search.table)
+    done = DeletedFiles()
     seen: str | None = None
     needed: set[str] = set()
     for i in range(0, len(search.orphans), _BATCH):
@@ -244,7 +244,7 @@ def remove(care: Care, search: Search) -> Removed:
             needed, seen = with_link_targets(known) | listed, table.metadata_location
         reach("upkeep.orphans.look.after")
         part = [(o.uri, o.size) for o in search.orphans[i : i + _BATCH] if o.uri not in needed]
-        done.add(removal.remove(places, part, care.stop))
+        done.add(bulk_delete.delete_files(places, part, care.stop))
         if done.left:
             break
     return done
@@ -266,4 +266,4 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         return Outcome("orphans", "unsupported", reason=error.cause or error.message, hint=error.hint)
     if not search.orphans:
         return Outcome("orphans", "nothing")
-    return removal.outcome("orphans", remove(care, search))
+    return removal_outcome("orphans", remove(care, search))

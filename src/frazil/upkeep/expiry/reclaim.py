@@ -18,7 +18,7 @@ from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
-from frazil.tables import bulk_delete as removal
+from frazil.tables import bulk_delete
 from frazil.tables.durable import sync_files
 from frazil.tables.metadata.locations import (
     TableStorage,
@@ -33,7 +33,7 @@ from frazil.upkeep.expiry import lists
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.lists import ExpiredList
 from frazil.upkeep.expiry.neighbours import require_alone, require_free
-from frazil.upkeep.model import Outcome, Step
+from frazil.upkeep.model import Outcome, Step, removal_outcome
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -69,8 +69,8 @@ class Waiting:
 
 def waiting(care: Care, table: Table, grace_s: float) -> Waiting:
     """What a reclaim would find now. For plans and people; it changes nothing."""
-    places = TableStorage(care, table)
-    found = [] if is_service_managed(care) else lists.waiting(places, table)
+    places = care.storage_of(table)
+    found = [] if is_service_managed(care.store) else lists.waiting(places, table)
     if not found:
         return Waiting(0, 0, 0, 0, 0)
     now = about_now(places, lists.folder_of(table))
@@ -95,8 +95,8 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     grace_s = float(str(step.options["grace_s"]))
     clear_link_cache()
     table = care.load(".".join(table.name()))
-    places = TableStorage(care, table)
-    found = [] if is_service_managed(care) else lists.waiting(places, table)
+    places = care.storage_of(table)
+    found = [] if is_service_managed(care.store) else lists.waiting(places, table)
     if not found:
         return Outcome("reclaim", "nothing")
     now = storage_now(places, lists.folder_of(table))
@@ -132,14 +132,14 @@ def _reclaim(care: Care, table: Table, places: TableStorage, due: list[ExpiredLi
         needed |= reachable_files(care.store, again, care.stop)
     reach("upkeep.reclaim.look.after")
     needed_uris = with_link_targets(needed)
-    done = removal.Removed()
+    done = bulk_delete.DeletedFiles()
     for number, expired in enumerate(due):
         if care.stop.is_set():
             done.left |= {file.uri: None for rest in due[number:] for file in rest.files}
             break
         unneeded = own_files(table, (f.uri for f in expired.files)) - needed_uris
         free = [(f.uri, f.size) for f in expired.files if canonical_uri(f.uri) in unneeded]
-        some = removal.remove(places, free, care.stop)
+        some = bulk_delete.delete_files(places, free, care.stop)
         done.add(some)
         if not some.left:
             reach("upkeep.reclaim.list.before")
@@ -149,7 +149,7 @@ def _reclaim(care: Care, table: Table, places: TableStorage, due: list[ExpiredLi
         _keep(places, expired, [f for f in expired.files if f.uri in some.left])
         if some.error is not None:
             break
-    return removal.outcome("reclaim", done)
+    return removal_outcome("reclaim", done)
 
 
 def _keep(places: TableStorage, expired: ExpiredList, left: list[ReferencedFile]) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from frazil.observe.cancellation import raise_if_stopped
 from frazil.tables.metadata.locations import canonical_folder_or_raw, canonical_uri, with_link_targets
 from frazil.tables.metadata.reachable import live_files, metadata_files, reachable_files, read_manifest_list_of
-from frazil.upkeep.care import go_on
 
 if TYPE_CHECKING:
     from threading import Event
@@ -69,7 +69,7 @@ def _written(store: TableStore, table: Table, stop: Event) -> Iterator[frozenset
     for snapshot in table.metadata.snapshots:
         yield frozenset([_folder(snapshot.manifest_list)])
         for manifest in read_manifest_list_of(store, table.io, snapshot.manifest_list):
-            go_on(stop)
+            raise_if_stopped(stop)
             path = manifest.manifest_path
             if path not in now:
                 if path not in before:

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError, NotFoundError
+from frazil.observe.cancellation import raise_if_stopped
 from frazil.tables.metadata.locations import TableStorage, canonical_folder, canonical_folder_or_raw, canonical_uri
-from frazil.upkeep.care import go_on
 from frazil.upkeep.expiry.neighbours import SharedLocationError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def require_own(
     unreadable = set()
 
     def look(uri: str) -> str | None:
-        go_on(care.stop)
+        raise_if_stopped(care.stop)
         return _table_uuid(places, uri)
 
     with ThreadPoolExecutor(_AT_ONCE, "frazil-orphans") as pool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.errors import IntegrityError, NotAllowedError, NotFoundError, UnsupportedError
-from frazil.tables.metadata.locations import TableStorage, canonical_uri, is_inside, own_folders
+from frazil.tables.metadata.locations import canonical_uri, is_inside, own_folders
 from frazil.tables.metadata.reachable import (
     Files,
     ReferencedFile,
@@ -140,7 +140,7 @@ def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, st
 
 
 def _sizes(care: Care, table: Table, needed: Files) -> dict[str, int]:
-    places = TableStorage(care, table)
+    places = care.storage_of(table)
     folders = own_folders(table)
     # A folder inside another is in its listing.
     outer = [f for f in folders if not any(f != other and is_inside(f, other) for other in folders)]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
 from frazil.storage import join
-from frazil.tables.metadata.locations import TableStorage
 from frazil.tables.position import ancestors
 from frazil.upkeep.expiry import lists
 from frazil.upkeep.plans.groups import Deletes, Group, Watch
@@ -274,7 +273,7 @@ def _total(snapshot: Snapshot, key: str) -> int | None:
 
 def _expired(care: Care, table: Table) -> Iterator[ExpiredFiles]:
     """The lists in the table's metadata folder. Where keys come in order, only they are listed."""
-    store, begin = TableStorage(care, table).find(join(lists.folder_of(table), lists.PREFIX))
+    store, begin = care.storage_of(table).find(join(lists.folder_of(table), lists.PREFIX))
     found = []
     for info in store.list(begin.rpartition("/")[0], start_after=begin):
         if lists.is_list(info.key):
