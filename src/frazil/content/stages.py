@@ -9,30 +9,26 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.asking import Asker, answered
-from frazil.content.columns import BASE, DELETE, JOURNAL, PLAIN_TIME
+from frazil.content.columns import DELETE, JOURNAL, PLAIN_TIME
 from frazil.content.events.parse import parse_messages
 from frazil.content.evidence import (
-    NOTE,
     PACKED,
     PLACE,
-    READ_TO_DECIDE,
     of_changes,
-    of_stored,
     packed,
     packed_notes,
-    unpacked,
-    unpacked_notes,
 )
 from frazil.content.fields import Fields
-from frazil.content.keeping import Shape, whole_rows
-from frazil.content.notes.apply import apply_notes, with_fields
-from frazil.content.resolve import Resolved, decide
+from frazil.content.keeping import Shape
+from frazil.content.merge import merge_changes
+from frazil.content.notes.apply import with_fields
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import Span, TopicView
 from frazil.observe.faultpoints import reach
@@ -151,41 +147,14 @@ class Merging:
         if not found:
             return
         reach("content.merge.before")
-        merged = self._merged(pa.concat_tables(found))
+        shape = Shape.of(load_target(self.objects).arrow, self.fields)
+        fetch = partial(fetch_rows, self.objects)
+        merged = merge_changes(pa.concat_tables(found), fetch, shape, self.fields, self.skew_s)
         if merged is None:
             return
         written = _written(self.objects, [merged.rows], merged.files, merged.positions, self.places)
         reach("content.merge.after")
         yield Report(written, merged.rows.num_rows, {}, _next_check(merged.rows))
-
-    def _merged(self, everything: pa.Table) -> Resolved | None:
-        is_note, is_stored = (pc.is_valid(everything.column(name)) for name in (NOTE.name, "_file"))
-        notes = unpacked_notes(everything.filter(is_note))
-        stored = self._stored(everything.filter(is_stored))
-        changes = unpacked(everything.filter(pc.invert(pc.or_(is_note, is_stored))))
-        evidence = pa.concat_tables([of_stored(stored), changes])
-        if not evidence.num_rows:
-            return None  # notes about what nobody knows
-        decision = decide(evidence, self.skew_s, packed_notes(notes))
-        base = decision.rows(self._fetch(BASE, *decision.needed()))
-        rows = whole_rows(decision, base, stored, self._shape, self._fetch)
-        rows, touched = apply_notes(rows, notes, decision.noted.tolist(), self.fields)
-        wanted = decision.changed | touched
-        return Resolved(rows.filter(pa.array(wanted)), *decision.replaced(wanted))
-
-    def _stored(self, rows: pa.Table) -> pa.Table:
-        """Of the stored rows, of which only the places came, what it takes to decide, and what people have entered."""
-        place = rows.select(["_file", "_pos"]).combine_chunks()
-        files, positions = (place.column(name).combine_chunks() for name in place.column_names)
-        stored = self._fetch(pa.schema([*READ_TO_DECIDE, *self._shape.people]), files, positions)
-        return stored.append_column("_file", files).append_column("_pos", positions)
-
-    def _fetch(self, schema: pa.Schema, files: pa.Array, positions: pa.Array) -> pa.Table:
-        return fetch_rows(self.objects, schema, files, positions)
-
-    @property
-    def _shape(self) -> Shape:
-        return Shape.of(load_target(self.objects).arrow, self.fields)
 
 
 @dataclass(frozen=True)
