@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from frazil.content.extract.api import Extractor, Limits, TooMuch
+from frazil.extract import Extractor, Limits, TooMuch
 
 
 class MemoryItem:

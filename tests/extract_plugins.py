@@ -11,7 +11,7 @@ from frazil.content.extract.registry import registry
 
 _MODULE = """
 import ctypes, os, time
-from frazil.content.extract.api import extractor
+from frazil.extract import extractor
 
 def misbehaving(name, do, **more):
     @extractor(name, **more)

@@ -3,7 +3,7 @@
 import csv
 import io
 
-from frazil.content.extract.api import Item, Unsupported, extractor
+from frazil.extract import Item, Unsupported, extractor
 
 
 @extractor(

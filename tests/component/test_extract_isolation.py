@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extract.api import Limits
 from frazil.content.extract.child import Child, borrow, close_idle, give_back
 from frazil.content.extract.isolation import Done, Inside
 from frazil.content.extract.registry import TYPE, registry
@@ -27,6 +26,7 @@ from frazil.content.extract.wire import Config, Job
 from frazil.content.looking.folder import etag
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError
+from frazil.extract import Limits
 from frazil.observe.faultpoints import handled
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics.reading.reader import TopicReader
@@ -170,7 +170,7 @@ def test_a_process_is_used_again_by_the_next_task_and_ends_with_its_parent(tmp_p
     again.close()
     code = (
         "import sys, time; from frazil.content.extract.child import Child; from frazil.content.extract.wire import *;"
-        "from frazil.content.extract.api import Limits; from frazil.settings.model import *;"
+        "from frazil.extract import Limits; from frazil.settings.model import *;"
         "c = Child(Config({}, Limits(), 1, S3Settings(), NetworkSettings()));"
         "print(c.pid, flush=True); time.sleep(60)"
     )
@@ -237,7 +237,7 @@ def test_only_those_extractors_run_that_are_asked_for(tmp_path: Path):
 def test_the_memory_that_others_took_before_is_not_blamed_on_an_object(tmp_path: Path):
     """A process that has leaked most of its memory is replaced, and the object has its result."""
     (tmp_path / "plugins/misbehaving.py").write_text(
-        "from frazil.content.extract.api import extractor\n"
+        "from frazil.extract import extractor\n"
         "kept = []\n"
         "@extractor('odd')\n"
         "def odd(item):\n"
@@ -293,7 +293,7 @@ def test_what_an_extractor_has_started_ends_with_its_process_and_holds_nobody_up
     """A fork keeps the pipes open, and would live on after a crash."""
     (tmp_path / "plugins/misbehaving.py").write_text(
         "import os, time\n"
-        "from frazil.content.extract.api import extractor\n"
+        "from frazil.extract import extractor\n"
         "@extractor('odd')\n"
         "def odd(item):\n"
         "    if item.key == 'forks':\n"

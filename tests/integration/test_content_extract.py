@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 from frazil.cli.run import run_command
 from frazil.content.buckets import bucket_of
 from frazil.content.columns import OBJECTS
-from frazil.content.extract.api import Unsupported
 from frazil.content.extract.choose import Asked, choose, plan
 from frazil.content.extract.job import extract, planned, snapshot
 from frazil.content.extract.metrics import BYTES
@@ -37,6 +36,7 @@ from frazil.content.looking.folder import open_folder
 from frazil.content.looking.work import Work
 from frazil.content.tables import ensure_objects
 from frazil.errors import UsageError
+from frazil.extract import Unsupported
 from frazil.settings import Settings
 from frazil.settings.model import NetworkSettings, S3Settings
 from tests.content_kit import an_object, at

@@ -24,7 +24,6 @@ from frazil.api.app import create_app
 from frazil.content.asking import Asker
 from frazil.content.buckets import is_readable
 from frazil.content.events.observation import observation
-from frazil.content.extract.api import Unsupported
 from frazil.content.extract.choose import Asked
 from frazil.content.extract.job import extract, planned
 from frazil.content.extract.sources import Wanted, source_of
@@ -37,6 +36,7 @@ from frazil.content.looking.work import Work
 from frazil.content.notes.messages import edit, extraction, fields
 from frazil.content.tables import ContentTables
 from frazil.errors import NotAllowedError, UsageError
+from frazil.extract import Unsupported
 from frazil.log import Batch, Log, Producer
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client

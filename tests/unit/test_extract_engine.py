@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extract.api import Extractor, Limits, TooMuch, Unsupported, extractor
 from frazil.content.extract.isolation import Done, Lane
 from frazil.content.extract.item import BLOCK, ObjectItem
 from frazil.content.extract.looking import SUSPECT, _text, look_into
@@ -30,6 +29,7 @@ from frazil.content.extract.thumbnails import ThumbnailStore, ThumbnailWriter, t
 from frazil.content.extract.wire import LOOKING, READING, Board, Config, Frames, Job, Line, Marker, frame
 from frazil.content.looking.folder import etag as folder_etag
 from frazil.errors import UsageError
+from frazil.extract import Extractor, Limits, TooMuch, Unsupported, extractor
 from frazil.settings import load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
 
@@ -43,7 +43,7 @@ def test_every_built_in_extractor_can_be_loaded_and_the_type_comes_first():
 
 
 PLUGIN = """
-from frazil.content.extract.api import Extractor, extractor
+from frazil.extract import Extractor, extractor
 
 @extractor("fine", version="2", types=["text/*"])
 def fine(item):

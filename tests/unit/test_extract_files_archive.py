@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from frazil.content.extract.api import Limits, Unsupported
 from frazil.content.extract.files import tars
 from frazil.content.extract.files.archive import ARCHIVE
 from frazil.content.extract.files.damage import Damaged
+from frazil.extract import Limits, Unsupported
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 

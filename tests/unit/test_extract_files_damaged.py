@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from frazil.content.extract.api import Extractor, TooMuch, Unsupported
 from frazil.content.extract.files.archive import ARCHIVE
 from frazil.content.extract.files.audio import AUDIO
 from frazil.content.extract.files.damage import Damaged
@@ -18,6 +17,7 @@ from frazil.content.extract.files.pdf import PDF
 from frazil.content.extract.files.text import TEXT
 from frazil.content.extract.files.video import VIDEO
 from frazil.content.extract.sources import Gone
+from frazil.extract import Extractor, TooMuch, Unsupported
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem
 

@@ -6,12 +6,12 @@ import tracemalloc
 
 import pytest
 
-from frazil.content.extract.api import Limits, TooMuch, Unsupported
 from frazil.content.extract.files import ole
 from frazil.content.extract.files.brief import date, pdf_date
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.office import OFFICE
 from frazil.content.extract.files.pdf import PDF
+from frazil.extract import Limits, TooMuch, Unsupported
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 

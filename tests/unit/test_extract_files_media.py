@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.content.extract.api import Extractor, Limits, TooMuch, Unsupported
 from frazil.content.extract.files.audio import AUDIO
 from frazil.content.extract.files.containers.isobmff import place
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.video import VIDEO
+from frazil.extract import Extractor, Limits, TooMuch, Unsupported
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 

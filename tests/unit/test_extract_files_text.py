@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from frazil.content.extract.api import Unsupported
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.languages import language
 from frazil.content.extract.files.markup import stripped
 from frazil.content.extract.files.text import TEXT
+from frazil.extract import Unsupported
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 

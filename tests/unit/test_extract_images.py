@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extract.api import Unsupported
 from frazil.content.extract.images.exif import EXIF
 from frazil.content.extract.images.image import IMAGE
 from frazil.content.extract.images.iptc import IPTC
 from frazil.content.extract.images.kind import TYPE
 from frazil.content.extract.images.window import Broken
 from frazil.content.extract.images.xmp import XMP
+from frazil.extract import Unsupported
 from tests import extract_files as files
 from tests.extract_files import ASCII, BYTE, LONG, RATIONAL, SHORT, UNDEFINED
 from tests.extract_kit import MemoryItem, look

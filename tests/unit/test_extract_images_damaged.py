@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from frazil.content.extract.api import Limits, TooMuch, Unsupported
 from frazil.content.extract.images.exif import EXIF
 from frazil.content.extract.images.image import IMAGE
 from frazil.content.extract.images.iptc import IPTC
@@ -16,6 +15,7 @@ from frazil.content.extract.images.kind import TYPE
 from frazil.content.extract.images.picture import PICTURE
 from frazil.content.extract.images.window import Broken
 from frazil.content.extract.images.xmp import XMP
+from frazil.extract import Limits, TooMuch, Unsupported
 from tests import extract_files as files
 from tests.extract_kit import MemoryItem
 

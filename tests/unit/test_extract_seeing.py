@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frazil.content.extract.api import Limits, TooMuch, Unsupported
 from frazil.content.extract.seeing import labels, model, network, surroundings
 from frazil.content.extract.seeing.checkpoint import BadCheckpointError, weights
 from frazil.content.extract.seeing.classes import broader, grouped, names
 from frazil.content.extract.seeing.labels import LABELS
 from frazil.content.extract.seeing.surroundings import Surroundings
+from frazil.extract import Limits, TooMuch, Unsupported
 from tests.extract_kit import MemoryItem
 
 

@@ -10,9 +10,9 @@ import sys
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from frazil.content.extract.api import Unsupported
 from frazil.content.extract.seeing import ocr
 from frazil.content.extract.seeing.ocr import OCR
+from frazil.extract import Unsupported
 from tests.extract_kit import MemoryItem
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.content.extract.api import Unsupported
 from frazil.content.extract.reference import described
 from frazil.content.extract.registry import BUILT_IN, GROUP, load
+from frazil.extract import Unsupported
 from tests.extract_kit import MemoryItem
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def test_frazil_itself_finds_it_in_a_new_process(installed: Path):
 
 
 GOOD = """
-from frazil.content.extract.api import extractor
+from frazil.extract import extractor
 
 @extractor("good")
 def good(item):
@@ -146,6 +146,14 @@ def test_a_broken_plugin_loses_only_itself(
     for name, (source, why) in BROKEN.items():
         assert registry.broken[f"{name} = {source}"].startswith(why)
         assert f"the extractor {name} = {source} is left out" in caplog.text
+
+
+def test_a_plugin_that_imports_the_former_module_uses_the_same_classes():
+    import frazil.content.extract.api as former
+    import frazil.extract as public
+
+    assert sorted(former.__all__) == sorted(public.__all__)
+    assert all(getattr(former, name) is getattr(public, name) for name in public.__all__)
 
 
 # -- the page --------------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from PIL import Image
 
-from frazil.content.extract.api import Unsupported
 from frazil.content.extract.seeing import rekognition, surroundings
 from frazil.content.extract.seeing.rekognition import REKOGNITION, client_of
 from frazil.content.extract.seeing.surroundings import Surroundings
+from frazil.extract import Unsupported
 from frazil.settings import NetworkSettings, S3Settings
 from tests.extract_kit import MemoryItem
 

@@ -9,9 +9,9 @@ from operator import or_
 from typing import TYPE_CHECKING, Literal
 
 from frazil.content.buckets import is_readable, require_readable
-from frazil.content.extract.api import Extractor
 from frazil.content.extract.registry import TYPE
 from frazil.content.notes.messages import CHANGED, FAILED, GONE
+from frazil.extract import Extractor
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from time import sleep
 from typing import Any
 
-from frazil.content.extract.api import Extractor
 from frazil.content.extract.child import Child, borrow, give_back, now
 from frazil.content.extract.item import UNKNOWN_TYPE
 from frazil.content.extract.looking import SUSPECT
@@ -22,6 +21,7 @@ from frazil.content.extract.registry import TYPE
 from frazil.content.extract.wire import READING, Config, Job, Line
 from frazil.content.notes.messages import CHANGED, FAILED, GONE
 from frazil.errors import FrazilError
+from frazil.extract import Extractor
 
 _LOOK_S = 0.2
 #: Between two looks at what seems to be late.

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
-from frazil.content.extract.api import Limits, Reads, TooMuch
 from frazil.content.extract.sources import Source, Wanted
+from frazil.extract import Limits, Reads, TooMuch
 
 UNKNOWN_TYPE: Final = "application/octet-stream"
 #: The first block: most headers lie in it. Blocks begin at its multiples, and grow while reading goes on behind them.

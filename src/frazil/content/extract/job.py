@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.content.extract import metrics
-from frazil.content.extract.api import Extractor, Limits
 from frazil.content.extract.choose import Asked, Plan, choose, plan
 from frazil.content.extract.registry import TYPE, extractors, registry
 from frazil.content.extract.task import REPORT, Report, Task
@@ -25,6 +24,7 @@ from frazil.content.looking.work import Work
 from frazil.content.names import objects_name
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import InterruptedByUser, UnavailableError, first_line
+from frazil.extract import Extractor, Limits
 from frazil.settings import Settings
 from frazil.spark.arrow import map_in_arrow
 from frazil.tables.store import LazyStore, find_table

@@ -11,12 +11,12 @@ from typing import Any, Final, cast
 
 import orjson
 
-from frazil.content.extract.api import Extractor, Item, TooMuch, Unsupported
 from frazil.content.extract.clean import clean, clean_text
 from frazil.content.extract.item import UNKNOWN_TYPE, ObjectItem
 from frazil.content.extract.registry import TYPE
 from frazil.content.extract.sources import Changed, Gone, StorageError
 from frazil.content.notes.messages import CHANGED, FAILED, GONE, OK, UNSUPPORTED
+from frazil.extract import Extractor, Item, TooMuch, Unsupported
 
 THUMBNAIL: Final = "thumbnail"
 #: It ran out of memory while others shared it: who took it is found out by running it alone.

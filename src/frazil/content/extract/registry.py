@@ -17,8 +17,8 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from frazil.content.extract.api import Extractor
 from frazil.errors import UsageError, first_line
+from frazil.extract import Extractor
 from frazil.settings import Settings
 
 logger = logging.getLogger(__name__)

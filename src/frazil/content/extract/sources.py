@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from frazil.content.buckets import folder_of, is_folder, require_request
 from frazil.content.clients import client_of, from_boto
-from frazil.content.extract.api import Unsupported
 from frazil.content.looking.folder import etag as folder_etag
 from frazil.errors import FrazilError, NotFoundError, UsageError, first_line
+from frazil.extract import Unsupported
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage.clients import connect
 from frazil.storage.faults import from_obstore

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.content.buckets import is_folder
-from frazil.content.extract.api import Limits
 from frazil.content.extract.isolation import Done, Inside
 from frazil.content.extract.registry import TYPE, registry
 from frazil.content.extract.sources import Wanted
@@ -23,6 +22,7 @@ from frazil.content.extract.thumbnails import ThumbnailStore, ThumbnailWriter, t
 from frazil.content.extract.wire import Config, Job
 from frazil.content.notes.messages import CHANGED, FAILED, GONE, OK, extraction
 from frazil.errors import FrazilError, first_line
+from frazil.extract import Limits
 from frazil.log.access import Ack
 from frazil.log.remote.producer import Producer
 from frazil.log.trust import marked

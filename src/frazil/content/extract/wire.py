@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import orjson
 
-from frazil.content.extract.api import Limits
 from frazil.content.extract.sources import Wanted
+from frazil.extract import Limits
 from frazil.settings.model import NetworkSettings, S3Settings
 
 _HEAD: Final = struct.Struct(">II")

@@ -20,13 +20,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from frazil.content.extract.api import Extractor, Item, Look
 from frazil.content.extract.item import ObjectItem
 from frazil.content.extract.looking import look_into
 from frazil.content.extract.registry import TYPE, load
 from frazil.content.extract.seeing import surroundings
 from frazil.content.extract.sources import source_of
 from frazil.content.extract.wire import Board, Config, Frames, Job, Marker, frame, write_all
+from frazil.extract import Extractor, Item, Look
 
 #: Seconds without a job after which nobody seems to need it.
 IDLE_S = 60.0

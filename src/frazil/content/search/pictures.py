@@ -27,12 +27,12 @@ def hash_of_file(path: Path) -> int:
     Raises:
         UsageError: it is no picture that can be decoded.
     """
-    from frazil.content.extract.api import Limits
     from frazil.content.extract.images.decode import picture_of
     from frazil.content.extract.images.kind import media_type
     from frazil.content.extract.images.perceptual import perceptual_hash
     from frazil.content.extract.item import ObjectItem
     from frazil.content.extract.sources import FileSource, Wanted
+    from frazil.extract import Limits
 
     real = path.resolve()
     wanted = Wanted(bucket_of(str(real.parent)), real.name)

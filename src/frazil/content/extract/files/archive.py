@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from frazil.content.extract.api import Item, TooMuch, Unsupported, extractor
 from frazil.content.extract.files import tars
 from frazil.content.extract.files.brief import filled
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.zips import Zip
+from frazil.extract import Item, TooMuch, Unsupported, extractor
 
 #: Entries that are counted, names that are kept, and characters of one and of all names.
 COUNTED: Final = 100_000

@@ -6,9 +6,9 @@ import math
 import re
 from typing import Any
 
-from frazil.content.extract.api import Item, extractor
 from frazil.content.extract.files import brief
 from frazil.content.extract.files.containers.model import Media
+from frazil.extract import Item, extractor
 
 TYPES = ("audio/*", "application/ogg")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from xml.etree.ElementTree import ParseError
 
-from frazil.content.extract.api import Item, TooMuch, Unsupported
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.markup import stripped
 from frazil.content.extract.files.parts import ENTITIES, Package
+from frazil.extract import Item, TooMuch, Unsupported
 
 #: Bytes of XML or HTML that are unpacked of one document; characters that are taken from it.
 MOST: Final = 4 << 20

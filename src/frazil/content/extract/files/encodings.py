@@ -6,7 +6,7 @@ import codecs
 import re
 from typing import Final
 
-from frazil.content.extract.api import Unsupported
+from frazil.extract import Unsupported
 
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),

@@ -6,10 +6,10 @@ import posixpath
 from typing import Any, Final
 from urllib.parse import unquote
 
-from frazil.content.extract.api import Item, Unsupported, extractor
 from frazil.content.extract.files import brief
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.parts import Package, local, texts
+from frazil.extract import Item, Unsupported, extractor
 
 _OOXML = "application/vnd.openxmlformats-officedocument."
 _ODF = "application/vnd.oasis.opendocument."

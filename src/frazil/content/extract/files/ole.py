@@ -10,10 +10,10 @@ import struct
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from frazil.content.extract.api import Item, Unsupported
 from frazil.content.extract.files import brief
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.watched import Watched
+from frazil.extract import Item, Unsupported
 
 MAGIC: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 KINDS: Final = {"WordDocument": "doc", "Workbook": "xls", "Book": "xls", "PowerPoint Document": "ppt"}

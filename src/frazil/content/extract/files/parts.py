@@ -6,9 +6,9 @@ import re
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
-from frazil.content.extract.api import Item, Unsupported
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.zips import Entry, Zip
+from frazil.extract import Item, Unsupported
 
 #: Parts that a document may have.
 MOST: Final = 20_000

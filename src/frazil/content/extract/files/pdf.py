@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from frazil.content.extract.api import Item, TooMuch, Unsupported, extractor
 from frazil.content.extract.files import brief
 from frazil.content.extract.files.damage import Damaged
 from frazil.content.extract.files.watched import Watched
+from frazil.extract import Item, TooMuch, Unsupported, extractor
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader

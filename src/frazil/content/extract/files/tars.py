@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from frazil.content.extract.api import Item, TooMuch
 from frazil.content.extract.files.damage import Damaged
+from frazil.extract import Item, TooMuch
 
 PIECE: Final = 64 * 1024
 #: Bytes of a packed tar that are unpacked, to be thrown away, in search of the next header.

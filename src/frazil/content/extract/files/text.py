@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from frazil.content.extract.api import Item, Unsupported, extractor
 from frazil.content.extract.files.brief import filled
 from frazil.content.extract.files.office import PACKAGES
+from frazil.extract import Item, Unsupported, extractor
 
 #: Bytes of a plain text that are read, and of its UTF-8 that are kept.
 READ: Final = 1 << 20

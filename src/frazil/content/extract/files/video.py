@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.content.extract.api import Item, extractor
 from frazil.content.extract.files import brief
 from frazil.content.extract.files.audio import length, overall_rate, year
 from frazil.content.extract.files.containers.model import Media, Stream
+from frazil.extract import Item, extractor
 
 
 def shown(stream: Stream | None) -> tuple[int | None, int | None]:

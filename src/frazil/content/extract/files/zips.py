@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from frazil.content.extract.api import Item, TooMuch, Unsupported
 from frazil.content.extract.files.damage import Damaged
+from frazil.extract import Item, TooMuch, Unsupported
 
 #: Bytes of a directory that are read at once.
 PIECE: Final = 64 * 1024

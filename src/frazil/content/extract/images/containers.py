@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 
-from frazil.content.extract.api import Item
+from frazil.extract import Item
 
 _OOXML = "application/vnd.openxmlformats-officedocument."
 _PARTS = (

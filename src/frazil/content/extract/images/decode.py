@@ -6,11 +6,11 @@ import io
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from frazil.content.extract.api import Item, TooMuch, Unsupported
 from frazil.content.extract.images.header import Header
 from frazil.content.extract.images.headers import header_of
 from frazil.content.extract.images.jpeg import read_jpeg
 from frazil.content.extract.images.window import Broken, Window
+from frazil.extract import Item, TooMuch, Unsupported
 
 if TYPE_CHECKING:
     from PIL.Image import Image

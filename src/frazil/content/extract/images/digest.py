@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from frazil.content.extract.api import Item, TooMuch, extractor
+from frazil.extract import Item, TooMuch, extractor
 
 _PIECE = 1 << 20
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.content.extract.api import Item, extractor
 from frazil.content.extract.images.headers import header_of
 from frazil.content.extract.images.place import altitude, degrees
 from frazil.content.extract.images.tiff import Tiff
 from frazil.content.extract.images.values import MAKER_NOTE, rationals, value
+from frazil.extract import Item, extractor
 
 #: Offsets and data of the file itself, and what other extractors read.
 _LEFT_OUT = frozenset({

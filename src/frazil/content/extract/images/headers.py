@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frazil.content.extract.api import Item
 from frazil.content.extract.images import bmff, jpeg, png, raw, small, webp
 from frazil.content.extract.images.header import Header
 from frazil.content.extract.images.window import Broken, Window
+from frazil.extract import Item
 
 _SHARED = "image_header"
 

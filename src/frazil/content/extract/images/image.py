@@ -6,7 +6,6 @@ import re
 from datetime import datetime
 from typing import Any
 
-from frazil.content.extract.api import Item, TooMuch, Unsupported, extractor
 from frazil.content.extract.images.header import Header
 from frazil.content.extract.images.headers import header_of
 from frazil.content.extract.images.iptc import iptc_of
@@ -15,6 +14,7 @@ from frazil.content.extract.images.tiff import Ifd, Tiff
 from frazil.content.extract.images.values import text, windows
 from frazil.content.extract.images.window import Broken
 from frazil.content.extract.images.xmp import xmp_of
+from frazil.extract import Item, TooMuch, Unsupported, extractor
 
 _MAKE, _MODEL, _DESCRIPTION, _ARTIST, _LENS = 0x010F, 0x0110, 0x010E, 0x013B, 0xA434
 _EXPOSURE, _WINDOWS_TITLE, _WINDOWS_AUTHOR = 0x829A, 0x9C9B, 0x9C9D

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from frazil.content.extract.api import Item, extractor
 from frazil.content.extract.images.headers import header_of
+from frazil.extract import Item, extractor
 
 _SHARED = "iptc"
 _MAX_BLOCK = 1 << 20

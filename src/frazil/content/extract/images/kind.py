@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from frazil.content.extract.api import Item, extractor
 from frazil.content.extract.images import containers
 from frazil.content.extract.images.signatures import BINARY_NAMES, EXTENSIONS, signature
 from frazil.content.extract.images.texts import decoded, text_type
+from frazil.extract import Item, extractor
 
 UNKNOWN = "application/octet-stream"
 _TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from frazil.content.extract.api import Item, extractor
 from frazil.content.extract.images.decode import DECODED, picture_of
 from frazil.content.extract.images.perceptual import perceptual_hash
+from frazil.extract import Item, extractor
 
 #: Pixels of the longer side of a thumbnail.
 THUMBNAIL = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from frazil.content.extract.api import Item, TooMuch
+from frazil.extract import Item, TooMuch
 
 #: Reads begin and end at multiples of this: a request costs more than some KB do.
 _PIECE = 4096

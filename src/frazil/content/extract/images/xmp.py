@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from frazil.content.extract.api import Item, TooMuch, extractor
 from frazil.content.extract.images.headers import header_of
 from frazil.content.extract.images.window import Broken
+from frazil.extract import Item, TooMuch, extractor
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

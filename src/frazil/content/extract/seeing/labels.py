@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from frazil.content.extract.api import Item, Unsupported, extractor
 from frazil.content.extract.images.decode import DECODED, picture_of
+from frazil.extract import Item, Unsupported, extractor
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -7,8 +7,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final
 
-from frazil.content.extract.api import Item, Unsupported, extractor
 from frazil.content.extract.images.decode import DECODED, picture_of
+from frazil.extract import Item, Unsupported, extractor
 
 #: What has to be installed with Frazil: pip install 'frazil[ocr]'
 EXTRA: Final = "ocr"

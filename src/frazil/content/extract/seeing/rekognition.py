@@ -6,9 +6,9 @@ import io
 from functools import lru_cache
 from typing import Any, Final
 
-from frazil.content.extract.api import Item, Unsupported, extractor
 from frazil.content.extract.images.decode import DECODED, picture_of
 from frazil.content.extract.seeing import surroundings
+from frazil.extract import Item, Unsupported, extractor
 from frazil.settings import NetworkSettings, S3Settings
 
 MAX_LABELS: Final = 50

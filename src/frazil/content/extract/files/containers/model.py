@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from frazil.content.extract.api import Item, TooMuch
 from frazil.content.extract.files.damage import Damaged
+from frazil.extract import Item, TooMuch
 
 #: Bytes of one read. Containers are read header by header; a request for each would be slow.
 BLOCK: Final = 32 * 1024

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from frazil.content.extract.api import Item, Unsupported
 from frazil.content.extract.files.containers import asf, isobmff, matroska, mpeg, riff, vorbis
 from frazil.content.extract.files.containers.model import Media, Window
+from frazil.extract import Item, Unsupported
 
 #: Boxes with which QuickTime and MP4 start.
 _BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp")
