@@ -39,7 +39,7 @@ from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
 from frazil.settings import Settings, load_settings
 from frazil.spark import spark_session
-from frazil.tables import TableStore, position_of
+from frazil.tables import TableStore, find_position
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics.sinks.jobs import for_pipeline
@@ -102,7 +102,7 @@ class Content:
         return sum(1 for _ in self.store.load(objects_name(self.settings)).scan().plan_files())
 
     def reached(self) -> int:
-        position = position_of(self.store.load(objects_name(self.settings)), CONTENT, self.topic)
+        position = find_position(self.store.load(objects_name(self.settings)), CONTENT, self.topic)
         return position.offsets[0] if position is not None else 0
 
 

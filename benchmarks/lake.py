@@ -19,7 +19,7 @@ from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
 from frazil.settings import Settings, load_settings
 from frazil.spark import spark_session
-from frazil.tables import TableStore, position_of
+from frazil.tables import TableStore, find_position
 from frazil.topics.layout import ARCHIVE, table_name
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.sinks.jobs import for_pipeline
@@ -65,7 +65,7 @@ class Lake:
 
     def reached(self, topic: str) -> int:
         """The first offset that the table does not have, as anybody sees it who loads the table."""
-        position = position_of(self.store.load(table_name(self.settings, topic)), ARCHIVE, topic)
+        position = find_position(self.store.load(table_name(self.settings, topic)), ARCHIVE, topic)
         return position.offsets[0] if position is not None else 0
 
 

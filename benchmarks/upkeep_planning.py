@@ -20,7 +20,7 @@ from benchmarks.targets import verdict
 from frazil.catalogs import open_catalog
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore, ensure_table
-from frazil.tables.manifests import ManifestShop
+from frazil.tables.manifest_writer import ManifestWriter
 from frazil.upkeep.care import Care
 from frazil.upkeep.plans.census import take
 from frazil.upkeep.plans.plan import plan
@@ -65,7 +65,7 @@ def _measured(care: Care, settings: Settings, table: Table, what: str) -> Iterat
     def theirs() -> None:
         snapshot = table.current_snapshot()
         assert snapshot is not None
-        manifests = care.store.manifests(table.io, snapshot.manifest_list)
+        manifests = care.store.read_manifests(table.io, snapshot.manifest_list)
         assert sum(len(m.fetch_manifest_entry(table.io)) for m in manifests) == FILES
 
     mine, bare = _best(ours), _best(theirs)
@@ -97,7 +97,7 @@ def _filled(store: TableStore, name: str, per_manifest: int, *, merged: bool) ->
     columns += [pa.field(f"column_{n}", pa.string()) for n in range(COLUMNS - 2)]
     table = ensure_table(store, name, pa.schema(columns), partition=["day(publish_time)"])
     table.append(pa.table([pa.nulls(1, f.type) for f in columns], schema=pa.schema(columns)))
-    shop = ManifestShop(store, table)
+    shop = ManifestWriter(store, table)
     made: list[ManifestFile] = []
     for start in range(0, FILES, per_manifest):
         manifest = shop.added(0, [_file(table, n) for n in range(start, start + per_manifest)])
@@ -107,7 +107,7 @@ def _filled(store: TableStore, name: str, per_manifest: int, *, merged: bool) ->
     snapshot = table.current_snapshot()
     assert snapshot is not None
     # The list of the one snapshot that there is: it is never read from disk.
-    store.remember(snapshot.manifest_list, tuple(made))
+    store.cache_manifests(snapshot.manifest_list, tuple(made))
     return table
 
 

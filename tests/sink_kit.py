@@ -23,7 +23,7 @@ from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.observe.metrics import REGISTRY
 from frazil.settings import Settings, load_settings
-from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.tables import Position, TableStore, commit_append, find_position
 from frazil.tables.store import LazyStore
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_rows
@@ -131,7 +131,7 @@ def sink_kit_of(settings: Settings, catalog: str | None = None) -> Iterator[Sink
 def put_dead_letters(kit: SinkKit, topic: str, first: int, count: int, **given: object) -> None:
     """Dead letters as a sink puts them there: one commit, one file. Their payloads are their offsets."""
     table = ensure_dead_letters(kit.store, kit.settings)
-    expected = position_of(table, ARCHIVE, topic)
+    expected = find_position(table, ARCHIVE, topic)
     offsets = range(first, first + count)
     row = {
         "sink": ARCHIVE, "topic": topic, "partition": 0, "status": "dead", "reason": "type", "error": "no number",

@@ -21,7 +21,8 @@ from frazil.log.remote.client import Client
 from frazil.observe.logs import configure_logs
 from frazil.settings import load_settings
 from frazil.spark import spark_session
-from frazil.tables import TableStore, measures
+from frazil.tables import TableStore
+from frazil.tables import metrics as table_metrics
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archive import ArchiveSink
 from frazil.topics.sinks.caretaker import Caretaker
@@ -69,8 +70,8 @@ def telling(folder: Path, stop: threading.Event) -> None:
     while not stop.wait(1.0):
         say(
             yardstick=yardstick(folder),
-            commits=measures.COMMITS.labels("landed")._value.get(),
-            commit_seconds=measures.SECONDS._value.get(),
+            commits=table_metrics.COMMITS.labels("landed")._value.get(),
+            commit_seconds=table_metrics.SECONDS._value.get(),
             batch_seconds=metrics.SECONDS.labels(TOPIC, "archive")._value.get(),
             lag_seconds=metrics.LAG_SECONDS.labels(TOPIC, "archive")._value.get(),
             upkeep_seconds={t: upkeep.SECONDS.labels(t)._value.get() for t in (topic, ACCOUNTS)},

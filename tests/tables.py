@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 
 from frazil.catalogs import open_catalog
 from frazil.settings import CatalogSettings, load_settings
-from frazil.tables import Commit, Position, PositionMovedError, TableStore, commit_append, ensure_table, position_of
+from frazil.tables import Commit, Position, PositionMovedError, TableStore, commit_append, ensure_table, find_position
 
 SINK, TOPIC, LOG = "archive", "clicks", "log-1"
 SCHEMA = pa.schema(
@@ -61,7 +61,7 @@ def at(offset: int, batch_id: str | None = None, **more: object) -> Position:
 
 
 def reached(table: Table) -> Position | None:
-    return position_of(table, SINK, TOPIC)
+    return find_position(table, SINK, TOPIC)
 
 
 def end_of(position: Position | None) -> int:

@@ -26,7 +26,7 @@ from frazil.log.columns import merged
 from frazil.log.frame import Header, pack_header, padding
 from frazil.log.messages import decode_chunk
 from frazil.settings import Settings, load_settings
-from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.tables import Position, TableStore, commit_append, find_position
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics.layout import ARCHIVE, ensure_topic_table, table_name
@@ -163,7 +163,7 @@ class TopicTable:
     @property
     def position(self) -> int:
         try:
-            found = position_of(self.load(), ARCHIVE, self.topic)
+            found = find_position(self.load(), ARCHIVE, self.topic)
         except NotFoundError:
             return 0
         return found.offsets[0] if found else 0
@@ -172,7 +172,7 @@ class TopicTable:
         """Commits what the log has, up to an offset, as one file per day."""
         info = self.log.info(self.topic)
         table = ensure_topic_table(self.store, self.settings, info)
-        expected = position_of(table, ARCHIVE, info.name)
+        expected = find_position(table, ARCHIVE, info.name)
         start = expected.offsets[0] if expected else 0
         end = info.end if upto is None else min(upto, info.end)
         if end <= start:

@@ -18,7 +18,7 @@ from frazil.catalogs import local_path, open_catalog
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore
-from frazil.tables.metadata.reachable import files_only_in
+from frazil.tables.metadata.reachable import find_exclusive_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import lists
 from frazil.upkeep.expiry.verify import verify
@@ -102,7 +102,7 @@ def expired_by_hand(
     """What `expire.run` does, with PyIceberg's commit instead of Java's."""
     table = care.load(".".join(table.name()))
     places = care.storage_of(table)
-    made = lists.new_list(table, ids, files_only_in(care.store, table, ids).values())
+    made = lists.new_list(table, ids, find_exclusive_files(care.store, table, ids).values())
     lists.write(places, made)
     if commit:
         table.maintenance.expire_snapshots().by_ids(list(ids)).commit()

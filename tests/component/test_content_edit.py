@@ -21,7 +21,7 @@ from frazil.content.notes.messages import VERSION
 from frazil.errors import NotFoundError
 from frazil.log import Log
 from frazil.settings import Settings, load_settings
-from frazil.tables import evolve
+from frazil.tables import evolve_schema
 from frazil.topics import open_log
 from frazil.topics.reading.reader import TopicReader
 from tests.content_kit import Content, a_change, an_object
@@ -70,7 +70,7 @@ class Kit:
         """The table as the sink leaves it."""
         made = Fields(specs)
         table = self.content.store.load(objects_name(self.content.settings))
-        table = evolve(self.content.store, table, made.columns())
+        table = evolve_schema(self.content.store, table, made.columns())
         table.transaction().set_properties(
             {PROPERTY: made.to_property(), BACKFILL_PROPERTY: json.dumps(filling or [])}
         ).commit_transaction()

@@ -423,13 +423,13 @@ def test_pages_have_every_object_once_and_in_order(many, sort, limit):
 def test_a_list_by_key_does_not_read_files_that_come_later(many, monkeypatch):
     content, _ = many
     read: list[str] = []
-    original = rows_module.Rows.of
+    original = rows_module.RowScan.of
 
     def of(self, file):
         read.append(file.file.file_path)
         return original(self, file)
 
-    monkeypatch.setattr(rows_module.Rows, "of", of)
+    monkeypatch.setattr(rows_module.RowScan, "of", of)
     first = list_objects(content.tables, Choice(), limit=10)
     assert len(read) <= 2  # one of the others has rows of the bucket too
     read.clear()

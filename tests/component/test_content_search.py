@@ -425,8 +425,8 @@ def test_columns_that_were_added_widened_and_renamed_are_searched(content, tmp_p
 def test_files_behind_the_page_are_not_read(tmp_path, monkeypatch):
     made = many(tmp_path)
     opened: list[int] = []
-    whole = blocks.Files.of
-    monkeypatch.setattr(blocks.Files, "of", lambda self, number: (opened.append(number), whole(self, number))[1])
+    whole = blocks.BlockScan.of
+    monkeypatch.setattr(blocks.BlockScan, "of", lambda self, number: (opened.append(number), whole(self, number))[1])
     find(made.tables, asked(label=["ten"]), limit=5)
     assert len(set(opened)) == 1
     opened.clear()

@@ -18,7 +18,7 @@ from frazil.content.names import objects_name
 from frazil.errors import NotFoundError
 from frazil.log.remote.broker import Broker
 from frazil.settings import load_settings
-from frazil.tables import evolve
+from frazil.tables import evolve_schema
 from frazil.topics import open_log
 from tests.content_kit import Content, an_object
 
@@ -65,7 +65,7 @@ class Unready:
     def add_column(self) -> None:
         table = self.content.store.load(objects_name(self.content.settings))
         made = Fields((ISO, FieldSpec("old", "STRING", "$.old")))
-        table = evolve(self.content.store, table, made.columns())
+        table = evolve_schema(self.content.store, table, made.columns())
         table.transaction().set_properties({PROPERTY: made.to_property()}).commit_transaction()
 
 

@@ -18,9 +18,9 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.typedef import Record
 
-from frazil.tables.create import with_ids
-from frazil.tables.layout import partition_spec
-from frazil.tables.manifests import _kind, as_existing
+from frazil.tables.create import assign_field_ids
+from frazil.tables.layout import parse_partition_spec
+from frazil.tables.manifest_writer import _kind, convert_to_existing
 from frazil.tables.metadata.avro import AvroBlock, long, read_avro, read_long, single_records
 from tests.tables import SCHEMA
 
@@ -56,8 +56,8 @@ def file_of(path: str) -> DataFile:
 
 
 def manifest_of_pyiceberg(folder, codec: str = "gzip"):
-    schema = with_ids(SCHEMA)
-    spec = partition_spec(schema, ["day(publish_time)"])
+    schema = assign_field_ids(SCHEMA)
+    spec = parse_partition_spec(schema, ["day(publish_time)"])
     io = PyArrowFileIO()
     with write_manifest(2, spec, schema, io.new_output(f"{folder}/m.avro"), 77, codec) as writer:
         for i in range(3):
@@ -86,7 +86,7 @@ def test_an_entry_becomes_existing_with_what_it_inherits(tmp_path):
     schema, spec, manifest, data = manifest_of_pyiceberg(tmp_path)
     manifest.sequence_number = 12
     kind = kind_for(schema, spec)
-    changed = [as_existing(entry, manifest) for entry in single_records(read_avro(data))]
+    changed = [convert_to_existing(entry, manifest) for entry in single_records(read_avro(data))]
     (tmp_path / "m.avro").write_bytes(kind.format.file(kind.meta, kind.format.blocks(changed)))
     manifest.sequence_number = 500  # the new manifest's own number must not be inherited
     found = manifest.fetch_manifest_entry(PyArrowFileIO())
@@ -108,7 +108,7 @@ def test_an_entry_that_says_its_numbers_keeps_them(tmp_path):
         file_sequence_number=7,
         data_file=file_of("f"),
     )
-    assert as_existing(form.encode(entry), manifest) == form.encode(entry)
+    assert convert_to_existing(form.encode(entry), manifest) == form.encode(entry)
 
 
 def test_a_file_with_many_entries_in_a_block_is_not_split(tmp_path):
@@ -123,7 +123,7 @@ def test_a_file_with_many_entries_in_a_block_is_not_split(tmp_path):
 def test_another_schema_or_codec_is_not_ours(tmp_path):
     schema, spec, _, data = manifest_of_pyiceberg(tmp_path)
     assert not kind_for(schema, spec, "uncompressed").format.takes(read_avro(data))
-    assert not kind_for(schema, partition_spec(schema, ["payload"])).format.takes(read_avro(data))
+    assert not kind_for(schema, parse_partition_spec(schema, ["payload"])).format.takes(read_avro(data))
 
 
 def test_a_damaged_file_is_an_error_at_every_byte(tmp_path):

@@ -21,8 +21,8 @@ from frazil.tables import (
     PositionMovedError,
     TableStore,
     commit_append,
-    data_files,
-    evolve,
+    evolve_schema,
+    list_data_files,
     remove_files,
 )
 from tests.tables import (
@@ -422,7 +422,7 @@ def test_a_failing_step_is_an_error_like_any_other(store, table):
 
 def test_columns_may_come_while_batches_are_written(store, table):
     table = append(store, table, 3).table
-    wider = evolve(store, table, pa.schema([("note", pa.string())]))
+    wider = evolve_schema(store, table, pa.schema([("note", pa.string())]))
     table = append(store, table, 3).table
     assert wider.schema().find_field("note").field_type == table.schema().find_field("note").field_type
     assert offsets_in(table) == list(range(6))
@@ -447,7 +447,7 @@ def test_nothing_to_remove_is_no_commit(store, table):
 
 def test_removal_goes_on_over_the_commits_of_others_and_lost_replies(store, table):
     stale = append_until(store, table, 9)[0]
-    oldest = {file.file_path for file in data_files(store, stale)}
+    oldest = {file.file_path for file in list_data_files(store, stale)}
     append(store, stale, 3)
     shaky = with_catalog(store, None, lost_on_the_way, applied_but_lost)
     removal = remove_files(shaky, stale, oldest)

@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
 from frazil.errors import UsageError
-from frazil.tables import SchemaMismatchError, ensure_table, evolve, partition_spec, sort_order
-from frazil.tables.create import with_ids
+from frazil.tables import SchemaMismatchError, ensure_table, evolve_schema, parse_partition_spec, parse_sort_order
+from frazil.tables.create import assign_field_ids
 from tests.tables import (
     SCHEMA,
     Wrapped,
@@ -76,10 +76,10 @@ def test_all_who_make_a_table_at_once_get_the_same_one(settings):
 
 
 def test_partitions_and_orders_are_read_from_text():
-    schema = with_ids(SCHEMA)
-    spec = partition_spec(schema, ["day(publish_time)", "bucket(16, offset)", "payload"])
+    schema = assign_field_ids(SCHEMA)
+    spec = parse_partition_spec(schema, ["day(publish_time)", "bucket(16, offset)", "payload"])
     assert [f.name for f in spec.fields] == ["publish_time_day", "offset_bucket", "payload"]
-    order = sort_order(schema, ["offset desc", "hours(publish_time)"])
+    order = parse_sort_order(schema, ["offset desc", "hours(publish_time)"])
     assert [str(f) for f in order.fields] == ["1 DESC NULLS LAST", "hour(2) ASC NULLS FIRST"]
 
 
@@ -95,13 +95,13 @@ def test_partitions_and_orders_are_read_from_text():
 )
 def test_a_wrong_term_says_what_there_is(term, told):
     with pytest.raises(UsageError) as wrong:
-        partition_spec(with_ids(SCHEMA), [term])
+        parse_partition_spec(assign_field_ids(SCHEMA), [term])
     assert told in f"{wrong.value.message} {wrong.value.cause}"
 
 
 def test_missing_columns_are_added_optional_and_old_rows_stay_readable(store):
     table = append(store, make_table(store, NAME), 3).table
-    table = evolve(store, table, columns(pa.field("note", pa.string(), nullable=False), ("size", pa.int32())))
+    table = evolve_schema(store, table, columns(pa.field("note", pa.string(), nullable=False), ("size", pa.int32())))
     assert not table.schema().find_field("note").required
     assert table.current_snapshot().snapshot_id == store.load(NAME).current_snapshot().snapshot_id
     assert table.scan().to_arrow()["note"].to_pylist() == [None] * 3
@@ -110,15 +110,15 @@ def test_missing_columns_are_added_optional_and_old_rows_stay_readable(store):
 
 def test_nothing_missing_is_no_commit(store):
     table = make_table(store, NAME)
-    assert evolve(store, table, columns(("offset", pa.int64()), ("payload", pa.large_string()))) is table
+    assert evolve_schema(store, table, columns(("offset", pa.int64()), ("payload", pa.large_string()))) is table
 
 
 def test_a_narrower_type_fits_and_a_wider_one_must_be_asked_for(store):
-    table = evolve(store, make_table(store, NAME), columns(("size", pa.int32()), ("ratio", pa.float32())))
-    assert evolve(store, table, columns(("offset", pa.int32()))) is table
+    table = evolve_schema(store, make_table(store, NAME), columns(("size", pa.int32()), ("ratio", pa.float32())))
+    assert evolve_schema(store, table, columns(("offset", pa.int32()))) is table
     with pytest.raises(SchemaMismatchError, match="'size' is long, but int in the table"):
-        evolve(store, table, columns(("size", pa.int64())))
-    table = evolve(store, table, columns(("size", pa.int64()), ("ratio", pa.float64())), widen=True)
+        evolve_schema(store, table, columns(("size", pa.int64())))
+    table = evolve_schema(store, table, columns(("size", pa.int64()), ("ratio", pa.float64())), widen=True)
     assert table.schema().find_field("size").field_type == LongType()
 
 
@@ -133,47 +133,47 @@ def test_a_narrower_type_fits_and_a_wider_one_must_be_asked_for(store):
 )
 def test_another_type_is_refused_with_the_column_and_both_types(store, kind, shown):
     with pytest.raises(SchemaMismatchError) as wrong:
-        evolve(store, make_table(store, NAME), columns(("offset", kind)), widen=True)
+        evolve_schema(store, make_table(store, NAME), columns(("offset", kind)), widen=True)
     assert f"'offset' is {shown}, but long in the table" in wrong.value.message
 
 
 def test_string_and_binary_are_not_taken_for_each_other(store):
     with pytest.raises(SchemaMismatchError, match="'payload' is binary, but string"):
-        evolve(store, make_table(store, NAME), columns(("payload", pa.binary())), widen=True)
+        evolve_schema(store, make_table(store, NAME), columns(("payload", pa.binary())), widen=True)
 
 
 @pytest.mark.parametrize("kind", [pa.uint64(), pa.uint32(), pa.list_(pa.uint64()), pa.timestamp("ns"), pa.null()])
 def test_a_type_that_iceberg_has_not_is_refused(store, kind):
     with pytest.raises(SchemaMismatchError, match=f"'big' is {re.escape(str(kind))}"):
-        evolve(store, make_table(store, NAME), columns(("big", kind)))
+        evolve_schema(store, make_table(store, NAME), columns(("big", kind)))
 
 
 def test_a_name_that_differs_by_case_alone_is_refused(store):
     with pytest.raises(SchemaMismatchError, match="by case alone"):
-        evolve(store, make_table(store, NAME), columns(("Offset", pa.int64())))
+        evolve_schema(store, make_table(store, NAME), columns(("Offset", pa.int64())))
 
 
 def test_structs_learn_fields_too(store):
-    table = evolve(store, make_table(store, NAME), columns(("where", pa.struct([("city", pa.string())]))))
-    table = evolve(store, table, columns(("where", pa.struct([("city", pa.string()), ("zip", pa.int32())]))))
+    table = evolve_schema(store, make_table(store, NAME), columns(("where", pa.struct([("city", pa.string())]))))
+    table = evolve_schema(store, table, columns(("where", pa.struct([("city", pa.string()), ("zip", pa.int32())]))))
     assert table.schema().find_field("where.zip").field_type == IntegerType()
     with pytest.raises(SchemaMismatchError, match=r"'where\.zip' is string, but int"):
-        evolve(store, table, columns(("where", pa.struct([("zip", pa.string())]))))
+        evolve_schema(store, table, columns(("where", pa.struct([("zip", pa.string())]))))
 
 
 def test_columns_may_be_given_as_icebergs_too(store):
     wanted = Schema(
         NestedField(7, "note", StringType()), NestedField(8, "s", StructType(NestedField(9, "a", LongType())))
     )
-    table = evolve(store, make_table(store, NAME), wanted)
+    table = evolve_schema(store, make_table(store, NAME), wanted)
     assert table.schema().find_field("s.a").field_type == LongType()
     assert table.schema().find_field("offset").field_id == 1
 
 
 def test_two_who_add_columns_at_once_both_have_theirs(store):
     stale = make_table(store, NAME)
-    evolve(store, stale, columns(("a", pa.string()), ("both", pa.int64())))
-    table = evolve(store, stale, columns(("b", pa.string()), ("both", pa.int64())))
+    evolve_schema(store, stale, columns(("a", pa.string()), ("both", pa.int64())))
+    table = evolve_schema(store, stale, columns(("b", pa.string()), ("both", pa.int64())))
     names = table.schema().column_names
     assert names[-3:] == ["a", "both", "b"]
     assert len({f.field_id for f in table.schema().fields}) == len(names)
@@ -181,15 +181,15 @@ def test_two_who_add_columns_at_once_both_have_theirs(store):
 
 def test_two_who_add_one_column_with_two_types_do_not_both_get_it(store):
     stale = make_table(store, NAME)
-    evolve(store, stale, columns(("a", pa.string())))
+    evolve_schema(store, stale, columns(("a", pa.string())))
     with pytest.raises(SchemaMismatchError):
-        evolve(store, stale, columns(("a", pa.int64())))
+        evolve_schema(store, stale, columns(("a", pa.int64())))
 
 
 @pytest.mark.parametrize("trouble", [applied_but_lost, lost_on_the_way])
 def test_a_lost_reply_adds_a_column_once(store, trouble):
     table = make_table(store, NAME)
     store.catalog = Wrapped(store.catalog, [trouble])
-    table = evolve(store, table, columns(("a", pa.string())))
+    table = evolve_schema(store, table, columns(("a", pa.string())))
     assert table.schema().column_names[-1] == "a"
     assert len(table.metadata.schemas) == 2

@@ -13,11 +13,11 @@ from frazil.tables import (
     accept_rollback,
     adopt,
     commit_append,
-    highest_offsets,
-    position_of,
+    find_highest_offsets,
+    find_position,
     remove_files,
 )
-from frazil.tables.position import carried_positions
+from frazil.tables.position import collect_carried_positions
 from tests.tables import (
     TOPIC,
     append,
@@ -63,7 +63,7 @@ def roll_back(store, snapshot_id):
 
 def test_a_new_table_has_no_position(table):
     assert reached(table) is None
-    assert highest_offsets(table, TOPIC) == {}
+    assert find_highest_offsets(table, TOPIC) == {}
 
 
 def test_each_sink_and_topic_has_its_own_position(store, table):
@@ -73,10 +73,10 @@ def test_each_sink_and_topic_has_its_own_position(store, table):
     third = at(3, topic="views")
     table = commit_append(store, table, [], expected=None, reached=third).table
     assert end_of(reached(table)) == 5
-    assert position_of(table, "dead_letters", TOPIC) == other
-    assert position_of(table, "archive", "views") == third
-    assert highest_offsets(table, TOPIC) == {0: 7}
-    assert highest_offsets(table, "views") == {0: 3}
+    assert find_position(table, "dead_letters", TOPIC) == other
+    assert find_position(table, "archive", "views") == third
+    assert find_highest_offsets(table, TOPIC) == {0: 7}
+    assert find_highest_offsets(table, "views") == {0: 3}
 
 
 def test_a_position_has_a_place_for_each_partition(store, table):
@@ -100,7 +100,7 @@ def test_expiry_of_all_that_carried_it_leaves_the_property(store, table):
     table.append(rows(1_000_000, 1_000_003))
     table = expire_all_but_current(store)
     assert end_of(reached(table)) == 5
-    assert highest_offsets(table, TOPIC) == {0: 5}
+    assert find_highest_offsets(table, TOPIC) == {0: 5}
     table = append_until(store, table, 20)[0]
     assert [o for o in offsets_in(table) if o < 1_000_000] == list(range(20))
 
@@ -181,7 +181,7 @@ def test_a_rewind_writes_the_rows_again(store, table):
     append(store, first.table, 5)
     table = accept_rollback(store, roll_back(store, first.snapshot_id), "archive", TOPIC, keep=False)
     assert end_of(reached(table)) == 5
-    assert highest_offsets(table, TOPIC) == {0: 10}, "offsets that were ever given out stay taken"
+    assert find_highest_offsets(table, TOPIC) == {0: 10}, "offsets that were ever given out stay taken"
     assert offsets_in(append_until(store, table, 12)[0]) == list(range(12))
 
 
@@ -256,7 +256,7 @@ def test_an_adopted_position_survives_expiry_and_retention(store, table):
 
 def test_a_sink_has_a_name_without_dots(table):
     with pytest.raises(UsageError):
-        position_of(table, "a.b", TOPIC)
+        find_position(table, "a.b", TOPIC)
 
 
 # What upkeep carries: a hint for the case that all else is lost.
@@ -264,7 +264,7 @@ def test_a_sink_has_a_name_without_dots(table):
 
 def carry(store, table):
     """A snapshot of upkeep: it moves no position, and says which there are."""
-    table.append(rows(0, 0), snapshot_properties=carried_positions(table.metadata))
+    table.append(rows(0, 0), snapshot_properties=collect_carried_positions(table.metadata))
     return store.load(NAME)
 
 
@@ -280,14 +280,14 @@ def test_a_carried_position_counts_where_nothing_else_is_left(store, table):
     expire_all_but_current(store)
     table = forget_property(store)
     assert end_of(reached(table)) == 5
-    assert highest_offsets(table, TOPIC) == {0: 5}
+    assert find_highest_offsets(table, TOPIC) == {0: 5}
     table = append_until(store, table, 12)[0]
     assert end_of(reached(table)) == 12
 
 
 def test_an_older_carried_position_in_a_newer_snapshot_does_not_count(store, table):
     old = append(store, table, 5).table
-    stale = carried_positions(old.metadata)
+    stale = collect_carried_positions(old.metadata)
     table = append(store, old, 5).table
     table.append(rows(0, 0), snapshot_properties=stale)
     assert end_of(reached(store.load(NAME))) == 10
@@ -316,7 +316,7 @@ def test_all_positions_are_carried_and_what_is_no_position_is_not(store, table):
     table = append(store, table, 5).table
     table = commit_append(store, table, [], expected=None, reached=at(3, topic="views.by.day")).table
     table.transaction().set_properties(**{"frazil.position.nothing": "x"}).commit_transaction()
-    assert set(carried_positions(store.load(NAME).metadata)) == {
+    assert set(collect_carried_positions(store.load(NAME).metadata)) == {
         f"frazil.carried.archive.{TOPIC}",
         "frazil.carried.archive.views.by.day",
     }

@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Operation
 
 from frazil.settings import NetworkSettings
 from frazil.tables import PositionMovedError, RolledBackError, TableStore, accept_rollback, adopt, commit_append
-from frazil.tables.position import ancestors
+from frazil.tables.position import list_ancestors
 from tests.tables import (
     SINK,
     TOPIC,
@@ -144,18 +144,18 @@ class Schedules(RuleBasedStateMachine):
     def somebody_expires(self, keep) -> None:
         table = self.table
         held = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        recent = {s.snapshot_id for s in list(ancestors(table.metadata))[:keep]}
+        recent = {s.snapshot_id for s in list(list_ancestors(table.metadata))[:keep]}
         old = [s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id not in held | recent]
         if old:
             table.maintenance.expire_snapshots().by_ids(old).commit()
 
-    @precondition(lambda self: len(list(ancestors(self.table.metadata))) > 1)
+    @precondition(lambda self: len(list(list_ancestors(self.table.metadata))) > 1)
     @rule(back=st.integers(1, 3), keep=st.booleans())
     def somebody_rolls_back(self, back, keep) -> None:
         table = self.table
         before, rows_before = end_of(reached(table)), own(offsets_in(table))
         # PyIceberg's overwrite is two snapshots, the first of which is a table without rows: nobody goes back there.
-        history = [s for s in ancestors(table.metadata) if s.summary.operation is not Operation.DELETE]
+        history = [s for s in list_ancestors(table.metadata) if s.summary.operation is not Operation.DELETE]
         target = history[min(back, len(history) - 1)].snapshot_id
         table.manage_snapshots().set_current_snapshot(snapshot_id=target).commit()
         table = self.table

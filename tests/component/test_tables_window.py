@@ -13,7 +13,7 @@ from frazil.observe.faultpoints import handled
 from frazil.query import run_sql
 from frazil.settings import load_settings
 from frazil.tables import remove_files
-from frazil.tables.merge import choose
+from frazil.tables.manifest_merging import choose
 from tests.tables import (
     Wrapped,
     append,

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from frazil.errors import FrazilError, IntegrityError
 from frazil.log.access import TopicInfo
 from frazil.observe.faultpoints import handled
-from frazil.tables import position_of, remove_files
+from frazil.tables import find_position, remove_files
 from frazil.topics.layout import ARCHIVE, ensure_topic_table, table_name
 from frazil.topics.positions import ForeignLogError, LogGapError
 from frazil.topics.sinks.archive import ArchiveSink
@@ -233,7 +233,7 @@ def test_rows_that_have_left_the_archive_are_told_and_the_pipeline_shows_it(kit:
     assert status.state == "stopped"
     assert "its table topics.orders does not have them" in (status.reason or "")
     assert status.hint == "frazil topic adopt orders to go on at 4 without them"
-    assert position_of(kit.store.load(table_name(kit.settings, f"{TOPIC}_copy")), COPY, TOPIC) is None
+    assert find_position(kit.store.load(table_name(kit.settings, f"{TOPIC}_copy")), COPY, TOPIC) is None
 
 
 def without_first_file(kit: SinkKit) -> int:

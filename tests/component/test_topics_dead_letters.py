@@ -21,7 +21,7 @@ from frazil.log.columns import TIME
 from frazil.observe.faultpoints import handled
 from frazil.tables import RolledBackError
 from frazil.tables.reading import ordered_scan as table_scan
-from frazil.tables.reading.row_groups import pieces
+from frazil.tables.reading.row_groups import split_into_pieces
 from frazil.tables.writing.type_conversion import convert_all_rows, convert_rows
 from frazil.topics.care.adopt import Adopting
 from frazil.topics.layout import DEAD_LETTER, dead_letters_name, ensure_dead_letters
@@ -197,7 +197,7 @@ def test_a_dead_letter_that_does_not_fit_its_own_table_keeps_the_batch_back_unti
 def test_a_message_with_a_publish_time_that_no_table_can_hold_becomes_a_letter_without_it() -> None:
     far = pa.array([1_515_680_380_800_000_000, 0], TIME)
     messages = pa.table({"offset": pa.array([7, 8]), "partition": pa.array([0, 0], pa.int32()), "publish_time": far})
-    misfits = convert_rows(messages, pa.schema([*messages.schema, pa.field("x", pa.int64(), nullable=False)])).misfits
+    misfits = convert_rows(messages, pa.schema([*messages.schema, pa.field("x", pa.int64(), nullable=False)])).rejected
     found = convert_all_rows(dead_rows(messages, misfits, Origin("archive", TOPIC, "aa"), frozenset()), DEAD_LETTER)
     assert found["publish_time"].to_pylist() == [None, datetime(1970, 1, 1, tzinfo=UTC)]
     assert "years 1 to 9999" in found["error"][0].as_py()
@@ -302,9 +302,9 @@ def test_a_list_reads_only_files_that_may_have_what_it_wants(
 
     def counted(plan: Any, file: Any, *rest: Any) -> Any:
         opened.append(file.path)
-        return pieces(plan, file, *rest)
+        return split_into_pieces(plan, file, *rest)
 
-    monkeypatch.setattr(looking, "pieces", counted)
+    monkeypatch.setattr(looking, "split_into_pieces", counted)
     assert [x.offset for x in list_dead_letters(days.store, days.settings, choice, **options)] == offsets
     assert len(opened) == files
 
@@ -444,10 +444,10 @@ def test_files_that_go_while_letters_are_read_are_looked_for_again(
         if plan.snapshot_id not in lost:
             lost.append(plan.snapshot_id)
             raise FileNotFoundError(file.path)
-        return pieces(plan, file, *rest)
+        return split_into_pieces(plan, file, *rest)
 
-    monkeypatch.setattr(looking, "pieces", vanishing)
-    monkeypatch.setattr(table_scan, "pieces", vanishing)
+    monkeypatch.setattr(looking, "split_into_pieces", vanishing)
+    monkeypatch.setattr(table_scan, "split_into_pieces", vanishing)
     assert len(list_dead_letters(days.store, days.settings, Choice(TOPIC))) == 60
     assert _replay(days) == 60
     assert len(lost) >= 2

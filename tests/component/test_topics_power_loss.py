@@ -15,7 +15,7 @@ from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.settings import load_settings
-from frazil.tables import adopt, position_of
+from frazil.tables import adopt, find_position
 from frazil.tables.store import LazyStore
 from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE
@@ -109,7 +109,7 @@ def test_a_deleted_log_is_refused_until_its_table_adopts_the_new_one(tmp_path: P
             kit.log.publish(TOPIC, b"c")
         assert "frazil topic adopt orders" in (refused.value.hint or "")
         table = kit.table(TOPIC)
-        known = position_of(table, ARCHIVE, TOPIC)
+        known = find_position(table, ARCHIVE, TOPIC)
         assert known is not None
         info = kit.log.info(TOPIC)
         adopted = type(known)(known.sink, TOPIC, known.offsets, info.log_id, info.epoch, "adopted-by-a-test")

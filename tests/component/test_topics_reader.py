@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from frazil.api.reading import read_page
 from frazil.errors import IntegrityError, UsageError
 from frazil.log.access import OffsetGoneError
-from frazil.tables import Position, adopt, position_of, remove_files
-from frazil.tables.reading.ordered_scan import scan
+from frazil.tables import Position, adopt, find_position, remove_files
+from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError
 from frazil.topics.reading.reader import TopicReader
@@ -258,7 +258,7 @@ def test_files_that_overlap_are_merged_within_any_budget(log, table, budget):
     table.rewrite(shuffle=chance)
     plan = plan_topic(table.load(), "orders")
     wanted = table.reader().schema()
-    found = list(scan(plan, wanted, 3, 38, budget=budget))
+    found = list(scan_in_order(plan, wanted, 3, 38, budget=budget))
     assert offsets([s.table for s in found]) == list(range(3, 38))
     assert [s.reached for s in found] == sorted(s.reached for s in found)
 
@@ -323,7 +323,7 @@ def test_a_table_of_another_log_is_refused(log, table):
     log.publish(b"a")
     table.sink()
     loaded = table.load()
-    known = position_of(loaded, ARCHIVE, "orders")
+    known = find_position(loaded, ARCHIVE, "orders")
     assert known is not None
     adopt(table.store, loaded, Position(ARCHIVE, "orders", known.offsets, "another", 0, "adopted"))
     with pytest.raises(ForeignLogError):

@@ -19,7 +19,7 @@ from frazil.log.access import Span
 from frazil.observe.faultpoints import handled
 from frazil.observe.metrics import REGISTRY
 from frazil.settings import SettingsModel, load_settings
-from frazil.tables.durable import sync_files
+from frazil.tables.durability import sync_files
 from frazil.topics import flight_address
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.sinks.jobs import BatchFailedError, TasksFailedError, all_written, in_process

@@ -21,7 +21,7 @@ from frazil.log.access import Level, Span
 from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled
 from frazil.observe.resilience import CircuitBreaker
-from frazil.tables import RolledBackError, accept_rollback, position_of
+from frazil.tables import RolledBackError, accept_rollback, find_position
 from frazil.tables.writing.data_files import NotWrittenError
 from frazil.topics.care.adopt import Adopting, Choice
 from frazil.topics.layout import ARCHIVE
@@ -617,7 +617,7 @@ def test_a_table_keeps_its_position_when_every_snapshot_but_the_last_is_gone(kit
         engine.catch_up()
     table = kit.table(TOPIC)
     assert len(table.metadata.snapshots) <= 50
-    position = position_of(table, ARCHIVE, TOPIC)
+    position = find_position(table, ARCHIVE, TOPIC)
     assert position is not None
     assert position.offsets == {0: 60}
     kit.check(TOPIC)
@@ -787,7 +787,7 @@ def test_the_log_never_hears_of_an_offset_that_the_table_does_not_have_yet(kit: 
     def compare(step: str) -> None:
         reported = kit.log.info(TOPIC).sinks[ARCHIVE] or 0
         if step.startswith(("sink.", "tables.")) and reported:
-            position = position_of(kit.table(TOPIC), ARCHIVE, TOPIC)
+            position = find_position(kit.table(TOPIC), ARCHIVE, TOPIC)
             heard.append((step, reported, position.offsets[0] if position else 0))
 
     engine = kit.engine(TOPIC)

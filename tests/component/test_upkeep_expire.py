@@ -17,7 +17,7 @@ from frazil.__main__ import main
 from frazil.errors import ConflictError, CredentialsError, IntegrityError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
 from frazil.tables import CommitUnknownError
-from frazil.tables.metadata.reachable import files_only_in, reachable_files
+from frazil.tables.metadata.reachable import find_exclusive_files, find_reachable_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, lists, reclaim
 from frazil.upkeep.expiry.expire import plan
@@ -75,8 +75,8 @@ def test_a_plan_names_the_files_that_only_these_snapshots_hold(care):
     kinds = [f.kind for f in every.files.values()]
     assert (kinds.count("data"), kinds.count("manifest list")) == (3, len(old_ids(table)))
     assert every.size > 0
-    assert reachable_files(care.store, table).keys() >= every.files.keys()
-    assert not set(every.files) & set(reachable_files(care.store, only_current(table)))
+    assert find_reachable_files(care.store, table).keys() >= every.files.keys()
+    assert not set(every.files) & set(find_reachable_files(care.store, only_current(table)))
 
 
 def only_current(table):
@@ -97,7 +97,7 @@ def test_a_file_that_a_tag_or_branch_still_has_is_not_named(care):
     table.manage_snapshots().create_tag(first, "the_first").commit()
     replaced(table)
     gone = [i for i in old_ids(table) if i != first]
-    data = [f.uri for f in files_only_in(care.store, table, gone).values() if f.kind == "data"]
+    data = [f.uri for f in find_exclusive_files(care.store, table, gone).values() if f.kind == "data"]
     assert len(data) == 2, "the file of the first row is the tag's"
     assert second in gone
 
@@ -310,7 +310,7 @@ def test_what_replaced_the_files_is_on_disk_before_they_are_deleted(care):
     with pytest.MonkeyPatch.context() as patch, handled(steps.append):
         patch.setattr(os, "fsync", fsync)
         reclaimed(care, table)
-    needed = {Path(f.uri.removeprefix("file://")) for f in reachable_files(care.store, care.load("ns.t")).values()}
+    needed = {Path(f.uri.removeprefix("file://")) for f in find_reachable_files(care.store, care.load("ns.t")).values()}
     assert {p.stat().st_ino for p in needed} <= synced
     assert steps.index("tables.sync.after") < steps.index("upkeep.removal.batch.before")
 
@@ -411,7 +411,7 @@ def test_a_sound_table_is_sound(care):
 
 
 def damaged(care: Care, table, kind: str, how) -> list[tuple[str, str]]:
-    uri = next(f.uri for f in reachable_files(care.store, table).values() if f.kind == kind)
+    uri = next(f.uri for f in find_reachable_files(care.store, table).values() if f.kind == kind)
     how(Path(uri.removeprefix("file://")))
     fresh = care_of(folder(table).parents[2])
     with fresh.store:
@@ -452,7 +452,7 @@ def test_a_former_metadata_file_that_is_gone_is_only_a_warning(care):
 
 def test_a_manifest_that_lost_entries_is_not_believed(care):
     table = make(care)
-    manifest = next(f.uri for f in reachable_files(care.store, table).values() if f.kind == "manifest")
+    manifest = next(f.uri for f in find_reachable_files(care.store, table).values() if f.kind == "manifest")
     path = Path(manifest.removeprefix("file://"))
     (other,) = folder(make(care, "ns.other", commits=1)).rglob("*-m0.avro")
     data = other.read_bytes()
@@ -460,7 +460,7 @@ def test_a_manifest_that_lost_entries_is_not_believed(care):
     path.write_bytes(data[: data.index(marker) + 16])  # the header alone: a manifest without entries
     fresh = care_of(folder(table).parents[2])
     with fresh.store, pytest.raises(IntegrityError, match="0 entries"):
-        reachable_files(fresh.store, table)
+        find_reachable_files(fresh.store, table)
 
 
 def frazil(capsys: pytest.CaptureFixture[str], home: Path, *args: str) -> tuple[int, str, str]:

@@ -85,9 +85,9 @@ class Lake:
                     )
                 )  # fmt: skip
         found = made.to_manifest_file()
-        there = self.store.manifests(table.io, snapshot.manifest_list)
+        there = self.store.read_manifests(table.io, snapshot.manifest_list)
         found.sequence_number = snapshot.sequence_number + 1
-        self.store.remember(snapshot.manifest_list, (*there, found))
+        self.store.cache_manifests(snapshot.manifest_list, (*there, found))
 
 
 class _DeleteWriter(ManifestWriterV2):
@@ -268,7 +268,7 @@ def test_deletes_for_a_partition_with_younger_files_only_delete_nothing(lake: La
     lake.append(table, 1)
     lake.append(table, 0)
     lake.delete(table, delete_file(1, 0, 1), delete_file(2, 0, 1, DataFileContent.EQUALITY_DELETES))
-    added = lake.store.manifests(table.io, table.current_snapshot().manifest_list)[-1]
+    added = lake.store.read_manifests(table.io, table.current_snapshot().manifest_list)[-1]
     added.sequence_number = 1
     found = lake.census(table)
     assert found.deletes.dangling == 2

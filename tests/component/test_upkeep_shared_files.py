@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from frazil.__main__ import main
 from frazil.catalogs import local_path
 from frazil.errors import UnsupportedError
-from frazil.tables.metadata.reachable import files_only_in
+from frazil.tables.metadata.reachable import find_exclusive_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, orphans, reclaim
 from frazil.upkeep.expiry.neighbours import SharedLocationError, require_free
@@ -128,11 +128,11 @@ def test_what_a_table_refers_to_is_believed_within_the_grace_alone(care):
     """A file that was imported before its snapshot was expired is seen by any look that is younger than the list."""
     table = make(care)
     other = make(care, "other.reader", commits=0)
-    files = files_only_in(care.store, table, old_ids(table))
+    files = find_exclusive_files(care.store, table, old_ids(table))
     require_free(care, table, files)
     other.add_files([task.file.file_path for task in table.scan().plan_files()])
     replaced(table)
-    files = files_only_in(care.store, table, old_ids(table))
+    files = find_exclusive_files(care.store, table, old_ids(table))
     require_free(care, table, files, believed_s=60.0)
     with pytest.raises(SharedLocationError):
         require_free(care, table, files)

@@ -31,8 +31,8 @@ from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.observe.faultpoints import handled
 from frazil.settings import NetworkSettings, load_settings
-from frazil.tables import RolledBackError, TableStore, position_of
-from frazil.tables.position import ancestors
+from frazil.tables import RolledBackError, TableStore, find_position
+from frazil.tables.position import list_ancestors
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.care.adopt import Adopting
 from frazil.topics.committed_offsets import committed_offsets
@@ -145,7 +145,7 @@ class Schedules(RuleBasedStateMachine):
 
     def reached(self) -> int:
         table = find_table(self.kit.store, table_name(self.settings, TOPIC))
-        reached = position_of(table, ARCHIVE, TOPIC) if table is not None else None
+        reached = find_position(table, ARCHIVE, TOPIC) if table is not None else None
         return reached.offsets[0] if reached is not None else 0
 
     def in_table(self, end: int) -> list[tuple[int, bytes]]:
@@ -390,7 +390,7 @@ class Schedules(RuleBasedStateMachine):
         newest = table.metadata.current_snapshot_id
         table.manage_snapshots().set_current_snapshot(snapshot_id=history[min(back, len(history) - 1)]).commit()
         try:
-            position_of(self.kit.table(TOPIC), ARCHIVE, TOPIC)
+            find_position(self.kit.table(TOPIC), ARCHIVE, TOPIC)
         except RolledBackError:
             with pytest.raises(RolledBackError):
                 self.kit.engine(TOPIC).turn(at_once=True)
@@ -408,7 +408,7 @@ class Schedules(RuleBasedStateMachine):
         """The snapshots that somebody may go back to. PyIceberg's overwrite is two, the first of which has no rows."""
         if (table := find_table(self.kit.store, table_name(self.settings, TOPIC))) is None:
             return []
-        chain = ancestors(table.metadata)
+        chain = list_ancestors(table.metadata)
         kept = [s for s in chain if (s.sequence_number or 0) >= self.oldest]
         return [s.snapshot_id for s in kept if s.summary and s.summary.operation is not Operation.DELETE]
 

@@ -11,7 +11,7 @@ import pytest
 from frazil.catalogs import open_catalog
 from frazil.catalogs.kinds import ABILITIES
 from frazil.settings import NetworkSettings
-from frazil.tables import PositionMovedError, RolledBackError, TableStore, adopt, evolve, remove_files
+from frazil.tables import PositionMovedError, RolledBackError, TableStore, adopt, evolve_schema, remove_files
 from tests.lane import Lane
 from tests.tables import (
     Wrapped,
@@ -140,7 +140,7 @@ def test_a_commit_of_somebody_else_is_built_upon(store, kind, name):
     table = append(store, table, 4).table
     stale = table
     if kind != "nessie":  # which refuses the schemas that PyIceberg sends it
-        evolve(store, table, pa.schema([("note", pa.string())]))
+        evolve_schema(store, table, pa.schema([("note", pa.string())]))
     table = append(store, stale, 4).table
     stale = table
     now = store.load(name)

@@ -10,7 +10,7 @@ import pytest
 from frazil.catalogs import local_path
 from frazil.errors import NotFoundError, UsageError
 from frazil.tables.metadata.locations import canonical_uri
-from frazil.tables.metadata.reachable import reachable_files
+from frazil.tables.metadata.reachable import find_reachable_files
 from frazil.upkeep.expiry import expire, reclaim
 from frazil.upkeep.expiry.expire import choose
 from frazil.upkeep.expiry.lists import waiting
@@ -62,7 +62,7 @@ def tidy(bench: Bench, name: str) -> None:
     """All files there are of use: metadata that Iceberg keeps for itself aside."""
     table = bench.load(name)
     folder = Path(local_path(table.location()) or "/nowhere")
-    needed = set(reachable_files(bench.care.store, table))
+    needed = set(find_reachable_files(bench.care.store, table))
     there = {canonical_uri(str(p)) for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
     assert there == needed
     crcs = {p.name[1:-4] for p in folder.rglob(".*.crc")}

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from frazil.content.names import CONTENT, journal_name
 from frazil.log.access import OffsetGoneError
 from frazil.settings import Settings, load_settings
-from frazil.tables import TableStore, position_of
+from frazil.tables import TableStore, find_position
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.runs.run import Report, care_for
@@ -70,13 +70,13 @@ def test_old_events_leave_the_journal_and_the_sink_goes_on(
     with content_kit(lane_settings, spark, tmp_path) as kit:
         kit.drain(told(timedelta(days=100), "a", "b"), told(timedelta(days=1), "c"))
         journal = journal_name(kit.settings)
-        before = position_of(kit.kit.store.load(journal), CONTENT, kit.topic)
+        before = find_position(kit.kit.store.load(journal), CONTENT, kit.topic)
         report = cared(kit.settings, kit.catalog, kit.kit.store, spark, journal, "content.journal")
         assert removed(report) == ["done"]
         assert [row["key"] for row in kit.journal()] == ["c"]
         table = kit.kit.store.load(journal)
         assert len(table.snapshots()) == 1, "those that have set the position are expired"
-        assert position_of(table, CONTENT, kit.topic) == before is not None
+        assert find_position(table, CONTENT, kit.topic) == before is not None
         kit.drain(told(timedelta(0), "d"))
         assert [row["key"] for row in kit.journal()] == ["c", "d"], "no event is journaled a second time"
         assert [row["key"] for row in kit.objects()] == ["a", "b", "c", "d"], "what the events have told stays"

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import FrazilError
 from frazil.tables.metadata.locations import canonical_uri
-from frazil.tables.metadata.reachable import reachable_files
+from frazil.tables.metadata.reachable import find_reachable_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, lists, orphans, reclaim
 from frazil.upkeep.expiry.verify import verify
@@ -91,7 +91,7 @@ def care_for_all(plain: Care, care: Care) -> None:
     fresh = plain.load("ns.t")
     assert rows(fresh) == expected
     there = {uri for uri, _ in places.list(canonical_uri(table.location()))}
-    assert there == set(reachable_files(plain.store, fresh)), "nothing is lost, and nothing is left over"
+    assert there == set(find_reachable_files(plain.store, fresh)), "nothing is lost, and nothing is left over"
 
 
 def worn_by_age(plain: Care, spark: SparkSession, catalog: str) -> Table:

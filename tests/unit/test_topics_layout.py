@@ -168,7 +168,7 @@ def test_all_columns_of_messages_have_a_word_of_their_own() -> None:
 def test_values_that_fit_are_cast_and_columns_that_lack_are_null() -> None:
     rows = pa.table({"a": pa.array([1, 2], pa.int32())})
     fitted = convert_rows(rows, pa.schema([("a", pa.int64()), ("b", pa.string())]))
-    assert not fitted.misfits
+    assert not fitted.rejected
     assert fitted.rows.to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": None}]
 
 
@@ -176,8 +176,8 @@ def test_only_the_rows_that_do_not_fit_are_told_apart() -> None:
     values: list[Any] = [str(i) for i in range(1000)]
     values[17], values[500], values[999] = "seventeen", None, "x"
     fitted = convert_rows(pa.table({"a": values}), pa.schema([("a", pa.int64())]))
-    assert [m.row for m in fitted.misfits] == [17, 999]
-    assert {m.reason for m in fitted.misfits} == {"type"}
+    assert [m.row for m in fitted.rejected] == [17, 999]
+    assert {m.reason for m in fitted.rejected} == {"type"}
     assert fitted.rows["a"].to_pylist() == [
         None if v is None else int(v) for v in values if v not in ("seventeen", "x")
     ]
@@ -186,7 +186,7 @@ def test_only_the_rows_that_do_not_fit_are_told_apart() -> None:
 def test_a_value_without_a_column_and_a_null_where_none_may_be_do_not_fit() -> None:
     rows = pa.table({"a": pa.array([1, None, 3]), "gone": pa.array([None, None, "x"])})
     fitted = convert_rows(rows, pa.schema([pa.field("a", pa.int64(), nullable=False)]))
-    assert [(m.row, m.reason) for m in fitted.misfits] == [(1, "null"), (2, "column")]
+    assert [(m.row, m.reason) for m in fitted.rejected] == [(1, "null"), (2, "column")]
     assert fitted.rows["a"].to_pylist() == [1]
 
 

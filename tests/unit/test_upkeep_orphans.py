@@ -12,7 +12,7 @@ from frazil.errors import NotAllowedError, UnavailableError
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import open_store
 from frazil.tables import bulk_delete
-from frazil.tables.metadata.locations import TableStorage, canonical_uri, is_inside, overlaps, own_folders
+from frazil.tables.metadata.locations import TableStorage, canonical_uri, is_inside, list_own_folders, overlaps
 from frazil.upkeep.expiry.orphan_kinds import Layout
 from frazil.upkeep.model import removal_outcome
 
@@ -105,7 +105,7 @@ def test_folders_that_the_table_names_count_where_they_lie_inside():
     assert kind("rows/a.parquet", write_data_path="s3://b/w/t/rows") == "data"
     assert kind("rows/a.parquet", write_data_path="s3://b/elsewhere/rows") is None
     assert kind("a.parquet", write_data_path="s3://b/w/t") is None, "the whole folder is nobody's data folder"
-    assert own_folders(table(write_data_path="s3n://b/x")) == ["s3://b/w/t", "s3://b/x"]
+    assert list_own_folders(table(write_data_path="s3n://b/x")) == ["s3://b/w/t", "s3://b/x"]
 
 
 def test_a_checksum_goes_with_its_file_and_alone_where_that_is_gone(tmp_path):

@@ -18,7 +18,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
-from frazil.tables.position import ancestors
+from frazil.tables.position import list_ancestors
 from frazil.upkeep.model import KINDS, Step
 from frazil.upkeep.plans.census import Census, ExpiredFiles, Manifests
 from frazil.upkeep.plans.groups import Deletes, Group, Watch
@@ -408,7 +408,7 @@ def histories(draw):
 def test_only_the_oldest_of_main_goes_and_nothing_that_is_held(found, most, least, age):
     wanted = policy(max_snapshots=max(most, least), min_snapshots=least, max_snapshot_age_s=age)
     going = expirable(census(metadata=found), wanted)
-    history = [s.snapshot_id for s in ancestors(found)][::-1]
+    history = [s.snapshot_id for s in list_ancestors(found)][::-1]
     times = {s.snapshot_id: s.timestamp_ms for s in found.snapshots}
     held = set()
     for name, ref in found.refs.items():

@@ -189,7 +189,7 @@ def _require_table_free(at: Session, info: TopicInfo) -> str | None:
     import threading
 
     from frazil.errors import IntegrityError, NotFoundError
-    from frazil.tables.metadata.reachable import reachable_files
+    from frazil.tables.metadata.reachable import find_reachable_files
     from frazil.topics.storage import IcebergStorage
     from frazil.upkeep.care import Care
     from frazil.upkeep.expiry.neighbours import require_free
@@ -199,7 +199,7 @@ def _require_table_free(at: Session, info: TopicInfo) -> str | None:
     if found is None:
         return None
     try:
-        files = reachable_files(store, found)
+        files = find_reachable_files(store, found)
     except (IntegrityError, NotFoundError) as error:
         return f"its files are left in {found.location()}, because they cannot be checked: {error.message}"
 

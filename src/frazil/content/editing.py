@@ -21,7 +21,7 @@ from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UnavailableError, UsageError
 from frazil.log.access import Ack, LogAccess
 from frazil.settings import Settings
-from frazil.tables.reading.rows import Rows
+from frazil.tables.reading.rows import RowScan
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -197,7 +197,7 @@ def _former(tables: ContentTables, bucket: str, keys: set[str]) -> set[tuple[str
 
     def look(table: Table) -> set[tuple[str, str, str | None]]:
         found: set[tuple[str, str, str | None]] = set()
-        for rows in Rows(tables.store, table, where, columns):
+        for rows in RowScan(tables.store, table, where, columns):
             found.update((row["key"], row["version_id"] or "", row["e_tag"]) for row in rows.to_pylist())
         return found
 
@@ -228,7 +228,7 @@ def _rows_by_key(tables: ContentTables, bucket: str, keys: set[str]) -> dict[str
         # A table of an older Frazil gets its newer columns when a pipeline first opens it.
         columns = [name for name in _WANTED if name in table.schema().column_names]
         found: dict[str, list[dict[str, Any]]] = {}
-        for rows in Rows(tables.store, table, where, columns):
+        for rows in RowScan(tables.store, table, where, columns):
             for row in rows.select(columns).to_pylist():
                 found.setdefault(row["key"], []).append(row)
         return found

@@ -15,7 +15,7 @@ from frazil.content.fields.spec import BACKFILL_PROPERTY, STANDARD
 from frazil.content.notes.messages import FAILED, OK
 from frazil.errors import ConfigError, FrazilError
 from frazil.observe.logs import get_logger
-from frazil.tables import PositionMovedError, TableStore, drop_columns, evolve, set_properties
+from frazil.tables import PositionMovedError, TableStore, drop_columns, evolve_schema, set_properties
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -137,7 +137,7 @@ def _changed(store: TableStore, table: Table, plan: Plan, fields: Fields) -> Tab
     """Columns first, then the property that says how they are computed."""
     columns = Fields(plan.changes, fields.cast).columns()
     if len(columns):
-        table = evolve(store, table, columns, widen=True)
+        table = evolve_schema(store, table, columns, widen=True)
     ids = {f.name: f.field_id for f in table.schema().fields}
     told = {PROPERTY: fields.placed(ids).to_property()}
     return set_properties(store, table, told, on=table.metadata.current_snapshot_id)

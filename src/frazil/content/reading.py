@@ -18,7 +18,7 @@ from frazil.content.columns import OBJECTS
 from frazil.content.paging import Order, Sort
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
-from frazil.tables.reading.rows import Rows
+from frazil.tables.reading.rows import RowScan
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -164,7 +164,7 @@ def history(
     where = _told(bucket, key, version_id, since, until)
 
     def look(table: Table) -> Page:
-        rows = Rows(tables.store, table, where, TOLD)
+        rows = RowScan(tables.store, table, where, TOLD)
         keys = [(name, "descending") for name in ("record_timestamp", "sequence_number", "offset", "index")]
         best = rows.schema.empty_table()
         more = False
@@ -193,7 +193,7 @@ def known_buckets(tables: ContentTables) -> list[str]:
         from pyiceberg.expressions import AlwaysTrue
 
         found: set[str] = set()
-        for rows in Rows(tables.store, table, AlwaysTrue(), ["bucket"]):
+        for rows in RowScan(tables.store, table, AlwaysTrue(), ["bucket"]):
             found.update(pc.unique(rows.column("bucket")).to_pylist())
         return sorted(found)
 
@@ -225,7 +225,7 @@ def _page(tables: ContentTables, choice: Choice, columns: Sequence[str], order: 
         # A table that no newer Frazil has written to yet lacks some columns.
         there = {f.name for f in table.schema().fields}
         wanted = [name for name in asked if name in there]
-        rows = Rows(tables.store, table, where, wanted)
+        rows = RowScan(tables.store, table, where, wanted)
         # Not empty_table(): it cannot make a list of UUIDs.
         best = order.ranked(pa.table([pa.nulls(0, f.type) for f in rows.schema], schema=rows.schema))
         for file, bound in order.by_bound(table.schema(), rows.files):
@@ -273,7 +273,7 @@ def nearest_key(tables: ContentTables, bucket: str, key: str) -> str | None:
 
     def ask(table: Table) -> list[str]:
         found: list[str] = []
-        for rows in Rows(tables.store, table, EqualTo(term="bucket", value=bucket), ["bucket", "key"]):
+        for rows in RowScan(tables.store, table, EqualTo(term="bucket", value=bucket), ["bucket", "key"]):
             keys = rows.column("key")
             begins = pc.starts_with(keys, pattern=key[:half], ignore_case=True)
             ends = pc.ends_with(keys, pattern=key[half:], ignore_case=True) if key[half:] else begins

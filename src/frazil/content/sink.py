@@ -32,7 +32,7 @@ from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
 from frazil.spark.arrow import map_in_arrow
-from frazil.tables import Position, PositionMovedError, TableStore, commit_append, position_of
+from frazil.tables import Position, PositionMovedError, TableStore, commit_append, find_position
 from frazil.tables.writing.data_files import WriteTarget, discard_files
 from frazil.tables.writing.position_deletes import FilePartition, write_position_deletes
 from frazil.topics.layout import dead_letters_name
@@ -131,7 +131,7 @@ class ContentSink:
         if orders:
             # Another pipeline may have obeyed these, and later ones.
             table = self._store.load(table.name())
-            if position_of(table, self.name, plan.info.name) != plan.expected:
+            if find_position(table, self.name, plan.info.name) != plan.expected:
                 raise PositionMovedError("another pipeline was faster", hint="plan anew")
             table = obey(self._store, table, orders)
         self._fills = bool(unfilled(table))
@@ -141,7 +141,7 @@ class ContentSink:
         content, topic = self._settings.model.content, plan.info.name
         journal = self._journal_table()
         origin = Origin(self.name, topic, plan.info.log_id)
-        begun = position_of(journal, self.name, topic)
+        begun = find_position(journal, self.name, topic)
         reading = Reading(
             self._address,
             plan.info.view,
@@ -204,7 +204,7 @@ class ContentSink:
 
     def _append_journal(self, plan: Plan, files: Sequence[Any]) -> None:
         journal = self._journal_table()
-        expected = position_of(journal, self.name, plan.info.name)
+        expected = find_position(journal, self.name, plan.info.name)
         reached = plan.reached(self.name)
         if expected is not None:
             highest = max(plan.end, expected.offsets.get(PARTITION, 0))

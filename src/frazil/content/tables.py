@@ -10,7 +10,7 @@ from frazil.content.columns import JOURNAL, OBJECTS
 from frazil.content.names import journal_name, objects_name
 from frazil.errors import NotFoundError
 from frazil.settings import Settings
-from frazil.tables import TableStore, ensure_table, evolve
+from frazil.tables import TableStore, ensure_table, evolve_schema
 from frazil.tables.reading.retrying import read_current
 from frazil.tables.store import find_table
 from frazil.topics.layout import table_properties
@@ -71,7 +71,7 @@ def ensure_objects(store: TableStore, settings: Settings) -> Table:
         sort=["bucket", "key"],
         properties={**_properties(settings, "metadata"), **_MERGED},
     )
-    return evolve(store, made, OBJECTS)
+    return evolve_schema(store, made, OBJECTS)
 
 
 def ensure_journal(store: TableStore, settings: Settings) -> Table:
@@ -83,7 +83,7 @@ def ensure_journal(store: TableStore, settings: Settings) -> Table:
         partition=["day(record_timestamp)"],
         properties=_properties(settings, "raw_event"),
     )
-    return evolve(store, made, JOURNAL)
+    return evolve_schema(store, made, JOURNAL)
 
 
 def _properties(settings: Settings, *plain: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from frazil.content.reading import require_bucket
 from frazil.content.search.summing import summed
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
-from frazil.tables.reading.rows import Rows
+from frazil.tables.reading.rows import RowScan
 
 if TYPE_CHECKING:
     import duckdb
@@ -93,7 +93,7 @@ def totals(
 
 
 def _added(tables: ContentTables, table: Table, choice: Choice, by: By | None, depth: int, limit: int) -> Totals:
-    rows = Rows(tables.store, table, choice.condition(), _COLUMNS)
+    rows = RowScan(tables.store, table, choice.condition(), _COLUMNS)
     with summed("objects", rows.schema, iter(rows)) as connection:
         total, *groups = _sums(connection, by, depth, limit)
     return Totals(total, groups[:limit], len(groups) > limit)

@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from frazil.tables.adoption import accept_rollback, adopt
     from frazil.tables.commit import Commit, commit_append
     from frazil.tables.create import ensure_table
-    from frazil.tables.failures import CommitUnknownError, PositionMovedError, RolledBackError, SchemaMismatchError
-    from frazil.tables.layout import partition_spec, sort_order
-    from frazil.tables.position import Position, highest_offsets, position_of
+    from frazil.tables.errors import CommitUnknownError, PositionMovedError, RolledBackError, SchemaMismatchError
+    from frazil.tables.file_removal import RemovedFiles, list_data_files, remove_files
+    from frazil.tables.layout import parse_partition_spec, parse_sort_order
+    from frazil.tables.position import Position, find_highest_offsets, find_position
     from frazil.tables.properties import drop_columns, set_properties
-    from frazil.tables.remove import Removal, data_files, remove_files
-    from frazil.tables.schema_evolution import evolve
+    from frazil.tables.schema_evolution import evolve_schema
     from frazil.tables.store import LazyStore, TableStore, find_table
 
 _MODULES = {
     "adoption": ("accept_rollback", "adopt"),
     "commit": ("Commit", "commit_append"),
     "create": ("ensure_table",),
-    "schema_evolution": ("evolve",),
-    "failures": ("CommitUnknownError", "PositionMovedError", "RolledBackError", "SchemaMismatchError"),
-    "layout": ("partition_spec", "sort_order"),
-    "position": ("Position", "highest_offsets", "position_of"),
+    "schema_evolution": ("evolve_schema",),
+    "errors": ("CommitUnknownError", "PositionMovedError", "RolledBackError", "SchemaMismatchError"),
+    "layout": ("parse_partition_spec", "parse_sort_order"),
+    "position": ("Position", "find_highest_offsets", "find_position"),
     "properties": ("drop_columns", "set_properties"),
-    "remove": ("Removal", "data_files", "remove_files"),
+    "file_removal": ("RemovedFiles", "list_data_files", "remove_files"),
     "store": ("LazyStore", "TableStore", "find_table"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -38,24 +38,24 @@ __all__ = [
     "LazyStore",
     "Position",
     "PositionMovedError",
-    "Removal",
+    "RemovedFiles",
     "RolledBackError",
     "SchemaMismatchError",
     "TableStore",
     "accept_rollback",
     "adopt",
     "commit_append",
-    "data_files",
     "drop_columns",
     "ensure_table",
-    "evolve",
+    "evolve_schema",
+    "find_highest_offsets",
+    "find_position",
     "find_table",
-    "highest_offsets",
-    "partition_spec",
-    "position_of",
+    "list_data_files",
+    "parse_partition_spec",
+    "parse_sort_order",
     "remove_files",
     "set_properties",
-    "sort_order",
 ]
 
 

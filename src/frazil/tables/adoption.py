@@ -13,8 +13,8 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate
 
 from frazil.observe.faultpoints import reach
-from frazil.tables.draft import Draft, base_manifests, draft_append, finish
-from frazil.tables.manifests import ManifestShop
+from frazil.tables.commit_draft import Draft, build_draft, draft_append, read_live_manifests
+from frazil.tables.manifest_writer import ManifestWriter
 from frazil.tables.position import Position, look, position_key
 from frazil.tables.store import TableStore
 
@@ -66,12 +66,14 @@ def accept_rollback(store: TableStore, table: Table, sink: str, topic: str, *, k
 
 def _without_position(store: TableStore, table: Table, key: str) -> Draft:
     forget = RemovePropertiesUpdate(removals=[key])
-    return finish(table, ManifestShop(store, table), base_manifests(store, table), Operation.APPEND, more=[forget])
+    return build_draft(
+        table, ManifestWriter(store, table), read_live_manifests(store, table), Operation.APPEND, more=[forget]
+    )
 
 
 def _commit(store: TableStore, draft: Draft) -> Table:
     reach("tables.position.before")
     # Called once: a reply that was lost leaves either state, and both are whole.
-    store.once(lambda: store.catalog.commit_table(draft.base, draft.requirements, draft.updates))
+    store.call_once(lambda: store.catalog.commit_table(draft.base, draft.requirements, draft.updates))
     reach("tables.position.after")
     return store.load(draft.base.name())

@@ -123,11 +123,11 @@ def _batches(
             part = found[i : i + _BATCH]
             keys = [key for key, _ in part]
             if parse(root).scheme == "file":
-                keys += [checksum_of(key) for key in keys]
+                keys += [build_checksum_key(key) for key in keys]
             yield store, keys, [doomed for _, doomed in part]
 
 
-def checksum_of(name: str) -> str:
+def build_checksum_key(name: str) -> str:
     """The file that Hadoop, and so Spark, puts beside each local one that it writes."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}.{last}.crc"

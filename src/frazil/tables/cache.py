@@ -34,7 +34,7 @@ class ByteCache:
         """Whether what is kept now does not drive out much else."""
         return 8 * self._bytes < 7 * self._max_bytes
 
-    def find(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Any:
         """A thing, or None."""
         with self._lock:
             found = self._things.get(key)
@@ -43,7 +43,7 @@ class ByteCache:
             self._things.move_to_end(key)
             return found[0]
 
-    def keep(self, key: Hashable, thing: Any, size: int) -> None:
+    def put(self, key: Hashable, thing: Any, size: int) -> None:
         """Keeps a thing if it is small enough, and lets go of those that nobody has asked for longest."""
         if size * _SHARE > self._max_bytes:
             return
@@ -55,15 +55,15 @@ class ByteCache:
                 _, (_, gone) = self._things.popitem(last=False)
                 self._bytes -= gone
 
-    def made(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
+    def get_or_compute(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
         """A thing that is kept, or made now. Two threads may both make it: none waits for the other."""
-        found: T | None = self.find(key)
+        found: T | None = self.get(key)
         if found is None:
             found = make()
-            self.keep(key, found, size(found))
+            self.put(key, found, size(found))
         return found
 
 
-def no_cache() -> ByteCache:
+def disabled_cache() -> ByteCache:
     """For one question: what it needs twice it holds itself."""
     return ByteCache(0)

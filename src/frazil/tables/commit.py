@@ -30,15 +30,15 @@ from frazil.errors import (
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.observe.resilience import worth_retrying
-from frazil.tables import measures
-from frazil.tables.create import needs_opening, require_writable
-from frazil.tables.discards import delete
-from frazil.tables.draft import Draft, draft_append, with_leaving
-from frazil.tables.durable import sync_metadata
-from frazil.tables.failures import CommitUnknownError, PositionMovedError, with_attributes
-from frazil.tables.position import Position, ancestors, find_batch, position_of
+from frazil.tables import metrics
+from frazil.tables.commit_draft import Draft, draft_append, expire_old_snapshots
+from frazil.tables.create import needs_first_snapshot, require_writable
+from frazil.tables.discard_queue import delete
+from frazil.tables.durability import sync_metadata
+from frazil.tables.errors import CommitUnknownError, PositionMovedError, with_attributes
+from frazil.tables.position import Position, find_batch, find_position, list_ancestors
+from frazil.tables.snapshot_retention import find_unreferenced_metadata
 from frazil.tables.store import TableStore, back_off
-from frazil.tables.window import unreferenced
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -101,7 +101,7 @@ def commit_append(
     """
     _check(expected, reached)
     require_writable(table)
-    if needs_opening(store, table):
+    if needs_first_snapshot(store, table):
         raise UnsupportedError(
             f"the first commit to {'.'.join(table.name())} cannot be kept apart from another's on this catalog",
             hint="let Frazil make the table (ensure_table), or insert a first row with another engine",
@@ -113,7 +113,7 @@ def commit_append(
     try:
         return _Append(store, files, expected, reached, keep_snapshots, on).run(table, tries)
     finally:
-        measures.SECONDS.inc(time.monotonic() - started)
+        metrics.SECONDS.inc(time.monotonic() - started)
 
 
 def _check(expected: Position | None, reached: Position) -> None:
@@ -152,7 +152,7 @@ class _Append:
 
     def run(self, table: Table, tries: int) -> Commit:
         for attempt in range(1, tries + 1):
-            current = position_of(table, self._reached.sink, self._reached.topic)
+            current = find_position(table, self._reached.sink, self._reached.topic)
             if current != self._expected:
                 if (landed := self._landed(table, current)) is not None:
                     return self._found(table, landed, attempt)
@@ -160,20 +160,20 @@ class _Append:
             if self._on is not None and table.metadata.current_snapshot_id != self._on:
                 self._lost(table, current)
             draft = draft_append(self._store, table, self._files, self._reached)
-            draft = with_leaving(self._store, draft, self._keep)
+            draft = expire_old_snapshots(self._store, draft, self._keep)
             try:
                 after = self._send(draft)
             except CircuitOpenError:  # nothing was sent
                 raise
             except ConflictError:
-                measures.CONFLICTS.inc()
+                metrics.CONFLICTS.inc()
                 table = self._reload(draft)
                 back_off(attempt)
             except Exception as error:  # noqa: BLE001 - whatever it was, the commit may have landed
                 table = self._after_silence(draft, error)
             else:
                 return self._done(draft, after, attempt)
-        measures.COMMITS.labels("failed").inc()
+        metrics.COMMITS.labels("failed").inc()
         raise ConflictError(
             f"{tries} commits to {'.'.join(table.name())} were each overtaken by another writer's",
             hint="try again; if it stays so, look who else writes: frazil table snapshots",
@@ -182,9 +182,9 @@ class _Append:
     def _send(self, draft: Draft) -> Table:
         catalog, base = self._store.catalog, draft.base
         reach("tables.commit.before")
-        response = self._store.once(lambda: catalog.commit_table(base, draft.requirements, draft.updates))
+        response = self._store.call_once(lambda: catalog.commit_table(base, draft.requirements, draft.updates))
         reach("tables.commit.after")
-        return table_after(base, response.metadata, response.metadata_location)
+        return apply_response(base, response.metadata, response.metadata_location)
 
     def _reload(self, draft: Draft) -> Table:
         self._failed.append(draft)
@@ -195,7 +195,7 @@ class _Append:
             self._unknown(draft.base, error)
         reach("tables.commit.lookup.after")
         if table.metadata.table_uuid != draft.base.metadata.table_uuid:
-            measures.COMMITS.labels("failed").inc()
+            metrics.COMMITS.labels("failed").inc()
             raise ConflictError(
                 f"the table {'.'.join(table.name())} was dropped and made again while it was written",
                 hint="start again; the new table has no position yet",
@@ -205,15 +205,15 @@ class _Append:
     def _after_silence(self, draft: Draft, error: Exception) -> Table:
         """The table as it is after an attempt without an answer, if that may be tried again."""
         table = self._reload(draft)
-        if position_of(table, self._reached.sink, self._reached.topic) != self._expected:
+        if find_position(table, self._reached.sink, self._reached.topic) != self._expected:
             return table  # which says whether it was this attempt that moved it
         if table.metadata_location != draft.base.metadata_location and not isinstance(error, NotAllowedError):
             # Built on what others have changed: a snapshot that we wanted to remove is gone already, say.
-            measures.CONFLICTS.inc()
+            metrics.CONFLICTS.inc()
             return table
         self._silent += 1
         if not (isinstance(error, FrazilError) and _may_repeat(error)):
-            measures.COMMITS.labels("failed").inc()
+            metrics.COMMITS.labels("failed").inc()
             raise error
         if self._silent >= self._store.network.retry_attempts:
             self._unknown(table, error)
@@ -222,7 +222,7 @@ class _Append:
         return table
 
     def _unknown(self, table: Table, error: FrazilError) -> NoReturn:
-        measures.COMMITS.labels("unknown").inc()
+        metrics.COMMITS.labels("unknown").inc()
         raise CommitUnknownError(
             f"a commit to {'.'.join(table.name())} got no answer, and may or may not have landed",
             cause=error.message,
@@ -236,8 +236,8 @@ class _Append:
         return find_batch(table.metadata, self._reached)
 
     def _found(self, table: Table, landed: Position, attempt: int) -> Commit:
-        measures.COMMITS.labels("found").inc()
-        measures.LOST_REPLIES.inc()
+        metrics.COMMITS.labels("found").inc()
+        metrics.LOST_REPLIES.inc()
         sync_metadata(table)
         others = [d for d in self._failed if d.snapshot.snapshot_id != landed.anchor]
         if len(others) < len(self._failed):  # it was one of these, so that the others were not
@@ -245,7 +245,7 @@ class _Append:
         return Commit(table, landed, landed.anchor or -1, attempt, found=True)
 
     def _lost(self, table: Table, current: Position | None) -> NoReturn:
-        measures.COMMITS.labels("lost").inc()
+        metrics.COMMITS.labels("lost").inc()
         if self._cannot_have_landed(table):
             self._clean(table, self._failed)
             delete(table.io, [file.file_path for file in self._files])
@@ -271,16 +271,16 @@ class _Append:
             return False
         oldest = self._failed[0].snapshot.sequence_number or 0 if self._failed else 0
         floor = self._expected.sequence if self._expected and self._expected.sequence else oldest
-        reaches_back = any((s.sequence_number or 0) <= floor for s in ancestors(table.metadata))
+        reaches_back = any((s.sequence_number or 0) <= floor for s in list_ancestors(table.metadata))
         ours = {d.snapshot.snapshot_id for d in self._failed}
         return reaches_back and not ours & {s.snapshot_id for s in table.metadata.snapshots}
 
     def _done(self, draft: Draft, table: Table, attempt: int) -> Commit:
-        measures.COMMITS.labels("landed").inc()
+        metrics.COMMITS.labels("landed").inc()
         sync_metadata(table)
-        self._store.remember(draft.snapshot.manifest_list, draft.manifests)
+        self._store.cache_manifests(draft.snapshot.manifest_list, draft.manifests)
         self._clean(table, self._failed)
-        discard_after(self._store, draft, table)
+        discard_replaced_metadata(self._store, draft, table)
         reach("tables.commit.cleanup.after")
         snapshot_id = draft.snapshot.snapshot_id
         position = self._reached.anchored(snapshot_id, draft.snapshot.sequence_number or 0)
@@ -298,7 +298,7 @@ def _may_repeat(error: FrazilError) -> bool:
     return worth_retrying(error) or type(error) is FrazilError
 
 
-def table_after(base: Table, metadata: object, metadata_location: str) -> Table:
+def apply_response(base: Table, metadata: object, metadata_location: str) -> Table:
     """The table that a commit's answer describes, without asking for it again."""
     from pyiceberg.table import Table
 
@@ -309,10 +309,10 @@ def _deletes_metadata(table: Table) -> bool:
     return table.metadata.properties.get("write.metadata.delete-after-commit.enabled", "").lower() == "true"
 
 
-def discard_after(store: TableStore, draft: Draft, table: Table) -> None:
+def discard_replaced_metadata(store: TableStore, draft: Draft, table: Table) -> None:
     """Queues what nothing refers to after the commit. It cannot fail the commit, which has landed."""
     try:
-        loose = unreferenced(store, table.io, draft.gone, draft.manifests)
+        loose = find_unreferenced_metadata(store, table.io, draft.gone, draft.manifests)
     except FrazilError as error:
         log.warning("old metadata files stay for upkeep", table=".".join(table.name()), error=error.message)
         loose = []

@@ -19,9 +19,9 @@ from pyiceberg.table.sorting import SortOrder
 from frazil.catalogs import flavor_of, parse_name
 from frazil.errors import UnsupportedError
 from frazil.observe.faultpoints import reach
-from frazil.tables.draft import finish
-from frazil.tables.layout import partition_spec, sort_order
-from frazil.tables.manifests import ManifestShop
+from frazil.tables.commit_draft import build_draft
+from frazil.tables.layout import parse_partition_spec, parse_sort_order
+from frazil.tables.manifest_writer import ManifestWriter
 from frazil.tables.schema_evolution import require_readable
 from frazil.tables.store import TableStore, back_off
 
@@ -65,19 +65,19 @@ def ensure_table(
     identifier = parse_name(name if isinstance(name, str) else ".".join(name), store.settings.name)
     table = store.call(lambda: _load(store, identifier), "load")
     if table is None:
-        columns = with_ids(schema)
-        spec = partition if isinstance(partition, PartitionSpec) else partition_spec(columns, partition)
-        order = sort if isinstance(sort, SortOrder) else sort_order(columns, sort)
+        columns = assign_field_ids(schema)
+        spec = partition if isinstance(partition, PartitionSpec) else parse_partition_spec(columns, partition)
+        order = sort if isinstance(sort, SortOrder) else parse_sort_order(columns, sort)
         require_readable(columns, [spec])
         wanted = {**DEFAULT_PROPERTIES, **(properties or {})}
         reach("tables.create.before")
         table = store.call(lambda: _create(store, identifier, columns, spec, order, wanted), "create")
         reach("tables.create.after")
     require_writable(table)
-    return _opened(store, table) if needs_opening(store, table) else table
+    return _opened(store, table) if needs_first_snapshot(store, table) else table
 
 
-def needs_opening(store: TableStore, table: Table) -> bool:
+def needs_first_snapshot(store: TableStore, table: Table) -> bool:
     """Whether nothing would keep two first commits apart.
 
     Nessie (seen in 0.10x) does not check that main is still without a snapshot, though it checks any other state of it.
@@ -90,13 +90,13 @@ def needs_opening(store: TableStore, table: Table) -> bool:
 
 def _opened(store: TableStore, table: Table) -> Table:
     """The table with an empty first snapshot. Who made it adds that; the others wait for it."""
-    for attempt in range(_PATIENCE if table.metadata_location not in store.made else 0):
+    for attempt in range(_PATIENCE if table.metadata_location not in store.created else 0):
         back_off(attempt)
         table = store.load(table.name())
-        if not needs_opening(store, table):
+        if not needs_first_snapshot(store, table):
             return table
-    draft = finish(table, ManifestShop(store, table), (), Operation.APPEND)
-    store.once(lambda: store.catalog.commit_table(table, draft.requirements, draft.updates))
+    draft = build_draft(table, ManifestWriter(store, table), (), Operation.APPEND)
+    store.call_once(lambda: store.catalog.commit_table(table, draft.requirements, draft.updates))
     return store.load(table.name())
 
 
@@ -111,7 +111,7 @@ def require_writable(table: Table) -> None:
         )
 
 
-def with_ids(schema: Schema | pa.Schema) -> Schema:
+def assign_field_ids(schema: Schema | pa.Schema) -> Schema:
     """The schema with field ids 1, 2, …, as every catalog will give them out."""
     if not isinstance(schema, Schema):
         from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
@@ -140,7 +140,7 @@ def _create(
         made = store.catalog.create_table(
             identifier, schema=schema, partition_spec=spec, sort_order=order, properties=properties
         )
-        store.made.add(made.metadata_location)
+        store.created.add(made.metadata_location)
         # Loaded, because a server may answer two who create at once with a table each, and keep one.
         return store.catalog.load_table(identifier)
     except TableAlreadyExistsError:

@@ -34,7 +34,7 @@ _BY_NUMBER: dict[str, Callable[[int], Transform[Any, Any]]] = {"bucket": BucketT
 _WAYS = [*_BY_TIME, *(f"{name}(N, column)" for name in _BY_NUMBER), "identity"]
 
 
-def partition_spec(schema: Schema, terms: Sequence[str]) -> PartitionSpec:
+def parse_partition_spec(schema: Schema, terms: Sequence[str]) -> PartitionSpec:
     """The partitions that the terms mean for a schema with field ids."""
     fields = []
     for i, term in enumerate(terms):
@@ -44,7 +44,7 @@ def partition_spec(schema: Schema, terms: Sequence[str]) -> PartitionSpec:
     return PartitionSpec(*fields)
 
 
-def sort_order(schema: Schema, terms: Sequence[str]) -> SortOrder:
+def parse_sort_order(schema: Schema, terms: Sequence[str]) -> SortOrder:
     """The order that the terms mean; each may end in `asc` or `desc`."""
     fields = []
     for term in terms:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil.errors import IntegrityError, UsageError
-from frazil.tables.failures import RolledBackError, with_attributes
+from frazil.tables.errors import RolledBackError, with_attributes
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -109,7 +109,7 @@ def parse_position(key: str, text: str) -> Position:
         ) from error
 
 
-def position_of(table: Table, sink: str, topic: str) -> Position | None:
+def find_position(table: Table, sink: str, topic: str) -> Position | None:
     """How far the table is, or None where this sink has written nothing of this topic.
 
     Raises:
@@ -137,7 +137,7 @@ def look(metadata: TableMetadata, sink: str, topic: str) -> tuple[Position | Non
     text = metadata.properties.get(key)
     recorded = parse_position(key, text) if text else None
     held: Position | None = None
-    for snapshot in ancestors(metadata):
+    for snapshot in list_ancestors(metadata):
         held = held or _set_with(snapshot, key)
         if recorded is None or snapshot.snapshot_id == recorded.anchor:
             if held is not None or recorded is not None:
@@ -155,19 +155,19 @@ def _set_with(snapshot: Snapshot, key: str) -> Position | None:
 
 
 def _older(metadata: TableMetadata, start: Snapshot, key: str) -> Position | None:
-    return next((found for s in ancestors(metadata, start) if (found := _set_with(s, key))), None)
+    return next((found for s in list_ancestors(metadata, start) if (found := _set_with(s, key))), None)
 
 
 def _carried(metadata: TableMetadata, key: str) -> Position | None:
     """The furthest that upkeep has seen, of all that it says in this history."""
     name = CARRIED + key.removeprefix(PREFIX)
-    texts = (s.summary.get(name) for s in ancestors(metadata) if s.summary is not None)
+    texts = (s.summary.get(name) for s in list_ancestors(metadata) if s.summary is not None)
     return max((parse_position(name, text) for text in texts if text), key=lambda p: p.sequence, default=None)
 
 
-def carried_positions(metadata: TableMetadata) -> dict[str, str]:
+def collect_carried_positions(metadata: TableMetadata) -> dict[str, str]:
     """What a snapshot that moves no position says of all of them, for its summary."""
-    summaries = (s.summary.additional_properties for s in ancestors(metadata) if s.summary is not None)
+    summaries = (s.summary.additional_properties for s in list_ancestors(metadata) if s.summary is not None)
     keys = {key for properties in (metadata.properties, *summaries) for key in properties}
     names = {key.removeprefix(p) for key in keys for p in (PREFIX, CARRIED) if key.startswith(p)}
     found = {}
@@ -183,7 +183,7 @@ def _newer(held: Position | None, recorded: Position | None) -> Position | None:
     return recorded if held is None or (recorded and recorded.sequence >= held.sequence) else held
 
 
-def ancestors(metadata: TableMetadata, start: Snapshot | None = None) -> Iterator[Snapshot]:
+def list_ancestors(metadata: TableMetadata, start: Snapshot | None = None) -> Iterator[Snapshot]:
     """The current snapshot, its parent, and so on, as far as they are kept."""
     by_id = {s.snapshot_id: s for s in metadata.snapshots}
     snapshot = start or (by_id.get(metadata.current_snapshot_id) if metadata.current_snapshot_id is not None else None)
@@ -195,7 +195,7 @@ def ancestors(metadata: TableMetadata, start: Snapshot | None = None) -> Iterato
 
 def find_batch(metadata: TableMetadata, batch: Position) -> Position | None:
     """The position of a batch that has landed, whatever was committed after it; None where the history shows none."""
-    for snapshot in ancestors(metadata):
+    for snapshot in list_ancestors(metadata):
         if snapshot.summary is not None and (carried := snapshot.summary.get(batch.key)):
             found = parse_position(batch.key, carried)
             if found.batch_id == batch.batch_id:
@@ -203,7 +203,7 @@ def find_batch(metadata: TableMetadata, batch: Position) -> Position | None:
     return None
 
 
-def highest_offsets(table: Table, topic: str) -> dict[int, int]:
+def find_highest_offsets(table: Table, topic: str) -> dict[int, int]:
     """Per partition the highest offset that any sink of this topic ever reached here, rolled back or not.
 
     A log that begins anew must not give these offsets out again.

@@ -18,7 +18,7 @@ from pyiceberg.table.update import (
 
 from frazil.errors import FrazilError
 from frazil.observe.faultpoints import reach
-from frazil.tables.failures import PositionMovedError
+from frazil.tables.errors import PositionMovedError
 from frazil.tables.store import TableStore, back_off
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _until_done(store: TableStore, table: Table, missing: Callable[[Table], Comm
         base = table
         try:
             reach("tables.properties.before")
-            store.once(lambda: store.catalog.commit_table(base, (uuid, *requirements), tuple(updates)))  # noqa: B023
+            store.call_once(lambda: store.catalog.commit_table(base, (uuid, *requirements), tuple(updates)))  # noqa: B023
             reach("tables.properties.after")
         except FrazilError as error:
             unknown = type(error) is FrazilError and attempt < _UNKNOWN

@@ -25,7 +25,7 @@ from pyiceberg.types import (
 
 from frazil.errors import FrazilError, first_line
 from frazil.observe.faultpoints import reach
-from frazil.tables.failures import SchemaMismatchError
+from frazil.tables.errors import SchemaMismatchError
 from frazil.tables.store import TableStore, back_off
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _UNKNOWN = 3
 Path = tuple[str, ...]
 
 
-def evolve(store: TableStore, table: Table, columns: Schema | pa.Schema, *, widen: bool = False) -> Table:
+def evolve_schema(store: TableStore, table: Table, columns: Schema | pa.Schema, *, widen: bool = False) -> Table:
     """The table with all of these columns. Missing ones are added, optional and last; nothing is rewritten.
 
     Args:
@@ -90,7 +90,7 @@ def _commit(store: TableStore, table: Table, changes: list[tuple[Path, IcebergTy
         *requirements,
     )
     reach("tables.evolve.before")
-    store.once(lambda: store.catalog.commit_table(table, requirements, updates))
+    store.call_once(lambda: store.catalog.commit_table(table, requirements, updates))
     reach("tables.evolve.after")
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 from frazil.catalogs import load_table, open_catalog, parse_name, translated
 from frazil.observe.resilience import CircuitBreaker, breaker_for, retry
 from frazil.settings import CatalogSettings, NetworkSettings, Settings
-from frazil.tables.discards import Discards
-from frazil.tables.durable import sync_before_commits
+from frazil.tables.discard_queue import DiscardQueue
+from frazil.tables.durability import sync_before_commits
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -56,9 +56,9 @@ class TableStore:
         self.catalog = catalog
         self.settings = settings
         self.network = network or NetworkSettings()
-        self.discards = Discards(delete_delay_s)
+        self.discards = DiscardQueue(delete_delay_s)
         #: Metadata of tables that this store made itself.
-        self.made: set[str] = set()
+        self.created: set[str] = set()
         self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
         self._lock = Lock()
 
@@ -73,9 +73,9 @@ class TableStore:
 
     def call(self, fn: Callable[[], T], operation: str, server: Server = "catalog") -> T:
         """Calls what may safely be called twice."""
-        return retry(lambda: self.once(fn, server), self.network, operation=f"tables.{operation}")
+        return retry(lambda: self.call_once(fn, server), self.network, operation=f"tables.{operation}")
 
-    def once(self, fn: Callable[[], T], server: Server = "catalog") -> T:
+    def call_once(self, fn: Callable[[], T], server: Server = "catalog") -> T:
         """Calls what may not: errors are translated and the breaker learns of them, but nothing is repeated."""
 
         def guarded() -> T:
@@ -87,7 +87,7 @@ class TableStore:
     def breaker(self, server: Server) -> CircuitBreaker:
         return breaker_for(f"the {server} of '{self.settings.name}'", self.network)
 
-    def manifests(self, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
+    def read_manifests(self, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
         """The manifests in a list. Lists never change, so that one which was read or written here is not read again."""
         with self._lock:
             if manifest_list in self._lists:
@@ -98,10 +98,10 @@ class TableStore:
         found = self.call(
             lambda: tuple(read_manifest_list(io.new_input(manifest_list))), "read_manifest_list", "storage"
         )
-        self.remember(manifest_list, found)
+        self.cache_manifests(manifest_list, found)
         return found
 
-    def remember(self, manifest_list: str, manifests: tuple[ManifestFile, ...]) -> None:
+    def cache_manifests(self, manifest_list: str, manifests: tuple[ManifestFile, ...]) -> None:
         with self._lock:
             self._lists[manifest_list] = manifests
             if len(self._lists) > _LISTS:

@@ -34,19 +34,19 @@ def committed_offsets(settings: Settings, catalog: str | None = None) -> OffsetL
 
 
 def _floor(store: TableStore, settings: Settings, topic: str, log_id: str) -> int | None:
-    from frazil.tables import highest_offsets
+    from frazil.tables import find_highest_offsets
     from frazil.topics.layout import dead_letters_name, sink_tables
 
     known: list[int] = []
     for sink, name in sink_tables(settings, topic):
         if (table := find_table(store, name)) is not None:
             require_same_log(table, topic, log_id, sink)
-            known += [0, *highest_offsets(table, topic).values()]
+            known += [0, *find_highest_offsets(table, topic).values()]
     if not known:
         return None
     # Dead letters are committed first: after a crash between the two they may know more than the table.
     letters = find_table(store, dead_letters_name(settings))
-    return max(known + list(highest_offsets(letters, topic).values() if letters is not None else ()))
+    return max(known + list(find_highest_offsets(letters, topic).values() if letters is not None else ()))
 
 
 def require_same_log(table: Table, topic: str, log_id: str, sink: str | None = None) -> None:
@@ -59,10 +59,10 @@ def require_same_log(table: Table, topic: str, log_id: str, sink: str | None = N
 
 def recorded_position(table: Table, topic: str, sink: str | None = None) -> Position | None:
     """The position that a sink, by default the archive, has written, rolled back or not; None: nothing was written."""
-    from frazil.tables import RolledBackError, position_of
+    from frazil.tables import RolledBackError, find_position
     from frazil.topics.layout import ARCHIVE
 
     try:
-        return position_of(table, sink or ARCHIVE, topic)
+        return find_position(table, sink or ARCHIVE, topic)
     except RolledBackError as error:
         return error.recorded or error.table_position

@@ -10,7 +10,7 @@ from frazil.log.access import TopicInfo
 from frazil.log.columns import HEADERS, MESSAGE, TIME, storable_columns
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
-from frazil.tables import SchemaMismatchError, TableStore, ensure_table, evolve
+from frazil.tables import SchemaMismatchError, TableStore, ensure_table, evolve_schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -132,12 +132,12 @@ def ensure_dead_letters(store: TableStore, settings: Settings) -> Table:
 
 def _with_columns(store: TableStore, table: Table, columns: pa.Schema) -> Table:
     try:
-        return evolve(store, table, columns, widen=True)
+        return evolve_schema(store, table, columns, widen=True)
     except SchemaMismatchError:
         # Somebody changed the table. The rest is added; rows that do not fit become dead letters, one by one.
         for column in columns:
             try:
-                table = evolve(store, table, pa.schema([column]), widen=True)
+                table = evolve_schema(store, table, pa.schema([column]), widen=True)
             except SchemaMismatchError as error:
                 log.warning("a column of the topic does not fit its table", error=error.message)
         return table

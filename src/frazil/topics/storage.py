@@ -154,8 +154,8 @@ class IcebergStorage(LogStorage):
 
     def _report(self) -> None:
         """Tells the log how far the table is: one that was opened just now knows it from nobody else."""
-        from frazil.tables import position_of
-        from frazil.tables.durable import sync_metadata
+        from frazil.tables import find_position
+        from frazil.tables.durability import sync_metadata
         from frazil.topics.layout import ARCHIVE
 
         table = self.find_table()
@@ -163,7 +163,7 @@ class IcebergStorage(LogStorage):
         position = recorded_position(table, self.topic) if table is not None else None
         if table is None or position is None or position.log_id != info.log_id:
             return
-        position = position_of(table, ARCHIVE, self.topic)
+        position = find_position(table, ARCHIVE, self.topic)
         if position is not None:
             check_messages(self.access, info, position, ARCHIVE)
             sync_metadata(table)
@@ -178,7 +178,7 @@ class IcebergStorage(LogStorage):
         if table is not None:
             identifier = parse_name(self._name, self.store.settings.name)
             drop = self.store.catalog.purge_table if purge else self.store.catalog.drop_table
-            self.store.once(lambda: drop(identifier))
+            self.store.call_once(lambda: drop(identifier))
 
 
 def open_storage(access: LogAccess, settings: Settings, topic: str, store: LazyStore) -> LogStorage | IcebergStorage:

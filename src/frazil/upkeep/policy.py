@@ -19,7 +19,7 @@ from frazil.settings import Settings
 from frazil.settings.keys import dotted
 from frazil.settings.policies import policies_for
 from frazil.tables.position import PREFIX
-from frazil.tables.window import AGE_PROPERTY, KEEP_PROPERTY
+from frazil.tables.snapshot_retention import AGE_PROPERTY, KEEP_PROPERTY
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -137,7 +137,7 @@ def policy_for(settings: Settings, table: Table) -> Policy:
         draft.take("retention_column", "started_at", "upkeep.history")
         if draft.is_default("retention_age_s"):
             draft.take("retention_age_s", _HISTORY_AGE_S, "upkeep.history")
-    if draft.is_default("orphans") and not is_ours(settings, table):
+    if draft.is_default("orphans") and not is_own_commit(settings, table):
         draft.take("orphans", False, NOT_OURS)
     _settle(draft, name)
     _take_properties(draft, table.metadata.properties, name)
@@ -149,7 +149,7 @@ def policy_for(settings: Settings, table: Table) -> Policy:
     return Policy(**draft.values, gc=gc, sources=MappingProxyType(draft.sources))
 
 
-def is_ours(settings: Settings, table: Table) -> bool:
+def is_own_commit(settings: Settings, table: Table) -> bool:
     """Whether it is a table of Frazil's: a sink's, which carries its position wherever it lies, or upkeep's history."""
     carries = any(key.startswith(PREFIX) for key in table.metadata.properties)
     return carries or ".".join(table.name()) == settings.model.upkeep.history

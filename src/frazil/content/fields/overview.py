@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from frazil.content.fields.spec import BACKFILL_PROPERTY, Fields, FieldSpec, Plan, active, planned
 from frazil.content.tables import ContentTables
-from frazil.tables.reading.rows import Rows
+from frazil.tables.reading.rows import RowScan
 from frazil.tables.store import find_table
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _lacking(tables: ContentTables, table: Table, fields: Fields) -> dict[str, i
     where = In(term="extraction_status", literals=set(_LOOKED_INTO))
     marks = dict(zip(fields.names, fields.marks, strict=True))
     lacking = dict.fromkeys(fields.names, 0)
-    for rows in Rows(tables.store, table, where, ["frazil_fields", "extraction_status"]):
+    for rows in RowScan(tables.store, table, where, ["frazil_fields", "extraction_status"]):
         found = _counted(rows.column("frazil_fields"), marks.values())
         for name, mark in marks.items():
             lacking[name] += rows.num_rows - found[mark]

@@ -21,7 +21,7 @@ from frazil.content.choice import Choice
 from frazil.content.looking.listing import Object
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
-from frazil.tables.reading.rows import Rows
+from frazil.tables.reading.rows import RowScan
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -167,7 +167,7 @@ def rows_of(
     if table.metadata.current_snapshot_id is None:
         return iter(())
     choice = Choice(bucket=bucket, prefix=prefix, versions=True, markers=True)
-    return iter(Rows(tables.store, table, choice.condition(), columns))
+    return iter(RowScan(tables.store, table, choice.condition(), columns))
 
 
 def _of_rows(rows: pa.Table) -> tuple[Digests, Digests]:

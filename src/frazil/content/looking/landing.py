@@ -14,7 +14,7 @@ from frazil.errors import FrazilError, InterruptedByUser
 from frazil.log.access import LogAccess
 from frazil.log.log import Log
 from frazil.settings import Settings
-from frazil.tables import position_of
+from frazil.tables import find_position
 from frazil.tables.store import LazyStore, find_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _LOOK_S = 0.25
 def reached(store: LazyStore, settings: Settings) -> int:
     """Up to which offset the table of objects knows the topic of events."""
     table = find_table(store.store(), objects_name(settings))
-    position = None if table is None else position_of(table, CONTENT, settings.model.content.topic)
+    position = None if table is None else find_position(table, CONTENT, settings.model.content.topic)
     return 0 if position is None else position.offsets.get(0, 0)
 
 

@@ -14,7 +14,7 @@ from frazil.content.looking.settling import Change, Settling
 from frazil.content.looking.telling import Teller
 from frazil.content.names import objects_name
 from frazil.settings import Settings
-from frazil.tables.reading.rows import Rows
+from frazil.tables.reading.rows import RowScan
 from frazil.tables.store import LazyStore, find_table
 
 
@@ -23,7 +23,7 @@ def known_etags(store: LazyStore, settings: Settings, bucket: str) -> dict[str, 
     table = find_table(store.store(), objects_name(settings))
     if table is None or table.metadata.current_snapshot_id is None:
         return {}
-    rows = Rows(store.store(), table, Choice(bucket=bucket).condition(), ["key", "etag"])
+    rows = RowScan(store.store(), table, Choice(bucket=bucket).condition(), ["key", "etag"])
     return {
         key: etag or ""
         for batch in rows

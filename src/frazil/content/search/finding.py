@@ -13,8 +13,8 @@ from frazil.content.search.conditions import Conditions, degrees, hash_distances
 from frazil.content.search.order import Order, Sort
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
-from frazil.tables.cache import ByteCache, no_cache
-from frazil.tables.reading.column_blocks import Block, Files
+from frazil.tables.cache import ByteCache, disabled_cache
+from frazil.tables.reading.column_blocks import Block, BlockScan
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -44,7 +44,7 @@ class Hits:
 
         schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
         self._conditions = Conditions(search, schema)
-        self.files = Files(tables.store, table, where(search, schema), no_cache() if kept is None else kept)
+        self.files = BlockScan(tables.store, table, where(search, schema), disabled_cache() if kept is None else kept)
 
     @property
     def schema(self) -> pa.Schema:

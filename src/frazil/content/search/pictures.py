@@ -9,7 +9,7 @@ from frazil.content.buckets import bucket_of
 from frazil.content.choice import Choice
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UsageError, first_line
-from frazil.tables.reading.rows import Rows
+from frazil.tables.reading.rows import RowScan
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -59,7 +59,7 @@ def hash_of_object(tables: ContentTables, bucket: str | None, key: str) -> int:
     def look(table: Table) -> list[tuple[int | None, str | None]]:
         names = [n for n in ("perceptual_hash", "extraction_status") if n in table.schema().column_names]
         found = []
-        for rows in Rows(tables.store, table, Choice(bucket=bucket, key=key).condition(), ["key", *names]):
+        for rows in RowScan(tables.store, table, Choice(bucket=bucket, key=key).condition(), ["key", *names]):
             found += [(row.get("perceptual_hash"), row.get("extraction_status")) for row in rows.to_pylist()]
         return found
 

@@ -67,7 +67,7 @@ def clear_link_cache() -> None:
     canonical_folder.cache_clear()
 
 
-def with_link_targets(uris: Iterable[str]) -> set[str]:
+def add_link_targets(uris: Iterable[str]) -> set[str]:
     """Files by their canonical URIs, and also what those that are local links lead to."""
     found = set(uris)
     local = [uri for uri in found if uri.startswith("file:")]
@@ -83,21 +83,21 @@ def overlaps(one: str, other: str) -> bool:
     return is_inside(one, other) or is_inside(other, one)
 
 
-def own_folders(table: Table) -> list[str]:
+def list_own_folders(table: Table) -> list[str]:
     """The canonical folders that a table writes to."""
-    return list(dict.fromkeys(map(canonical_folder, named_locations(table))))
+    return list(dict.fromkeys(map(canonical_folder, list_named_locations(table))))
 
 
-def own_files(table: Table, uris: Iterable[str]) -> set[str]:
+def filter_own_files(table: Table, uris: Iterable[str]) -> set[str]:
     """The canonical URIs of those files that lie in the table's own folders.
 
     Only these are ever deleted. Files elsewhere, such as imported ones, may belong to others and stay.
     """
-    folders = own_folders(table)
+    folders = list_own_folders(table)
     return {uri for uri in map(canonical_uri, uris) if any(is_inside(uri, folder) for folder in folders)}
 
 
-def named_locations(table: Table) -> list[str]:
+def list_named_locations(table: Table) -> list[str]:
     """A table's location, and the places for data and metadata that its properties name, as they are written."""
     properties = table.metadata.properties
     named = (
@@ -117,7 +117,7 @@ class TableStorage:
     def __init__(self, settings: Settings, catalog: CatalogSettings, table: Table) -> None:
         self._network = settings.model.network
         self._s3 = _with_lent_keys(catalog.s3 or settings.model.s3, dict(table.io.properties))
-        self._roots = sorted(own_folders(table), key=len, reverse=True)
+        self._roots = sorted(list_own_folders(table), key=len, reverse=True)
         self._stores: dict[str, ObjectStore] = {}
 
     def find(self, uri: str) -> tuple[ObjectStore, str]:

@@ -80,7 +80,7 @@ class _Memory:
 _memories: weakref.WeakKeyDictionary[TableStore, _Memory] = weakref.WeakKeyDictionary()
 
 
-def reachable_files(store: TableStore, table: Table, stop: Event | None = None) -> Files:
+def find_reachable_files(store: TableStore, table: Table, stop: Event | None = None) -> Files:
     """Everything that a table refers to: of all its snapshots, and its metadata.
 
     Args:
@@ -93,21 +93,23 @@ def reachable_files(store: TableStore, table: Table, stop: Event | None = None) 
         NotFoundError: one is missing.
         StoppedError: `stop` was set.
     """
-    return snapshot_files(store, table, table.metadata.snapshots, stop) | metadata_files(table)
+    return find_snapshot_files(store, table, table.metadata.snapshots, stop) | list_metadata_files(table)
 
 
-def snapshot_files(store: TableStore, table: Table, snapshots: Iterable[Snapshot], stop: Event | None = None) -> Files:
+def find_snapshot_files(
+    store: TableStore, table: Table, snapshots: Iterable[Snapshot], stop: Event | None = None
+) -> Files:
     """What these snapshots hold, without their statistics."""
     snapshots = list(snapshots)
     manifests = _manifests(store, table.io, snapshots, stop)
     found = {canonical_uri(s.manifest_list): ReferencedFile(s.manifest_list, None, "manifest list") for s in snapshots}
     found |= {canonical_uri(p): ReferencedFile(p, m.manifest_length, "manifest") for p, m in manifests.items()}
-    for files in _at_once(lambda m: live_files(store, table.io, m), manifests.values(), stop):
+    for files in _at_once(lambda m: read_live_files(store, table.io, m), manifests.values(), stop):
         found |= {canonical_uri(file.uri): file for file in files}
     return found
 
 
-def metadata_files(table: Table) -> Files:
+def list_metadata_files(table: Table) -> Files:
     """The table's metadata.json, the former ones that it lists, and its statistics."""
     metadata = table.metadata
     paths = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
@@ -115,7 +117,9 @@ def metadata_files(table: Table) -> Files:
     return found | _statistics(metadata, None)
 
 
-def files_only_in(store: TableStore, table: Table, snapshot_ids: Collection[int], stop: Event | None = None) -> Files:
+def find_exclusive_files(
+    store: TableStore, table: Table, snapshot_ids: Collection[int], stop: Event | None = None
+) -> Files:
     """What would be left without a snapshot if these were gone. Of what stays, only what decides that is read."""
     metadata, io = table.metadata, table.io
     going = [s for s in metadata.snapshots if s.snapshot_id in snapshot_ids]
@@ -125,10 +129,10 @@ def files_only_in(store: TableStore, table: Table, snapshot_ids: Collection[int]
     found = {canonical_uri(s.manifest_list): ReferencedFile(s.manifest_list, None, "manifest list") for s in going}
     found |= {canonical_uri(p): ReferencedFile(p, m.manifest_length, "manifest") for p, m in loose.items()}
     files: Files = {}
-    for some in _at_once(lambda m: live_files(store, io, m), loose.values(), stop):
+    for some in _at_once(lambda m: read_live_files(store, io, m), loose.values(), stop):
         files |= {canonical_uri(file.uri): file for file in some}
     if files:
-        for some in _at_once(lambda m: live_files(store, io, m), kept.values(), stop):
+        for some in _at_once(lambda m: read_live_files(store, io, m), kept.values(), stop):
             for file in some:
                 files.pop(canonical_uri(file.uri), None)
     stays = _statistics(metadata, {s.snapshot_id for s in staying})
@@ -137,7 +141,7 @@ def files_only_in(store: TableStore, table: Table, snapshot_ids: Collection[int]
     return {k: f for k, f in (found | files | gone).items() if k not in used}
 
 
-def live_files(store: TableStore, io: FileIO, manifest: ManifestFile) -> tuple[ReferencedFile, ...]:
+def read_live_files(store: TableStore, io: FileIO, manifest: ManifestFile) -> tuple[ReferencedFile, ...]:
     """The data or delete files in a manifest, without those that it says were deleted."""
     memory = _memories.setdefault(store, _Memory())
     found = memory.get(manifest.manifest_path)
@@ -171,13 +175,13 @@ def _manifests(
 ) -> dict[str, ManifestFile]:
     lists = dict.fromkeys(s.manifest_list for s in snapshots)
     found: dict[str, ManifestFile] = {}
-    for manifests in _at_once(lambda path: read_manifest_list_of(store, io, path), lists, stop):
+    for manifests in _at_once(lambda path: load_manifest_list(store, io, path), lists, stop):
         for manifest in manifests:
             found.setdefault(manifest.manifest_path, manifest)
     return found
 
 
-def read_manifest_list_of(store: TableStore, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
+def load_manifest_list(store: TableStore, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
     """The manifests of a snapshot, by the path of its list.
 
     Raises:
@@ -185,7 +189,7 @@ def read_manifest_list_of(store: TableStore, io: FileIO, manifest_list: str) -> 
         NotFoundError: it is missing.
     """
     try:
-        return store.manifests(io, manifest_list)
+        return store.read_manifests(io, manifest_list)
     except (ValueError, KeyError, EOFError, IndexError, AssertionError) as error:  # PyIceberg, on bytes of any kind
         raise IntegrityError(
             f"{manifest_list} is no list of manifests", hint="frazil table verify, or restore it"

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from frazil.tables import TableStore
 from frazil.tables.cache import ByteCache
 from frazil.tables.reading.planning import plan_files
-from frazil.tables.reading.rows_by_position import current_names
+from frazil.tables.reading.rows_by_position import map_current_names
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -52,7 +52,7 @@ class _Layout:
     encoded: list[str]
 
 
-class Files:
+class BlockScan:
     """The files of a table's current snapshot that may have rows of which something is true.
 
     Args:
@@ -79,7 +79,7 @@ class Files:
         """Positions by data file, as a delete file has them. One that is about several data files is read once."""
         from pyiceberg.io.pyarrow import _read_deletes
 
-        read = self._deletes.get(delete.file_path) or self._kept.made(
+        read = self._deletes.get(delete.file_path) or self._kept.get_or_compute(
             (delete.file_path, "deletes"),
             lambda: _read_deletes(self.table.io, delete),
             lambda found: sum(positions.nbytes for positions in found.values()),
@@ -115,13 +115,13 @@ class Files:
 class _File:
     """One data file. It is opened when a column is wanted that is not kept."""
 
-    def __init__(self, files: Files, number: int) -> None:
+    def __init__(self, files: BlockScan, number: int) -> None:
         self._files, self.number = files, number
         self.task = files.tasks[number]
         self.path = self.task.file.file_path
         self._open: tuple[Any, pq.ParquetFile] | None = None
         self._footer: pq.FileMetaData | None = None
-        self.layout: _Layout = files._kept.made(
+        self.layout: _Layout = files._kept.get_or_compute(
             (self.path, "layout", files.table.metadata.current_schema_id), self._laid_out, lambda _: 4096
         )
         self.gone = self._deleted()
@@ -137,15 +137,15 @@ class _File:
             self._open = None
 
     @property
-    def files(self) -> Files:
+    def files(self) -> BlockScan:
         return self._files
 
     def _parquet(self, encoded: list[str] | None = None) -> pq.ParquetFile:
         if self._open is None:
-            footer = self._footer or self._files._kept.find((self.path, "footer"))
+            footer = self._footer or self._files._kept.get((self.path, "footer"))
             stream = self._files.table.io.new_input(self.path).open()
             file = pq.ParquetFile(stream, metadata=footer, read_dictionary=encoded, pre_buffer=True)
-            self._files._kept.keep((self.path, "footer"), file.metadata, 4 * file.metadata.serialized_size)
+            self._files._kept.put((self.path, "footer"), file.metadata, 4 * file.metadata.serialized_size)
             self._open, self._footer = (stream, file), file.metadata
         return self._open[1]
 
@@ -153,7 +153,7 @@ class _File:
         with self:
             file = self._parquet()
             counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            names = current_names(file.schema_arrow, self._files._with_ids)
+            names = map_current_names(file.schema_arrow, self._files._with_ids)
             columns = [file.schema.column(i) for i in range(len(file.schema))]
             encoded = [
                 c.path
@@ -225,7 +225,7 @@ class Block:
         missing = []
         for name in names:
             if name not in self._own:
-                found = kept.find(keys[name])
+                found = kept.get(keys[name])
                 if found is None:
                     missing.append(name)
                 else:
@@ -233,7 +233,7 @@ class Block:
         if missing:
             for name, column in self._file.read(self._first, self._last, missing).items():
                 self._own[name] = column
-                kept.keep(keys[name], column, column.get_total_buffer_size())
+                kept.put(keys[name], column, column.get_total_buffer_size())
         return [self._own[name] for name in names]
 
     def rows_of(self, names: Sequence[str], at: Any) -> list[pa.Array]:
@@ -266,14 +266,14 @@ class Block:
         kept = self._file.files._kept
         for group, inside, local in self._groups(at):
             key = (self._file.path, "derived", group, kind)
-            made: T | None = kept.find(key)
+            made: T | None = kept.get(key)
             if made is None:
                 column = self._file.read(group, group, [name])[name]
                 if 2 * len(local) < len(column) and not kept.has_room:
                     yield inside, np.arange(len(local)), make(column.take(pa.array(local)))
                     continue
                 made = make(column)
-                kept.keep(key, made, size(made))
+                kept.put(key, made, size(made))
             yield inside, local, made
 
     def _groups(self, at: Any) -> Iterator[tuple[int, Any, Any]]:

@@ -23,7 +23,7 @@ from frazil.settings import NetworkSettings
 from frazil.tables.reading.ordered_plan import OrderedPlan, PlannedFile
 from frazil.tables.reading.prefetch import prefetch
 from frazil.tables.reading.retrying import read_with_retry
-from frazil.tables.reading.row_groups import Piece, conform, depth, pieces
+from frazil.tables.reading.row_groups import Piece, conform, measure_overlap, split_into_pieces
 
 #: Bytes that row groups under way may have together, before decoding.
 BUDGET = 256 * 1024 * 1024
@@ -32,14 +32,14 @@ _THREADS = max(2, min(4, os.cpu_count() or 2))
 
 
 @dataclass(frozen=True)
-class Scanned:
+class OrderedRows:
     """Rows in order, and the offset below which nothing follows any more."""
 
     table: pa.Table
     reached: int
 
 
-def scan(
+def scan_in_order(
     plan: OrderedPlan,
     wanted: pa.Schema,
     start: int,
@@ -49,7 +49,7 @@ def scan(
     where: pc.Expression | None = None,
     once: bool = True,
     network: NetworkSettings | None = None,
-) -> Iterator[Scanned]:
+) -> Iterator[OrderedRows]:
     """The rows of [start, end) with these columns, of which one is `offset`.
 
     Where storage fails for a moment, the one look that failed is repeated: nothing that came before is read again.
@@ -70,14 +70,14 @@ def scan(
     """
     groups = _overlapping(plan.between(start, end).files)
     patience = network or NetworkSettings()
-    order = in_order if once else all_in_order
+    order = sort_unique if once else sort_all
     readable = plan.readable(wanted)
 
     def opened(group: list[PlannedFile]) -> list[Piece]:
         found: list[Piece] = []
         for file in group:
             asked = readable if file.source is None else wanted
-            found += read_with_retry(partial(pieces, plan, file, asked, start, end), patience)
+            found += read_with_retry(partial(split_into_pieces, plan, file, asked, start, end), patience)
         return found
 
     def load(step: _Step) -> pa.Table:
@@ -132,19 +132,19 @@ def _windows(found: Sequence[Piece], start: int, end: int, budget: int) -> Itera
         return
     low = max(start, min(p.lower for p in found))
     high = min(end, max(p.upper for p in found) + 1)
-    parts = min(-(-depth(found) // budget) if len(found) > 1 else 1, max(1, high - low))
+    parts = min(-(-measure_overlap(found) // budget) if len(found) > 1 else 1, max(1, high - low))
     cuts = [low + (high - low) * i // parts for i in range(parts + 1)]
     yield from pairwise(cuts)
 
 
-def _merged(loaded: Iterable[tuple[_Step, pa.Table]], order: Order, end: int) -> Iterator[Scanned]:
+def _merged(loaded: Iterable[tuple[_Step, pa.Table]], order: Order, end: int) -> Iterator[OrderedRows]:
     held: pa.Table | None = None
     for step, table in loaded:
         if held is not None:
             table = order(pa.concat_tables([held, table]), step.start, step.end)
         ready = int(np.searchsorted(_offsets(table), step.following))
         held = table.slice(ready) if ready < table.num_rows else None
-        yield Scanned(table.slice(0, ready), min(step.following, end))
+        yield OrderedRows(table.slice(0, ready), min(step.following, end))
 
 
 def _matching(table: pa.Table, where: pc.Expression) -> pa.Table:
@@ -155,7 +155,7 @@ def _matching(table: pa.Table, where: pc.Expression) -> pa.Table:
     return table if len(found) == table.num_rows else table.take(found)
 
 
-def in_order(table: pa.Table, start: int, end: int) -> pa.Table:
+def sort_unique(table: pa.Table, start: int, end: int) -> pa.Table:
     """The rows with offsets in [start, end), sorted by offset, each offset once."""
     offsets = _offsets(table)
     if len(offsets) < 2 or bool((offsets[1:] > offsets[:-1]).all()):
@@ -166,7 +166,7 @@ def in_order(table: pa.Table, start: int, end: int) -> pa.Table:
     return table.take(pa.array(at[first:last]))
 
 
-def all_in_order(table: pa.Table, start: int, end: int) -> pa.Table:
+def sort_all(table: pa.Table, start: int, end: int) -> pa.Table:
     """The rows with offsets in [start, end), sorted by offset."""
     offsets = _offsets(table)
     if not bool((offsets[1:] >= offsets[:-1]).all()):

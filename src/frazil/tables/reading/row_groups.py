@@ -29,7 +29,7 @@ class Piece:
     read: Callable[[], pa.Table]
 
 
-def pieces(plan: OrderedPlan, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> list[Piece]:
+def split_into_pieces(plan: OrderedPlan, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> list[Piece]:
     """The pieces of a file that may hold offsets of [start, end), in the file's order.
 
     A column is found by its field id, whatever it was called when the file was written; one that the file does not
@@ -145,7 +145,7 @@ def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == kind else column.cast(kind)
 
 
-def depth(found: Sequence[Piece]) -> int:
+def measure_overlap(found: Sequence[Piece]) -> int:
     """The most bytes that pieces with a common offset have together."""
     changes = [(p.lower, p.size) for p in found] + [(p.upper + 1, -p.size) for p in found]
     most = now = 0

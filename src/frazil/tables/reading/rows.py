@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Rows:
+class RowScan:
     """Rows of a table's current snapshot for which something is true.
 
     Args:

@@ -40,7 +40,7 @@ def _of_file(target: WriteTarget, schema: pa.Schema, path: str, positions: Any) 
     table = load_target(target)
     with table.io.new_input(path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as file:
         names = {
-            n: today for n, today in current_names(file.schema_arrow, table.arrow).items() if today in schema.names
+            n: today for n, today in map_current_names(file.schema_arrow, table.arrow).items() if today in schema.names
         }
         starts = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
         groups = np.searchsorted(starts, positions, side="right") - 1
@@ -53,7 +53,7 @@ def _of_file(target: WriteTarget, schema: pa.Schema, path: str, positions: Any) 
     return rows.take(pa.array(inside)).rename_columns([names[name] for name in rows.column_names])
 
 
-def current_names(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
+def map_current_names(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
     """Columns of a file, and what the table calls them; those that the table has dropped are left out."""
     today = {(f.metadata or {}).get(_ID): f.name for f in table}
     ids = {f.name: (f.metadata or {}).get(_ID) for f in file}

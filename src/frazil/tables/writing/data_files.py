@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from frazil.errors import UnavailableError, first_line
-from frazil.tables.durable import sync_files
+from frazil.tables.durability import sync_files
 from frazil.tables.reading.retrying import is_access_denied
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from frazil.tables.durable import sync_files
+from frazil.tables.durability import sync_files
 from frazil.tables.writing.data_files import WriteTarget, discard_files, load_target
 
 if TYPE_CHECKING:

@@ -27,26 +27,26 @@ class ConvertedRows:
     """The rows that fit, in the table's types, and those that do not."""
 
     rows: pa.Table
-    misfits: list[RejectedRow]
+    rejected: list[RejectedRow]
 
 
 def convert_rows(rows: pa.Table, schema: pa.Schema) -> ConvertedRows:
     """Rows with the columns and types of a schema, in its order; columns that the rows lack are null."""
-    misfits: dict[int, RejectedRow] = {}
+    rejected: dict[int, RejectedRow] = {}
     columns = []
     for field in schema:
         column, found = _fitted(rows, field)
         columns.append(column)
-        for misfit in found:
-            misfits.setdefault(misfit.row, misfit)
-    for misfit in _homeless(rows, schema):
-        misfits.setdefault(misfit.row, misfit)
-    if not misfits:
+        for row in found:
+            rejected.setdefault(row.row, row)
+    for row in _find_unknown_columns(rows, schema):
+        rejected.setdefault(row.row, row)
+    if not rejected:
         return ConvertedRows(pa.table(columns, schema=schema), [])
     keep = np.ones(rows.num_rows, bool)
-    keep[list(misfits)] = False
+    keep[list(rejected)] = False
     kept = [column.filter(pa.array(keep)) for column in columns]
-    return ConvertedRows(pa.table(kept, schema=schema), [misfits[row] for row in sorted(misfits)])
+    return ConvertedRows(pa.table(kept, schema=schema), [rejected[row] for row in sorted(rejected)])
 
 
 def convert_all_rows(rows: pa.Table, schema: pa.Schema, what: str = "a row") -> pa.Table:
@@ -62,10 +62,10 @@ def convert_all_rows(rows: pa.Table, schema: pa.Schema, what: str = "a row") -> 
             left out, and another try sees the columns as they are by then.
     """
     found = convert_rows(rows, schema)
-    if found.misfits:
+    if found.rejected:
         raise UnavailableError(
             f"{what} does not fit the columns of its table",
-            cause=found.misfits[0].error,
+            cause=found.rejected[0].error,
             hint="give the table the columns back that it had; the next try goes on from there",
         )
     return found.rows
@@ -79,7 +79,7 @@ def _fitted(rows: pa.Table, field: pa.Field) -> tuple[pa.ChunkedArray, list[Reje
     else:
         column, found = _cast(rows.column(at), field)
         bad = {m.row for m in found}
-        found += [m for m in out_of_range(column, field) if m.row not in bad]
+        found += [m for m in find_out_of_range(column, field) if m.row not in bad]
     if not field.nullable and column.null_count:
         bad = {m.row for m in found}
         missing = [int(row) for row in np.flatnonzero(_is_null(column)) if int(row) not in bad]
@@ -119,7 +119,7 @@ def _cast_by_halves(column: pa.ChunkedArray, field: pa.Field, told: str) -> tupl
     return pa.chunked_array([chunk for part in good for chunk in part.chunks], field.type), found
 
 
-def out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[RejectedRow]:
+def find_out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[RejectedRow]:
     """Rows with a date or time that readers of the table do not have: the log refuses them, but did not always."""
     found = []
     start = 0
@@ -139,7 +139,7 @@ def out_of_range(column: pa.ChunkedArray, field: pa.Field) -> list[RejectedRow]:
     return found
 
 
-def _homeless(rows: pa.Table, schema: pa.Schema) -> list[RejectedRow]:
+def _find_unknown_columns(rows: pa.Table, schema: pa.Schema) -> list[RejectedRow]:
     """Rows with a value in a column that the table does not have."""
     found = []
     for name in rows.column_names:

@@ -103,7 +103,7 @@ class _Sink:
         sides: list[Table],
         choice: Choice | None,
     ) -> None:
-        from frazil.tables import RolledBackError, position_of
+        from frazil.tables import RolledBackError, find_position
 
         self._access, self._info, self._settings, self._store = access, info, settings, store
         self._topic, self._choice = info.name, choice
@@ -111,20 +111,20 @@ class _Sink:
         self._rolled_back: RolledBackError | None = None
         self._position: Position | None = None
         try:
-            self._position = position_of(table, sink, info.name)
+            self._position = find_position(table, sink, info.name)
         except RolledBackError as error:
             self._rolled_back = error
             self._position = error.recorded
 
     def _sides_rolled_back(self) -> list[tuple[Table, str, str]]:
         """Table, sink and topic of the positions that a rollback of a side table has taken back."""
-        from frazil.tables import RolledBackError, position_of
+        from frazil.tables import RolledBackError, find_position
 
         found = []
         for table in self._sides:
             for sink, name in ((self._sink, self._topic), (REPLAY, replays_of(self._topic))):
                 try:
-                    position_of(table, sink, name)
+                    find_position(table, sink, name)
                 except RolledBackError:
                     found.append((table, sink, name))
         return found
@@ -167,9 +167,9 @@ class _Sink:
         return self._info.written > self._info.start and self._info.segments > 0
 
     def _new_log(self, held: Position, offset: int) -> Adoption:
-        from frazil.tables import highest_offsets
+        from frazil.tables import find_highest_offsets
 
-        highest = max([offset, *highest_offsets(self._table, self._topic).values()])
+        highest = max([offset, *find_highest_offsets(self._table, self._topic).values()])
         if self._has_messages and self._info.start < highest:
             raise ConflictError(
                 f"the log of topic '{self._topic}' has messages from offset {self._info.start} on, and its table has"
@@ -293,14 +293,16 @@ class _Sink:
 
     def _former(self) -> FormerLog:
         """The log that the table had, and where the offsets end that count for that one."""
-        from frazil.tables import highest_offsets
+        from frazil.tables import find_highest_offsets
 
         assert self._position is not None
         if self._has_messages:
             return FormerLog(self._position.log_id, self._info.start)
         # Dead letters may be further than the table; the new log asks them too where it begins.
         known = [self._table, *self._sides]
-        return FormerLog(self._position.log_id, max(o for t in known for o in highest_offsets(t, self._topic).values()))
+        return FormerLog(
+            self._position.log_id, max(o for t in known for o in find_highest_offsets(t, self._topic).values())
+        )
 
 
 def _end_of_rows(table: Table, before: int) -> int:

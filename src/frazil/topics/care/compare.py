@@ -16,7 +16,7 @@ from frazil.log.frame import unpack_trusted
 from frazil.log.messages import decode_chunk
 from frazil.log.reading import CHUNK_BYTES
 from frazil.settings import NetworkSettings
-from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.topics.reading.topic_plan import plan_topic
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ def differing(chunks: Chunks, topic: str, table: Table, start: int, end: int, ne
         IntegrityError: a frame of the log is damaged.
         OSError: a file of the table has gone, or storage does not answer.
     """
-    rows = (scanned.table for scanned in scan(plan_topic(table, topic, network), _COLUMNS, start, end, network=network))
+    rows = (
+        scanned.table
+        for scanned in scan_in_order(plan_topic(table, topic, network), _COLUMNS, start, end, network=network)
+    )
     messages = _messages(chunks(start, end), topic, start, end)
     return np.concatenate([np.zeros(0, np.int64), *_differences(messages, rows)])
 

@@ -99,9 +99,9 @@ def _table(table: Table, topic: str) -> dict[str, Any]:
 
 def _position(table: Table, sink: str, topic: str) -> tuple[Position | None, str | None]:
     """Returns where a sink's table is, and what is wrong with that."""
-    from frazil.tables import RolledBackError, position_of
+    from frazil.tables import RolledBackError, find_position
 
     try:
-        return position_of(table, sink, topic), None
+        return find_position(table, sink, topic), None
     except RolledBackError as error:
         return error.table_position, error.message

@@ -82,9 +82,9 @@ class Migrating:
         return find_table(self._store.store(), table_name(self._settings, self._topic))
 
     def _position(self, table: Table | None) -> int | None:
-        from frazil.tables import position_of
+        from frazil.tables import find_position
 
-        position = position_of(table, ARCHIVE, self._topic) if table is not None else None
+        position = find_position(table, ARCHIVE, self._topic) if table is not None else None
         return None if position is None else position.offsets.get(0, 0)
 
     # -- to a table ------------------------------------------------------------------------------------------------

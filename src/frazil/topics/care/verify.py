@@ -133,10 +133,10 @@ class _Comparing:
         self._check_missing(seen, reached, dead)
 
     def _position(self) -> Position | None:
-        from frazil.tables import RolledBackError, position_of
+        from frazil.tables import RolledBackError, find_position
 
         try:
-            return position_of(self._table, ARCHIVE, self._report.topic)
+            return find_position(self._table, ARCHIVE, self._report.topic)
         except RolledBackError as error:
             self._add("error", "rolled_back", f"{error.message}. Try: {error.hint}")
             return error.table_position

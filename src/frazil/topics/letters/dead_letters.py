@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from frazil.log.columns import MESSAGE
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
-from frazil.tables import Position, TableStore, adopt, commit_append, position_of
+from frazil.tables import Position, TableStore, adopt, commit_append, find_position
 from frazil.tables.writing.data_files import WriteTarget
-from frazil.tables.writing.type_conversion import RejectedRow, out_of_range
+from frazil.tables.writing.type_conversion import RejectedRow, find_out_of_range
 from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
 from frazil.topics.letters.plain_values import python_values, to_plain
 from frazil.topics.sinks.sink import PARTITION, Plan
@@ -65,7 +65,7 @@ def dead_rows(messages: pa.Table, misfits: Sequence[RejectedRow], origin: Origin
 
 def _readable(times: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times without those that no table can hold, which imported messages may have: `error` names them."""
-    bad = [misfit.row for misfit in out_of_range(times, DEAD_LETTER.field("publish_time"))]
+    bad = [misfit.row for misfit in find_out_of_range(times, DEAD_LETTER.field("publish_time"))]
     is_bad = pc.is_in(pa.array(range(len(times)), pa.int64()), pa.array(bad, pa.int64()))
     return pc.if_else(is_bad, pa.scalar(None, times.type), times) if bad else times
 
@@ -156,7 +156,7 @@ class DeadLetters:
         with self._lock:
             if (sink, topic) in self._known:
                 return self._known[sink, topic]
-        position = position_of(self._loaded(), sink, topic)
+        position = find_position(self._loaded(), sink, topic)
         with self._lock:
             self._known[sink, topic] = position
         return position

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
-from frazil.tables import Position, TableStore, commit_append, position_of
+from frazil.tables import Position, TableStore, commit_append, find_position
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_all_rows
 from frazil.topics.layout import REPLAY, replays_of
@@ -90,7 +90,7 @@ def note(
     Raises:
         PositionMovedError: one has; look again.
     """
-    expected = position_of(table, REPLAY, replays_of(topic))
+    expected = find_position(table, REPLAY, replays_of(topic))
     count = expected.offsets[0] if expected else 0
     reached = Position(REPLAY, replays_of(topic), {0: count + 1}, "-", 0, str(uuid.uuid4()))
     given = {name: keys[name] for name in KEY} | {

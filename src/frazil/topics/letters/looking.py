@@ -22,7 +22,7 @@ from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST, OrderedPlan, PlannedFile, integer_bounds
 from frazil.tables.reading.retrying import read_with_retry
-from frazil.tables.reading.row_groups import pieces
+from frazil.tables.reading.row_groups import split_into_pieces
 from frazil.topics.layout import DEAD_LETTER
 from frazil.topics.letters.choice import Choice, in_arrow
 from frazil.topics.letters.rows import (
@@ -186,7 +186,7 @@ class _Listing:
 
     def _rows_of(self, plan: OrderedPlan, file: PlannedFile) -> Iterator[pa.Table]:
         network = self._store.network
-        for piece in read_with_retry(partial(pieces, plan, file, self._schema, LOWEST, HIGHEST), network):
+        for piece in read_with_retry(partial(split_into_pieces, plan, file, self._schema, LOWEST, HIGHEST), network):
             yield read_with_retry(piece.read, network)
 
     def _complete(self, bound: int) -> bool:

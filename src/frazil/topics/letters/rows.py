@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.reading.ordered_plan import HIGHEST, OrderedPlan, order_files
-from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.tables.reading.planning import plan_files
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import find_table
@@ -72,7 +72,7 @@ def rows_by_offset(
     """
     plan = plan_letters(store, table, expression)
     options = {"budget": _BUDGET, "where": in_arrow(table, expression), "once": False, "network": store.network}
-    for scanned in scan(plan, columns(names), start, HIGHEST, **options):
+    for scanned in scan_in_order(plan, columns(names), start, HIGHEST, **options):
         if scanned.table.num_rows:
             yield scanned.table
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from frazil.log.access import OffsetGoneError, TopicInfo
 from frazil.log.columns import MESSAGE
 from frazil.log.messages import decode_chunk
-from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.reading.row_groups import conform
 from frazil.topics.reading.topic_plan import TopicPlan
@@ -88,7 +88,7 @@ class Reading:
         wanted = self._reader.schema_of(self._reader.info(), self._columns)
         options: dict[str, Any] = {"budget": self._budget, "network": self._reader.network}
         try:
-            for scanned in scan(plan, with_offset(wanted), self._cursor, upto, **options):
+            for scanned in scan_in_order(plan, with_offset(wanted), self._cursor, upto, **options):
                 self._cursor = max(self._cursor, scanned.reached)
                 if scanned.table.num_rows:
                     yield scanned.table.select(wanted.names)

@@ -17,7 +17,7 @@ from frazil.log.access import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.log.columns import MESSAGE, TIME, merged
 from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings, Settings
-from frazil.tables.reading.ordered_scan import BUDGET, scan
+from frazil.tables.reading.ordered_scan import BUDGET, scan_in_order
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
@@ -272,7 +272,7 @@ def _first_at(plan: TopicPlan, time_us: int, network: NetworkSettings) -> int | 
     """The lowest offset in the table that was published at or after a time. Statistics leave one file to look into."""
     later = plan.only([f for f in plan.files if f.latest_us >= time_us])
     time = pa.scalar(time_us, TIME)
-    for scanned in scan(later, _TIMES, 0, plan.position, network=network):
+    for scanned in scan_in_order(later, _TIMES, 0, plan.position, network=network):
         match = scanned.table.filter(pc.field("publish_time") >= time)
         if match.num_rows:
             return int(match.column("offset")[0].as_py())

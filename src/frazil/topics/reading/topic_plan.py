@@ -10,7 +10,7 @@ import pyarrow as pa
 from frazil.errors import UnsupportedError
 from frazil.log.columns import MESSAGE
 from frazil.settings import NetworkSettings
-from frazil.tables import Position, RolledBackError, position_of
+from frazil.tables import Position, RolledBackError, find_position
 from frazil.tables.reading.ordered_plan import OrderedPlan, order_files
 from frazil.tables.reading.planning import plan_files
 from frazil.topics.layout import ARCHIVE
@@ -57,7 +57,7 @@ def plan_topic(table: Table, topic: str, network: NetworkSettings | None = None)
         FileNotFoundError: the snapshot has expired since the table was loaded.
     """
     try:
-        position = position_of(table, ARCHIVE, topic)
+        position = find_position(table, ARCHIVE, topic)
     except RolledBackError as error:
         # What the rows reach still counts; what follows may be in the log. The pipeline is the one that must ask.
         position = error.table_position

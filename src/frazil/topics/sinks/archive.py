@@ -133,8 +133,8 @@ class ArchiveWork:
                 fitted = isolate(messages, self.main) if self.isolate else convert_rows(messages, main.schema)
                 main.add(fitted.rows)
                 rows += fitted.rows.num_rows
-                if fitted.misfits:
-                    letters = dead_rows(messages, fitted.misfits, self.origin, self.known_dead)
+                if fitted.rejected:
+                    letters = dead_rows(messages, fitted.rejected, self.origin, self.known_dead)
                     dead.add(convert_all_rows(letters, dead.schema, "a dead letter"))
                     lost += letters.num_rows
             files = {"main": main.finish(), "dead": dead.finish()}

@@ -15,7 +15,7 @@ from frazil.errors import UnavailableError
 from frazil.log.access import Span, TopicView
 from frazil.log.messages import message_schema
 from frazil.settings import NetworkSettings
-from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.tables.reading.retrying import is_missing_file
 from frazil.topics.reading.topic_plan import TopicPlan
 
@@ -43,7 +43,7 @@ def read_archived(span: ArchivedSpan, view: TopicView) -> Iterator[pa.Table]:
         UnavailableError: storage does not answer.
     """
     with _told_of(view.topic):
-        for scanned in scan(span.archive, message_schema(view), span.start, span.end, network=span.network):
+        for scanned in scan_in_order(span.archive, message_schema(view), span.start, span.end, network=span.network):
             for at in range(0, scanned.table.num_rows, _ROWS):
                 yield scanned.table.slice(at, _ROWS)
 

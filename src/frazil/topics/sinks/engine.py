@@ -14,8 +14,8 @@ from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.observe.resilience import CircuitBreaker
 from frazil.settings.model import PipelineSettings
-from frazil.tables import PositionMovedError, position_of
-from frazil.tables.durable import sync_metadata
+from frazil.tables import PositionMovedError, find_position
+from frazil.tables.durability import sync_metadata
 from frazil.tables.writing.data_files import NotWrittenError, discard_files
 from frazil.topics.positions import check_messages, check_position, check_start
 from frazil.topics.sinks import metrics
@@ -215,7 +215,7 @@ class Engine:
         reach("sink.look.before")
         self._table = self.sink.table(info)
         self._columns = info.extra
-        self._position = position_of(self._table, self.sink.name, self.topic)
+        self._position = find_position(self._table, self.sink.name, self.topic)
         info = self._access.info(self.topic)  # the table may be further by now than the log was then
         check_messages(self._access, info, self._position, self.sink.name)
         self._looked_at = info.log_id, info.epoch
@@ -376,7 +376,7 @@ class Engine:
             assert before is not None
             self._table = self.sink.tend(before, self._position)
             if self._table.metadata_location != before.metadata_location:
-                self._position = position_of(self._table, self.sink.name, self.topic)
+                self._position = find_position(self._table, self.sink.name, self.topic)
 
     def _report(self, offset: int) -> None:
         self._access.report(self.topic, self.sink.name, offset)

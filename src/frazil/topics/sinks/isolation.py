@@ -65,7 +65,7 @@ def isolate(messages: pa.Table, target: WriteTarget) -> ConvertedRows:
                 misfits.append(RejectedRow(start, "unwritable", told))
             continue
         pieces.append(fitted.rows)
-        misfits += [replace(m, row=m.row + start) for m in fitted.misfits]
+        misfits += [replace(m, row=m.row + start) for m in fitted.rejected]
     rows = pa.concat_tables(pieces) if pieces else load_target(target).arrow.empty_table()
     return ConvertedRows(rows, misfits)
 

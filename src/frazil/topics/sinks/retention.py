@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.observe.faultpoints import reach
-from frazil.tables import Removal, RolledBackError, TableStore, data_files, position_of, remove_files
+from frazil.tables import RemovedFiles, RolledBackError, TableStore, find_position, list_data_files, remove_files
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.sinks.sink import PARTITION
 
@@ -46,10 +46,10 @@ class Aged:
     rows: int
 
 
-def expire(store: TableStore, table: Table, *, age_s: float | None, size: int | None) -> Removal:
+def expire(store: TableStore, table: Table, *, age_s: float | None, size: int | None) -> RemovedFiles:
     """Removes the files all of whose messages are older than an age, then the oldest ones beyond a size."""
     if age_s is None and size is None:
-        return Removal(table)
+        return RemovedFiles(table)
     return _remove(store, table, removable(aged(store, table), age_s, size, time.time()))
 
 
@@ -92,7 +92,7 @@ def aged(store: TableStore, table: Table) -> list[Aged]:
             file.file_size_in_bytes,
             file.record_count,
         )
-        for file in data_files(store, table)
+        for file in list_data_files(store, table)
     ]
     return sorted(found, key=lambda f: (f.lower, f.latest_us))
 
@@ -104,10 +104,10 @@ def _bound(bounds: dict[int, bytes] | None, field: Any, otherwise: int) -> int:
     return otherwise if value is None else int(from_bytes(field.field_type, value))
 
 
-def _remove(store: TableStore, table: Table, going: Iterable[Aged]) -> Removal:
+def _remove(store: TableStore, table: Table, going: Iterable[Aged]) -> RemovedFiles:
     paths = [file.path for file in going]
     if not paths:
-        return Removal(table)
+        return RemovedFiles(table)
     reach("sink.expire.before")
     removal = remove_files(store, table, paths)
     reach("sink.expire.after")
@@ -116,7 +116,7 @@ def _remove(store: TableStore, table: Table, going: Iterable[Aged]) -> Removal:
 
 def _position(table: Table, topic: str) -> int:
     try:
-        position = position_of(table, ARCHIVE, topic)
+        position = find_position(table, ARCHIVE, topic)
     except RolledBackError as error:
         position = error.table_position
     return position.offsets.get(PARTITION, 0) if position is not None else 0

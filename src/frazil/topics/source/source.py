@@ -31,7 +31,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from frazil.errors import UnavailableError, UsageError
 from frazil.settings import NetworkSettings, Settings, load_settings
-from frazil.tables.reading.ordered_scan import scan
+from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.tables.reading.retrying import is_missing_file
 from frazil.topics.reading.reader import TopicReader, open_reader
 from frazil.topics.source.filters import Window, window_of
@@ -181,7 +181,7 @@ def _scanned(split: Split, wanted: pa.Schema, network: NetworkSettings) -> Itera
 
     if split.plan is None:
         return iter(())
-    return scan(split.plan, with_offset(wanted), split.start, split.end, network=network)
+    return scan_in_order(split.plan, with_offset(wanted), split.start, split.end, network=network)
 
 
 def _resolved(edge: int | datetime | None, reader: TopicReader, default: int) -> int:

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import ConflictError, FrazilError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import reach
-from frazil.tables.failures import CommitUnknownError
-from frazil.tables.window import AGE_PROPERTY, KEEP_PROPERTY, number_in
+from frazil.tables.errors import CommitUnknownError
+from frazil.tables.snapshot_retention import AGE_PROPERTY, KEEP_PROPERTY, parse_number_property
 from frazil.upkeep.model import Outcome, Step
 
 if TYPE_CHECKING:
@@ -104,13 +104,13 @@ class _Limits:
         now_ms: int,
     ) -> None:
         properties = metadata.properties
-        own_age = number_in(properties, AGE_PROPERTY)
+        own_age = parse_number_property(properties, AGE_PROPERTY)
         age = _FOREVER if max_age_s is None else max_age_s * 1000
         self._now = now_ms
         self._age = age if own_age is None else max(age, own_age)
         self._count = max_snapshots if own_age is None else None
-        self._least = max(min_snapshots, 1, int(number_in(properties, KEEP_PROPERTY) or 1))
-        ref_age = number_in(properties, "history.expire.max-ref-age-ms")
+        self._least = max(min_snapshots, 1, int(parse_number_property(properties, KEEP_PROPERTY) or 1))
+        ref_age = parse_number_property(properties, "history.expire.max-ref-age-ms")
         self._ref_age = _FOREVER if ref_age is None else ref_age
 
     def living(self, name: str, ref: SnapshotRef, by_id: dict[int, Snapshot]) -> bool:
@@ -169,7 +169,7 @@ def plan(care: Care, table: Table, snapshots: Collection[int]) -> Expiry:
         UsageError: the current snapshot, or one that a branch or tag points to, is among them.
         NotFoundError: there is no such snapshot.
     """
-    from frazil.tables.metadata.reachable import files_only_in
+    from frazil.tables.metadata.reachable import find_exclusive_files
 
     known = {s.snapshot_id: s for s in table.metadata.snapshots}
     name = ".".join(table.name())
@@ -185,7 +185,7 @@ def plan(care: Care, table: Table, snapshots: Collection[int]) -> Expiry:
                 else f"leave it out; frazil table snapshots {name} shows what holds a snapshot",
             )
     chosen = tuple(i for i in known if i in set(snapshots))
-    return Expiry(chosen, files_only_in(care.store, table, chosen))
+    return Expiry(chosen, find_exclusive_files(care.store, table, chosen))
 
 
 def refusal(care: Care, table: Table) -> str | None:
@@ -208,8 +208,8 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         NotAllowedError: the table may not be written.
         CommitUnknownError: the commit may have landed, and the catalog does not answer. `reclaim` finds out.
     """
-    from frazil.tables.metadata.locations import clear_link_cache, own_files
-    from frazil.tables.metadata.reachable import files_only_in
+    from frazil.tables.metadata.locations import clear_link_cache, filter_own_files
+    from frazil.tables.metadata.reachable import find_exclusive_files
     from frazil.upkeep.expiry.neighbours import require_alone, require_free
 
     clear_link_cache()
@@ -221,7 +221,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         return Outcome("expire", "nothing", reason="the snapshots are gone already, or a branch or tag holds them")
     require_alone(care, table)
     # Nothing is deleted yet, so what was seen of others within the hour will do: `reclaim` looks again.
-    files = own_files(table, files_only_in(care.store, table, wanted, care.stop))
+    files = filter_own_files(table, find_exclusive_files(care.store, table, wanted, care.stop))
     require_free(care, table, files, believed_s=math.inf, lenient=True)
     try:
         return _expire(care, table, wanted)
@@ -235,9 +235,9 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
 
 
 def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
-    from frazil.tables.durable import sync_metadata
-    from frazil.tables.metadata.locations import is_service_managed, own_files
-    from frazil.tables.metadata.reachable import files_only_in
+    from frazil.tables.durability import sync_metadata
+    from frazil.tables.metadata.locations import filter_own_files, is_service_managed
+    from frazil.tables.metadata.reachable import find_exclusive_files
     from frazil.upkeep.expiry import lists
     from frazil.upkeep.expiry.neighbours import require_free
 
@@ -246,9 +246,9 @@ def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
         table = care.load(".".join(table.name()))  # Java has seen a newer state
     places = care.storage_of(table)
     expired = None
-    files = files_only_in(care.store, table, going, care.stop)
+    files = find_exclusive_files(care.store, table, going, care.stop)
     if going - set(wanted):
-        require_free(care, table, own_files(table, files), believed_s=math.inf, lenient=True)
+        require_free(care, table, filter_own_files(table, files), believed_s=math.inf, lenient=True)
     if not is_service_managed(care.store):
         expired = lists.new_list(table, sorted(going), files.values())
         lists.write(places, expired)

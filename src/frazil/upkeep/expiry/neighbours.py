@@ -26,7 +26,7 @@ from frazil.tables.metadata.locations import (
     canonical_folder_or_raw,
     canonical_uri,
     is_inside,
-    named_locations,
+    list_named_locations,
     overlaps,
 )
 from frazil.tables.store import back_off
@@ -302,7 +302,7 @@ def _remember(store: TableStore, table: Table) -> Neighbour:
         name=name,
         uuid=str(table.metadata.table_uuid),
         location=table.location(),
-        folders=tuple(named_locations(table)),
+        folders=tuple(list_named_locations(table)),
         metadata_location=table.metadata_location,
     )
     with _lock:

@@ -33,13 +33,13 @@ from frazil.tables import bulk_delete
 from frazil.tables.bulk_delete import DeletedFiles
 from frazil.tables.metadata.locations import (
     TableStorage,
+    add_link_targets,
     canonical_folder,
     canonical_uri,
     clear_link_cache,
     is_service_managed,
-    with_link_targets,
 )
-from frazil.tables.metadata.reachable import Files, reachable_files
+from frazil.tables.metadata.reachable import Files, find_reachable_files
 from frazil.upkeep.expiry import lists
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.listing_check import require_no_alias, require_same_place, require_shown
@@ -158,7 +158,7 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
     others = require_unreferenced(care, table)
     after, listed = _known(care, table, places)
     require_shown(places, table, before, after, found)
-    known = with_link_targets(after)
+    known = add_link_targets(after)
     unknown_metadata = [u for u in found if u not in known and is_metadata_json(u)]
     unreadable = require_own(care, places, table, unknown_metadata, others)
     search = _sorted_out(table, found, known, listed, unreadable, now, age_s)
@@ -175,7 +175,7 @@ def _known(care: Care, table: Table, places: TableStorage) -> tuple[Files, set[s
 
 
 def _referenced(care: Care, table: Table) -> Files:
-    return reachable_files(care.store, table, care.stop)
+    return find_reachable_files(care.store, table, care.stop)
 
 
 def _sorted_out(
@@ -241,7 +241,7 @@ def remove(care: Care, search: Search) -> DeletedFiles:
         if table.metadata_location != seen:
             require_same_place(table, search.place)
             known, listed = _known(care, table, places)
-            needed, seen = with_link_targets(known) | listed, table.metadata_location
+            needed, seen = add_link_targets(known) | listed, table.metadata_location
         reach("upkeep.orphans.look.after")
         part = [(o.uri, o.size) for o in search.orphans[i : i + _BATCH] if o.uri not in needed]
         done.add(bulk_delete.delete_files(places, part, care.stop))

@@ -19,16 +19,16 @@ from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.tables import bulk_delete
-from frazil.tables.durable import sync_files
+from frazil.tables.durability import sync_files
 from frazil.tables.metadata.locations import (
     TableStorage,
+    add_link_targets,
     canonical_uri,
     clear_link_cache,
+    filter_own_files,
     is_service_managed,
-    own_files,
-    with_link_targets,
 )
-from frazil.tables.metadata.reachable import ReferencedFile, reachable_files
+from frazil.tables.metadata.reachable import ReferencedFile, find_reachable_files
 from frazil.upkeep.expiry import lists
 from frazil.upkeep.expiry.clock import about_now, storage_now
 from frazil.upkeep.expiry.lists import ExpiredList
@@ -105,7 +105,7 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
         return Outcome("reclaim", "nothing", reason=f"{len(found)} lists wait for the end of their grace")
     require_alone(care, table)
     # Half of it: the storage's clock, which tells the grace, may run at another pace than ours.
-    require_free(care, table, own_files(table, (f.uri for e in due for f in e.files)), believed_s=grace_s / 2)
+    require_free(care, table, filter_own_files(table, (f.uri for e in due for f in e.files)), believed_s=grace_s / 2)
     return _reclaim(care, table, places, due)
 
 
@@ -125,19 +125,19 @@ def _settled(places: TableStorage, table: Table, expired: ExpiredList, now: date
 
 def _reclaim(care: Care, table: Table, places: TableStorage, due: list[ExpiredList]) -> Outcome:
     reach("upkeep.reclaim.look.before")
-    needed = reachable_files(care.store, table, care.stop)
+    needed = find_reachable_files(care.store, table, care.stop)
     _sync_young(file.uri for file in needed.values())
     again = care.load(".".join(table.name()))
     if again.metadata_location != table.metadata_location:
-        needed |= reachable_files(care.store, again, care.stop)
+        needed |= find_reachable_files(care.store, again, care.stop)
     reach("upkeep.reclaim.look.after")
-    needed_uris = with_link_targets(needed)
+    needed_uris = add_link_targets(needed)
     done = bulk_delete.DeletedFiles()
     for number, expired in enumerate(due):
         if care.stop.is_set():
             done.left |= {file.uri: None for rest in due[number:] for file in rest.files}
             break
-        unneeded = own_files(table, (f.uri for f in expired.files)) - needed_uris
+        unneeded = filter_own_files(table, (f.uri for f in expired.files)) - needed_uris
         free = [(f.uri, f.size) for f in expired.files if canonical_uri(f.uri) in unneeded]
         some = bulk_delete.delete_files(places, free, care.stop)
         done.add(some)

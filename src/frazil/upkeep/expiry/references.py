@@ -14,8 +14,13 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from frazil.observe.cancellation import raise_if_stopped
-from frazil.tables.metadata.locations import canonical_folder_or_raw, canonical_uri, with_link_targets
-from frazil.tables.metadata.reachable import live_files, metadata_files, reachable_files, read_manifest_list_of
+from frazil.tables.metadata.locations import add_link_targets, canonical_folder_or_raw, canonical_uri
+from frazil.tables.metadata.reachable import (
+    find_reachable_files,
+    list_metadata_files,
+    load_manifest_list,
+    read_live_files,
+)
 
 if TYPE_CHECKING:
     from threading import Event
@@ -56,7 +61,7 @@ def folders_seen(store: TableStore, name: str, believed_s: float) -> set[str] | 
 
 def files_among(store: TableStore, table: Table, files: Iterable[str], stop: Event) -> set[str]:
     """Those of some canonical files that a table refers to, be it through a link."""
-    return set(files) & with_link_targets(reachable_files(store, table, stop))
+    return set(files) & add_link_targets(find_reachable_files(store, table, stop))
 
 
 def _written(store: TableStore, table: Table, stop: Event) -> Iterator[frozenset[str]]:
@@ -68,15 +73,17 @@ def _written(store: TableStore, table: Table, stop: Event) -> Iterator[frozenset
     now: dict[str, frozenset[str]] = {}
     for snapshot in table.metadata.snapshots:
         yield frozenset([_folder(snapshot.manifest_list)])
-        for manifest in read_manifest_list_of(store, table.io, snapshot.manifest_list):
+        for manifest in load_manifest_list(store, table.io, snapshot.manifest_list):
             raise_if_stopped(stop)
             path = manifest.manifest_path
             if path not in now:
                 if path not in before:
-                    before[path] = _with_links([path, *(file.uri for file in live_files(store, table.io, manifest))])
+                    before[path] = _with_links(
+                        [path, *(file.uri for file in read_live_files(store, table.io, manifest))]
+                    )
                 now[path] = before[path]
                 yield now[path]
-    yield _with_links([file.uri for file in metadata_files(table).values()])
+    yield _with_links([file.uri for file in list_metadata_files(table).values()])
     with _lock:
         memory[name] = now
 
@@ -85,7 +92,7 @@ def _with_links(uris: list[str]) -> frozenset[str]:
     """Folders as they are written, and those that single files are linked to."""
     found = {_folder(uri) for uri in uris}
     local = {canonical_uri(uri) for uri in uris if uri.startswith(("/", "file:"))}
-    return frozenset(found | {_folder(uri) for uri in with_link_targets(local) - local})
+    return frozenset(found | {_folder(uri) for uri in add_link_targets(local) - local})
 
 
 def _folder(uri: str) -> str:

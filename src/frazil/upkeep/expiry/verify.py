@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.errors import IntegrityError, NotAllowedError, NotFoundError, UnsupportedError
-from frazil.tables.metadata.locations import canonical_uri, is_inside, own_folders
+from frazil.tables.metadata.locations import canonical_uri, is_inside, list_own_folders
 from frazil.tables.metadata.reachable import (
     Files,
     ReferencedFile,
-    live_files,
-    metadata_files,
-    read_manifest_list_of,
-    snapshot_files,
+    find_snapshot_files,
+    list_metadata_files,
+    load_manifest_list,
+    read_live_files,
 )
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def verify(care: Care, table: Table) -> Verdict:
 def _needed(care: Care, table: Table, verdict: Verdict) -> Files:
     """All files. What cannot be read to learn of them is a finding, and the rest goes on."""
     try:
-        return snapshot_files(care.store, table, table.metadata.snapshots) | metadata_files(table)
+        return find_snapshot_files(care.store, table, table.metadata.snapshots) | list_metadata_files(table)
     except (NotFoundError, IntegrityError):
-        found = metadata_files(table)
+        found = list_metadata_files(table)
     damaged: dict[str, str] = {}
     for snapshot in table.metadata.snapshots:
         found |= _legible(care, table, snapshot, damaged)
@@ -121,7 +121,7 @@ def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, st
     path = snapshot.manifest_list
     found = {canonical_uri(path): ReferencedFile(path, None, "manifest list")}
     try:
-        manifests = read_manifest_list_of(care.store, table.io, path)
+        manifests = load_manifest_list(care.store, table.io, path)
     except NotFoundError:
         return found
     except IntegrityError as error:
@@ -131,7 +131,7 @@ def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, st
         path = manifest.manifest_path
         found[canonical_uri(path)] = ReferencedFile(path, manifest.manifest_length, "manifest")
         try:
-            found |= {canonical_uri(file.uri): file for file in live_files(care.store, table.io, manifest)}
+            found |= {canonical_uri(file.uri): file for file in read_live_files(care.store, table.io, manifest)}
         except NotFoundError:
             continue
         except IntegrityError as error:
@@ -141,7 +141,7 @@ def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, st
 
 def _sizes(care: Care, table: Table, needed: Files) -> dict[str, int]:
     places = care.storage_of(table)
-    folders = own_folders(table)
+    folders = list_own_folders(table)
     # A folder inside another is in its listing.
     outer = [f for f in folders if not any(f != other and is_inside(f, other) for other in folders)]
     there: dict[str, int] = {}

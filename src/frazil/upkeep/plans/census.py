@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
 from frazil.storage import join
-from frazil.tables.position import ancestors
+from frazil.tables.position import list_ancestors
 from frazil.upkeep.expiry import lists
 from frazil.upkeep.plans.groups import Deletes, Group, Watch
 from frazil.upkeep.plans.tally import Tallies, count_data, count_deletes
@@ -189,7 +189,7 @@ def take(care: Care, table: Table, policy: Policy, *, known: Tallies | None = No
     found: dict[str, Any] = {}
     snapshot = table.current_snapshot()
     if snapshot is not None:
-        manifests = care.store.manifests(table.io, snapshot.manifest_list)
+        manifests = care.store.read_manifests(table.io, snapshot.manifest_list)
         deletes, removed = count_deletes(care.store, table, [m for m in manifests if m.content != 0])
         watch = _watch(table, policy, now)
         counted = count_data(
@@ -240,13 +240,13 @@ def _manifests(found: tuple[ManifestFile, ...], properties: Mapping[str, str]) -
 def _length(care: Care, table: Table, path: str) -> int | None:
     """The size of a file; None where that cannot be told: a catalog need not let us see its own files."""
     try:
-        return care.store.once(lambda: len(table.io.new_input(path)), "storage")
+        return care.store.call_once(lambda: len(table.io.new_input(path)), "storage")
     except FrazilError:
         return None
 
 
 def _growth(metadata: TableMetadata) -> Growth | None:
-    telling = [s for s in ancestors(metadata) if _total(s, "total-records") is not None]
+    telling = [s for s in list_ancestors(metadata) if _total(s, "total-records") is not None]
     if len(telling) < 2:
         return None
     last, first = telling[0], telling[-1]

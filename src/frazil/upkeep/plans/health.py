@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PartitionSpec
 
-from frazil.tables.position import ancestors
+from frazil.tables.position import list_ancestors
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 from frazil.upkeep.model import Kind, Step
 from frazil.upkeep.plans.notes import held_back, on_request
@@ -245,7 +245,7 @@ def _refs(metadata: TableMetadata, now_ms: int) -> list[Ref]:
 
 
 def _last_upkeep(metadata: TableMetadata) -> dict[str, Any] | None:
-    for snapshot in ancestors(metadata):
+    for snapshot in list_ancestors(metadata):
         kind = snapshot.summary.get(KIND) if snapshot.summary is not None else None
         if kind is not None:
             return {"kind": kind, "snapshot_id": snapshot.snapshot_id, "at": _moment(snapshot.timestamp_ms)}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.tables.position import ancestors
+from frazil.tables.position import list_ancestors
 from frazil.upkeep.model import Step
 from frazil.upkeep.plans import words
 from frazil.upkeep.plans.conditions import condition_of
@@ -122,7 +122,7 @@ def _recent(census: Census) -> int:
     """The sequence number of the first commit within the last hour; a partition without one since is complete."""
     recent = [
         snapshot.sequence_number or 0
-        for snapshot in ancestors(census.metadata)
+        for snapshot in list_ancestors(census.metadata)
         if census.taken_ms - snapshot.timestamp_ms < _QUIET_MS
     ]
     return min(recent, default=1 << 62)

@@ -166,7 +166,7 @@ def _data_files(turn: Turn) -> dict[str, str]:
     table, found = turn.table, {}
     snapshot = table.metadata.current_snapshot()
     assert snapshot is not None, "a turn has one"
-    for manifest in turn.care.store.manifests(table.io, snapshot.manifest_list):
+    for manifest in turn.care.store.read_manifests(table.io, snapshot.manifest_list):
         if manifest.content == ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):

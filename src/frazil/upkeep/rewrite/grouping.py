@@ -9,7 +9,7 @@ from functools import cache
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
-from frazil.tables import data_files
+from frazil.tables import list_data_files
 from frazil.upkeep.rewrite.ordering import Order, Range, arranged, ranges_of
 from frazil.upkeep.rewrite.rewriting import Group, Way, expected_files
 
@@ -28,7 +28,7 @@ def within(turn: Turn, options: Options, groups: Iterator[Any], order: Order | N
         if size > left and left < options.budget:
             continue  # another turn's
         if order is not None and known is None:
-            known = ranges_of(order, data_files(turn.care.store, turn.table))
+            known = ranges_of(order, list_data_files(turn.care.store, turn.table))
         made = _group(turn, options, group, order, known or {})
         if made is None:
             continue

@@ -17,8 +17,8 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTra
 from frazil.catalogs import flavor_of
 from frazil.errors import ConflictError, FrazilError, UnsupportedError, UsageError
 from frazil.observe.faultpoints import reach
-from frazil.tables import partition_spec
-from frazil.tables.durable import sync_metadata
+from frazil.tables import parse_partition_spec
+from frazil.tables.durability import sync_metadata
 from frazil.upkeep import java
 from frazil.upkeep.model import Outcome
 from frazil.upkeep.rewrite.grouping import first_ones, locations, picked
@@ -78,7 +78,7 @@ def parse(table: Table, text: str) -> PartitionSpec:
     terms = [] if stripped.lower() == "none" else [part.strip() for part in re.split(r",(?![^(]*\))", stripped)]
     if stripped == "" or not all(terms):
         raise UsageError(f"'{text}' is no way to partition a table", hint="such as: day(time), bucket(16, id); or none")
-    spec = partition_spec(table.schema(), terms)
+    spec = parse_partition_spec(table.schema(), terms)
     kinds = [_kind(part) for part in spec.fields]
     if len(set(kinds)) < len(kinds):
         raise UsageError(f"'{text}' names the same partition twice", hint="name each once")
@@ -132,7 +132,7 @@ def files_of_older_specs(care: Care, table: Table) -> set[str]:
         return set()
     return {
         str(entry.data_file.file_path)
-        for manifest in care.store.manifests(table.io, snapshot.manifest_list)
+        for manifest in care.store.read_manifests(table.io, snapshot.manifest_list)
         if manifest.content == ManifestContent.DATA and manifest.partition_spec_id != table.spec().spec_id
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
     }

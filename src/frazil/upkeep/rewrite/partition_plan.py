@@ -165,7 +165,7 @@ def look(care: Care, table: Table) -> Facts:
     snapshot, schema = table.metadata.current_snapshot(), table.schema()
     files: list[DataFile] = []
     partitions: dict[str, int] = defaultdict(int)
-    for manifest in care.store.manifests(table.io, snapshot.manifest_list) if snapshot is not None else ():
+    for manifest in care.store.read_manifests(table.io, snapshot.manifest_list) if snapshot is not None else ():
         if manifest.content != ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):

@@ -147,4 +147,4 @@ def _manifests(care: Care, table: Table, small: int) -> Preview:
 def _manifests_of(care: Care, table: Table) -> Iterator[ManifestFile]:
     snapshot = table.metadata.current_snapshot()
     if snapshot is not None:
-        yield from care.store.manifests(table.io, snapshot.manifest_list)
+        yield from care.store.read_manifests(table.io, snapshot.manifest_list)

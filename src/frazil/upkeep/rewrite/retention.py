@@ -15,7 +15,7 @@ import datetime
 from typing import TYPE_CHECKING
 
 from frazil.errors import UsageError
-from frazil.tables import data_files
+from frazil.tables import list_data_files
 from frazil.upkeep.model import Outcome, Step
 from frazil.upkeep.rewrite.compact import condition, files_at
 from frazil.upkeep.rewrite.deletes import both
@@ -67,7 +67,7 @@ def _remove_files(turn: Turn, column: str, kind: str, moment: int) -> None:
 
     with turn.step("plan"):
         test = _StrictMetricsEvaluator(turn.table.schema(), parse(f"{column} < '{_text(kind, moment)}'"))
-        files = data_files(turn.care.store, turn.table)
+        files = list_data_files(turn.care.store, turn.table)
         old = {str(f.file_path) for f in files if test.eval(f) == ROWS_MUST_MATCH}
     if not old:
         raise NothingToDoError("no file has only rows of that age")

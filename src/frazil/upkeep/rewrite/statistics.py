@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.errors import UsageError
-from frazil.tables.durable import sync_files
+from frazil.tables.durability import sync_files
 from frazil.upkeep.model import Outcome, Step
 from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
 

@@ -13,8 +13,8 @@ from frazil.catalogs import local_path
 from frazil.errors import ConflictError, FrazilError, UnsupportedError
 from frazil.observe.faultpoints import reach
 from frazil.tables import CommitUnknownError
-from frazil.tables.durable import sync_files, sync_metadata
-from frazil.tables.position import carried_positions
+from frazil.tables.durability import sync_files, sync_metadata
+from frazil.tables.position import collect_carried_positions
 from frazil.upkeep import java
 from frazil.upkeep.model import Kind, Outcome
 
@@ -58,7 +58,7 @@ class Turn:
 
     @property
     def properties(self) -> dict[str, str]:
-        return {KIND: self.kind, ID: self.id, **carried_positions(self.table.metadata)}
+        return {KIND: self.kind, ID: self.id, **collect_carried_positions(self.table.metadata)}
 
     @property
     def jvm(self) -> Any:
@@ -183,7 +183,7 @@ def added_files(care: Care, table: Table, snapshot: Snapshot) -> list[str]:
 
 
 def _added_manifests(care: Care, table: Table, snapshot: Snapshot) -> list[ManifestFile]:
-    every = care.store.manifests(table.io, snapshot.manifest_list)
+    every = care.store.read_manifests(table.io, snapshot.manifest_list)
     return [manifest for manifest in every if manifest.added_snapshot_id == snapshot.snapshot_id]
 
 

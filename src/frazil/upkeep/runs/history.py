@@ -143,7 +143,7 @@ class History:
         for attempt in range(1, _TRIES + 1):
             reach("upkeep.history.append.before")
             try:
-                self._store.once(lambda at=table: at.append(batch))  # type: ignore[misc]
+                self._store.call_once(lambda at=table: at.append(batch))  # type: ignore[misc]
             except ConflictError:
                 if attempt == _TRIES:
                     raise

@@ -46,7 +46,7 @@ _EXISTING = long(ManifestEntryStatus.EXISTING)
 _SOME = long(1)
 
 
-class ManifestShop:
+class ManifestWriter:
     """Makes the metadata files of one attempt to commit, and knows which it has made.
 
     Attributes:
@@ -82,7 +82,7 @@ class ManifestShop:
         """
         status = ManifestEntryStatus.ADDED
         entries = [_entry(status, self.snapshot_id, None, None, file) for file in files]
-        return self._write(spec_id, entries, content_of(files[0]))
+        return self._write(spec_id, entries, get_manifest_content(files[0]))
 
     def rewritten(
         self, spec_id: int, existing: Iterable[ManifestEntry], deleted: Iterable[ManifestEntry]
@@ -124,10 +124,10 @@ class ManifestShop:
             encoded = single_records(content)
         if encoded is None:
             living = self.entries(manifest)
-            if len(living) != entry_count(manifest) - (manifest.deleted_files_count or 0):
+            if len(living) != count_entries(manifest) - (manifest.deleted_files_count or 0):
                 raise _damaged(manifest)
             return [form.encode(_existing(entry)) for entry in living]
-        return [as_existing(data, manifest) for data in encoded]
+        return [convert_to_existing(data, manifest) for data in encoded]
 
     def manifest_list(self, manifests: Sequence[ManifestFile], parent_id: int | None) -> str:
         """Writes the list and returns its path. New manifests get their sequence numbers by it."""
@@ -214,7 +214,7 @@ class ManifestShop:
             content = read_avro(self._store.call(read, "read_manifest", "storage"))
         except ValueError as error:
             raise _damaged(manifest) from error
-        if sum(block.count for block in content.blocks) != entry_count(manifest):
+        if sum(block.count for block in content.blocks) != count_entries(manifest):
             raise _damaged(manifest)
         return content
 
@@ -233,7 +233,7 @@ _OPEN = -1
 _DELETED = ManifestEntryStatus.DELETED
 
 
-def as_existing(data: bytes, manifest: ManifestFile) -> bytes:
+def convert_to_existing(data: bytes, manifest: ManifestFile) -> bytes:
     """An encoded entry with status EXISTING, and with what it inherits from its manifest written out."""
     _, at = read_long(data, 0)
     inherited = manifest.added_snapshot_id, manifest.sequence_number, manifest.sequence_number
@@ -248,12 +248,12 @@ def as_existing(data: bytes, manifest: ManifestFile) -> bytes:
     return b"".join((*parts, data[at:]))
 
 
-def content_of(file: DataFile) -> ManifestContent:
+def get_manifest_content(file: DataFile) -> ManifestContent:
     """In which kind of manifest a file stands."""
     return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES
 
 
-def entry_count(manifest: ManifestFile) -> int:
+def count_entries(manifest: ManifestFile) -> int:
     counts = manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count
     return sum(count or 0 for count in counts)
 
@@ -261,7 +261,7 @@ def entry_count(manifest: ManifestFile) -> int:
 def _damaged(manifest: ManifestFile) -> IntegrityError:
     return IntegrityError(
         f"the manifest {manifest.manifest_path} does not hold what its list says",
-        cause=f"it should have {entry_count(manifest)} entries",
+        cause=f"it should have {count_entries(manifest)} entries",
         hint="restore the table from a backup, or roll it back to a snapshot without this manifest",
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
-from frazil.tables.measures import DISCARDED
+from frazil.tables.metrics import DISCARDED
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 
-class Discards:
+class DiscardQueue:
     """A queue with a delay. A thread empties it, which starts with the first file and ends when there are none.
 
     It lives in memory: what waits when the process ends stays in storage, for upkeep's search of orphans.

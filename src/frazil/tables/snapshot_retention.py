@@ -18,7 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import ValidatableTableRequirement
 
-from frazil.tables.position import PREFIX, ancestors
+from frazil.tables.position import PREFIX, list_ancestors
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -39,7 +39,7 @@ _SHARE = 5
 
 
 @dataclass(frozen=True)
-class Leaving:
+class ExpiringSnapshots:
     """Snapshots that go with a commit.
 
     Attributes:
@@ -53,20 +53,20 @@ class Leaving:
     others: tuple[Snapshot, ...] = ()
 
 
-NOTHING = Leaving()
+NO_SNAPSHOTS = ExpiringSnapshots()
 
 
-def leaving(metadata: TableMetadata, keep: int) -> Leaving:
+def select_expiring(metadata: TableMetadata, keep: int) -> ExpiringSnapshots:
     """What goes when one more snapshot comes, and `keep` in all shall stay, or more where the table says so."""
     main = metadata.refs.get(MAIN_BRANCH)
-    own = int(number_in(metadata.properties, KEEP_PROPERTY) or 0)
+    own = int(parse_number_property(metadata.properties, KEEP_PROPERTY) or 0)
     keep = max(keep, 1, own, (main.min_snapshots_to_keep or 0) if main else 0)
     collects = metadata.properties.get("gc.enabled", "true").lower() != "false"
     if not collects or len(metadata.snapshots) < keep:
-        return NOTHING
-    history = list(ancestors(metadata))
+        return NO_SNAPSHOTS
+    history = list(list_ancestors(metadata))
     if len(history) + 1 - keep < max(1, keep // _SHARE):
-        return NOTHING
+        return NO_SNAPSHOTS
     held = _held(metadata)
     since = _kept_since(metadata)
     going: list[Snapshot] = []
@@ -77,11 +77,11 @@ def leaving(metadata: TableMetadata, keep: int) -> Leaving:
         if snapshot.timestamp_ms >= since:
             break
         # The one before the newest is followed by the snapshot to be, which is ours.
-        if not is_ours(snapshot) or (i > 0 and not is_ours(history[i - 1])) or len(going) == _AT_ONCE:
+        if not is_own_commit(snapshot) or (i > 0 and not is_own_commit(history[i - 1])) or len(going) == _AT_ONCE:
             break
         going.append(snapshot)
     if not going:
-        return NOTHING
+        return NO_SNAPSHOTS
     return _split(metadata, history, going)
 
 
@@ -89,11 +89,11 @@ def _kept_since(metadata: TableMetadata) -> float:
     """From when on snapshots stay, however many: as main says, else the table; a time to come where neither does."""
     main = metadata.refs.get(MAIN_BRANCH)
     age: float | None = main.max_snapshot_age_ms if main else None
-    age = number_in(metadata.properties, AGE_PROPERTY) if age is None else age
+    age = parse_number_property(metadata.properties, AGE_PROPERTY) if age is None else age
     return float("inf") if age is None else time.time() * 1000 - age
 
 
-def number_in(properties: Mapping[str, str], key: str) -> float | None:
+def parse_number_property(properties: Mapping[str, str], key: str) -> float | None:
     """A number of a table's properties; None where it is none."""
     try:
         return float(properties[key])
@@ -101,7 +101,7 @@ def number_in(properties: Mapping[str, str], key: str) -> float | None:
         return None
 
 
-class Unheld(ValidatableTableRequirement):
+class Unreferenced(ValidatableTableRequirement):
     """That no branch or tag has come to point to snapshots which a commit removes: these would go with them.
 
     PyIceberg's own catalogs check it in the same step as they commit. REST servers know no such requirement.
@@ -116,15 +116,15 @@ class Unheld(ValidatableTableRequirement):
                 raise CommitFailedException(f"Requirement failed: {name} has come to hold snapshot {ref.snapshot_id}")
 
 
-def _split(metadata: TableMetadata, history: list[Snapshot], going: list[Snapshot]) -> Leaving:
+def _split(metadata: TableMetadata, history: list[Snapshot], going: list[Snapshot]) -> ExpiringSnapshots:
     newest_gone = going[-1].snapshot_id
     kept = history[: next(i for i, s in enumerate(history) if s.snapshot_id == newest_gone)]
     inside = {s.snapshot_id for s in (*kept, *going)}
     others = tuple(s for s in metadata.snapshots if s.snapshot_id not in inside)
-    return Leaving(tuple(going), kept[-1] if kept else None, others)
+    return ExpiringSnapshots(tuple(going), kept[-1] if kept else None, others)
 
 
-def is_ours(snapshot: Snapshot) -> bool:
+def is_own_commit(snapshot: Snapshot) -> bool:
     summary = snapshot.summary
     return (
         summary is not None
@@ -141,20 +141,22 @@ def _held(metadata: TableMetadata) -> set[int]:
     for name, ref in metadata.refs.items():
         if name == MAIN_BRANCH:
             continue
-        for snapshot in ancestors(metadata, metadata.snapshot_by_id(ref.snapshot_id)):
+        for snapshot in list_ancestors(metadata, metadata.snapshot_by_id(ref.snapshot_id)):
             if snapshot.snapshot_id in held:
                 break
             held.add(snapshot.snapshot_id)
     return held
 
 
-def unreferenced(store: TableStore, io: FileIO, gone: Leaving, new: Sequence[ManifestFile]) -> list[str]:
+def find_unreferenced_metadata(
+    store: TableStore, io: FileIO, gone: ExpiringSnapshots, new: Sequence[ManifestFile]
+) -> list[str]:
     """Manifest lists and manifests that no snapshot needs any more. Data files are not looked at."""
     if not gone.snapshots:
         return []
 
     def paths(snapshot: Snapshot) -> set[str]:
-        return {m.manifest_path for m in store.manifests(io, snapshot.manifest_list)}
+        return {m.manifest_path for m in store.read_manifests(io, snapshot.manifest_list)}
 
     # A manifest that the history has dropped does not come back in it: its oldest snapshot speaks for all.
     used = paths(gone.oldest_kept) if gone.oldest_kept else {m.manifest_path for m in new}

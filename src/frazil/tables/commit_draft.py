@@ -33,12 +33,12 @@ from pyiceberg.table.update import (
 
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
-from frazil.tables.durable import sync_files
-from frazil.tables.manifests import ManifestShop, content_of, entry_count
-from frazil.tables.measures import MERGED
-from frazil.tables.merge import choose
+from frazil.tables.durability import sync_files
+from frazil.tables.manifest_merging import choose
+from frazil.tables.manifest_writer import ManifestWriter, count_entries, get_manifest_content
+from frazil.tables.metrics import MERGED
 from frazil.tables.position import Position
-from frazil.tables.window import NOTHING, Leaving, Unheld, leaving
+from frazil.tables.snapshot_retention import NO_SNAPSHOTS, ExpiringSnapshots, Unreferenced, select_expiring
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -70,30 +70,30 @@ class Draft:
     written: tuple[str, ...]
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
-    gone: Leaving = NOTHING
+    gone: ExpiringSnapshots = NO_SNAPSHOTS
 
 
 def draft_append(store: TableStore, base: Table, files: Sequence[DataFile], position: Position) -> Draft:
     """New files, of data or of deletes, and the position they reach."""
-    shop = ManifestShop(store, base)
+    shop = ManifestWriter(store, base)
     reach("tables.commit.manifests.before")
     manifests = _appended(store, base, shop, files)
     reach("tables.commit.manifests.after")
     text = position.anchored(shop.snapshot_id, shop.sequence).to_json()
     more = [SetPropertiesUpdate(updates={position.key: text})]
-    is_append = all(content_of(file) == ManifestContent.DATA for file in files)
+    is_append = all(get_manifest_content(file) == ManifestContent.DATA for file in files)
     operation = Operation.APPEND if is_append else Operation.OVERWRITE
-    return finish(base, shop, manifests, operation, added=files, summary={position.key: text}, more=more)
+    return build_draft(base, shop, manifests, operation, added=files, summary={position.key: text}, more=more)
 
 
-def with_leaving(store: TableStore, draft: Draft, keep_snapshots: int) -> Draft:
+def expire_old_snapshots(store: TableStore, draft: Draft, keep_snapshots: int) -> Draft:
     """The draft with old snapshots out of the window.
 
     To be called right before the commit: a branch or tag that points to one of them by then would be removed with it.
-    So the table is looked at again where some would go, and catalogs that can do so check it once more (`Unheld`).
+    So the table is loaded again where some would go, and catalogs that can do so check once more (`Unreferenced`).
     """
     base = draft.base
-    if not leaving(base.metadata, keep_snapshots).snapshots:
+    if not select_expiring(base.metadata, keep_snapshots).snapshots:
         return draft
     try:
         now = store.load(base.name()).metadata
@@ -101,18 +101,18 @@ def with_leaving(store: TableStore, draft: Draft, keep_snapshots: int) -> Draft:
         return draft  # the next commit will take them
     if now.current_snapshot_id != base.metadata.current_snapshot_id:
         return draft  # it will not land
-    gone = leaving(now, keep_snapshots)
+    gone = select_expiring(now, keep_snapshots)
     # One update for each: servers built on older Iceberg refuse several ids in one.
     removals = tuple(RemoveSnapshotsUpdate(snapshot_ids=[s.snapshot_id]) for s in gone.snapshots)
     checks: tuple[TableRequirement, ...] = ()
     if isinstance(store.catalog, MetastoreCatalog):
-        checks = (Unheld(snapshot_ids=tuple(s.snapshot_id for s in gone.snapshots)),)  # type: ignore[assignment]
+        checks = (Unreferenced(snapshot_ids=tuple(s.snapshot_id for s in gone.snapshots)),)  # type: ignore[assignment]
     return replace(draft, requirements=(*draft.requirements, *checks), updates=(*draft.updates, *removals), gone=gone)
 
 
-def finish(
+def build_draft(
     base: Table,
-    shop: ManifestShop,
+    shop: ManifestWriter,
     manifests: Sequence[ManifestFile],
     operation: Operation,
     *,
@@ -180,22 +180,22 @@ def _summary(
     )
 
 
-def base_manifests(store: TableStore, base: Table) -> tuple[ManifestFile, ...]:
+def read_live_manifests(store: TableStore, base: Table) -> tuple[ManifestFile, ...]:
     """The manifests of the current snapshot that still hold files."""
     current = base.metadata.current_snapshot()
     if current is None:
         return ()
-    found = store.manifests(base.io, current.manifest_list)
+    found = store.read_manifests(base.io, current.manifest_list)
     return tuple(m for m in found if m.has_added_files() or m.has_existing_files())
 
 
-def _appended(store: TableStore, base: Table, shop: ManifestShop, files: Sequence[DataFile]) -> list[ManifestFile]:
+def _appended(store: TableStore, base: Table, shop: ManifestWriter, files: Sequence[DataFile]) -> list[ManifestFile]:
     """The manifests of the new snapshot, data in front, in it the new files in front. Small ones are merged."""
     new: dict[_Pile, list[DataFile]] = defaultdict(list)
     for file in files:
-        new[content_of(file), file.spec_id].append(file)
+        new[get_manifest_content(file), file.spec_id].append(file)
     old: dict[_Pile, list[ManifestFile]] = defaultdict(list)
-    for manifest in base_manifests(store, base):
+    for manifest in read_live_manifests(store, base):
         old[manifest.content, manifest.partition_spec_id].append(manifest)
     found: list[ManifestFile] = []
     for pile in sorted({*new, *old}, key=lambda pile: (pile[0], -pile[1])):
@@ -204,10 +204,10 @@ def _appended(store: TableStore, base: Table, shop: ManifestShop, files: Sequenc
 
 
 def _merged(
-    shop: ManifestShop, spec_id: int, files: Sequence[DataFile], old: Sequence[ManifestFile]
+    shop: ManifestWriter, spec_id: int, files: Sequence[DataFile], old: Sequence[ManifestFile]
 ) -> list[ManifestFile]:
     added = [shop.added(spec_id, files)] if files else []
-    going = [old[i] for i in choose([entry_count(m) for m in old])]
+    going = [old[i] for i in choose([count_entries(m) for m in old])]
     if not going:
         return [*added, *old]
     MERGED.inc(len(going))

@@ -13,10 +13,10 @@ from pyiceberg.table.snapshots import Operation
 
 from frazil.errors import ConflictError, UnavailableError
 from frazil.observe.faultpoints import reach
-from frazil.tables.commit import discard_after, table_after
+from frazil.tables.commit import apply_response, discard_replaced_metadata
+from frazil.tables.commit_draft import Draft, build_draft, read_live_manifests
 from frazil.tables.create import require_writable
-from frazil.tables.draft import Draft, base_manifests, finish
-from frazil.tables.manifests import ManifestShop
+from frazil.tables.manifest_writer import ManifestWriter
 from frazil.tables.store import TableStore, back_off
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Test = Callable[[DataFile], bool]
 
 
 @dataclass(frozen=True)
-class Removal:
+class RemovedFiles:
     """What was taken out. The files themselves stay in storage until the snapshots that hold them are expired."""
 
     table: Table
@@ -36,18 +36,18 @@ class Removal:
     size: int = 0
 
 
-def data_files(store: TableStore, table: Table) -> list[DataFile]:
+def list_data_files(store: TableStore, table: Table) -> list[DataFile]:
     """Every data file of the current snapshot, from manifests alone."""
-    shop = ManifestShop(store, table)
+    shop = ManifestWriter(store, table)
     return [
         entry.data_file
-        for manifest in base_manifests(store, table)
+        for manifest in read_live_manifests(store, table)
         if manifest.content == ManifestContent.DATA
         for entry in shop.entries(manifest)
     ]
 
 
-def remove_files(store: TableStore, table: Table, which: Iterable[str] | BooleanExpression | Test) -> Removal:
+def remove_files(store: TableStore, table: Table, which: Iterable[str] | BooleanExpression | Test) -> RemovedFiles:
     """Removes data files in one commit of metadata; positions stay as they are. Nothing to remove, no commit.
 
     Args:
@@ -62,17 +62,17 @@ def remove_files(store: TableStore, table: Table, which: Iterable[str] | Boolean
     require_writable(table)
     test = which if callable(which) and not isinstance(which, BooleanExpression) else None
     paths = frozenset(which) if test is None and not isinstance(which, BooleanExpression) else frozenset()  # type: ignore[arg-type]
-    removed = Removal(table)
+    removed = RemovedFiles(table)
     for attempt in range(1, _TRIES + 1):
         chosen = test or (_proven(table, which) if isinstance(which, BooleanExpression) else _named(paths))
         drafted = _draft(store, table, chosen)
         if drafted is None:
             # After an attempt without an answer: it has landed, and there is nothing left to remove.
-            return Removal(table, removed.files, removed.rows, removed.size)
+            return RemovedFiles(table, removed.files, removed.rows, removed.size)
         draft, removed = drafted
         try:
             reach("tables.remove.before")
-            response = store.once(lambda d=draft: store.catalog.commit_table(d.base, d.requirements, d.updates))  # type: ignore[misc]
+            response = store.call_once(lambda d=draft: store.catalog.commit_table(d.base, d.requirements, d.updates))  # type: ignore[misc]
         except (ConflictError, UnavailableError):
             if attempt == _TRIES:
                 raise
@@ -80,10 +80,10 @@ def remove_files(store: TableStore, table: Table, which: Iterable[str] | Boolean
             table = store.load(table.name())
             continue
         reach("tables.remove.after")
-        table = table_after(draft.base, response.metadata, response.metadata_location)
-        store.remember(draft.snapshot.manifest_list, draft.manifests)
-        discard_after(store, draft, table)
-        return Removal(table, removed.files, removed.rows, removed.size)
+        table = apply_response(draft.base, response.metadata, response.metadata_location)
+        store.cache_manifests(draft.snapshot.manifest_list, draft.manifests)
+        discard_replaced_metadata(store, draft, table)
+        return RemovedFiles(table, removed.files, removed.rows, removed.size)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -96,11 +96,11 @@ def _named(paths: frozenset[str]) -> Test:
     return lambda file: file.file_path in paths
 
 
-def _draft(store: TableStore, base: Table, chosen: Test) -> tuple[Draft, Removal] | None:
-    shop = ManifestShop(store, base)
+def _draft(store: TableStore, base: Table, chosen: Test) -> tuple[Draft, RemovedFiles] | None:
+    shop = ManifestWriter(store, base)
     manifests: list[ManifestFile] = []
     removed: list[DataFile] = []
-    for manifest in base_manifests(store, base):
+    for manifest in read_live_manifests(store, base):
         if manifest.content != ManifestContent.DATA:
             manifests.append(manifest)
             continue
@@ -115,6 +115,6 @@ def _draft(store: TableStore, base: Table, chosen: Test) -> tuple[Draft, Removal
         manifests.append(shop.rewritten(manifest.partition_spec_id, staying, going))
     if not removed:
         return None
-    draft = finish(base, shop, manifests, Operation.DELETE, removed=removed)
+    draft = build_draft(base, shop, manifests, Operation.DELETE, removed=removed)
     rows, size = sum(f.record_count for f in removed), sum(f.file_size_in_bytes for f in removed)
-    return draft, Removal(base, len(removed), rows, size)
+    return draft, RemovedFiles(base, len(removed), rows, size)
