@@ -222,7 +222,7 @@ def test_bad_filters_are_refused(cli, options, says):
 def test_without_a_table_the_way_to_one_is_shown(tmp_path, capfd):
     cli = Cli(tmp_path, capfd)
     for command in (["list"], ["show", "b", "k"], ["history", "b", "k"], ["stats"]):
-        cli.fails(*command, code=10, says=["there is no table content.", "frazil content scan"])
+        cli.fails(*command, code=10, says=["table content.", "does not exist yet", "frazil content scan"])
     structlog.reset_defaults()
 
 

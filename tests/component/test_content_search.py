@@ -279,7 +279,7 @@ def test_unknown_places_and_pictures(cli, tmp_path):
     cli.fails("export", "fotos", str(tmp_path / "x.csv"), code=10, says="nothing is known of bucket")
     assert not list(tmp_path.iterdir())
     cli.home = tmp_path / "empty"
-    cli.fails("search", code=10, says="there is no table content.objects yet")
+    cli.fails("search", code=10, says="table content.objects does not exist yet")
 
 
 def test_a_picture_on_this_machine(content, cli, tmp_path):
@@ -574,7 +574,7 @@ def test_a_file_that_goes_away_ends_an_export_and_leaves_nothing(cli, tmp_path):
     out.mkdir()
     cli.fails("export", str(out / "all.csv"), code=11, says="went away while it was read")
     assert not list(out.iterdir())
-    cli.fails("facets", "--by", "label", code=13, says="is missing although the table needs it")
+    cli.fails("facets", "--by", "label", code=13, says="is missing although its table needs it")
 
 
 def test_a_formula_stays_as_it_is(cli, content, tmp_path):
