@@ -32,7 +32,6 @@ from frazil.content.looking.engine import Ready
 from frazil.content.looking.folder import open_folder
 from frazil.content.looking.work import Work
 from frazil.content.names import CONTENT, objects_name
-from frazil.content.sink import CONTENT_SINKS
 from frazil.content.tables import ensure_objects
 from frazil.content.topic import ensure_events_topic
 from frazil.log.remote.client import Client
@@ -119,7 +118,7 @@ def content(home: Path, flags: Mapping[str, str] | None = None) -> Iterator[Cont
         client = running.enter_context(Client(address))
         ensure_events_topic(client, settings)
         spark = running.enter_context(spark_session(settings))
-        pipeline = running.enter_context(Pipeline(settings, client, spark, address, sinks=CONTENT_SINKS))
+        pipeline = running.enter_context(Pipeline(settings, client, spark, address))
         yield Content(settings, client, spark, store, pipeline)
 
 

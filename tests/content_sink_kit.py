@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from frazil.content.columns import CREATE, DELETE, UPDATE
 from frazil.content.intake.messages import headers_of, store
 from frazil.content.names import journal_name, objects_name
-from frazil.content.sink import CONTENT_SINKS
 from frazil.content.topic import ensure_events_topic
 from frazil.settings import Settings
 from frazil.topics.sinks.pipeline import Pipeline
@@ -71,7 +70,6 @@ class ContentKit:
             self.kit.client.address,
             topics=[self.topic],
             catalog=self.catalog,
-            sinks=CONTENT_SINKS,
         ) as made:
             yield made
 

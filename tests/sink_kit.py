@@ -28,8 +28,8 @@ from frazil.tables.store import LazyStore
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics import open_log
+from frazil.topics.dead_letters.writer import letters
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_dead_letters, table_name
-from frazil.topics.letters.dead_letters import letters
 from frazil.topics.sinks.archive import ArchiveSink
 from frazil.topics.sinks.engine import Engine
 from frazil.topics.sinks.jobs import in_process

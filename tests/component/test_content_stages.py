@@ -11,8 +11,8 @@ from frazil.content.stages import REPORT, Reading
 from frazil.errors import UnavailableError
 from frazil.log.access import Span
 from frazil.tables.writing.data_files import WriteTarget
+from frazil.topics.dead_letters.writer import Origin
 from frazil.topics.layout import ensure_dead_letters
-from frazil.topics.letters.dead_letters import Origin
 from tests.content_sink_kit import body
 from tests.content_truth import Told
 from tests.sink_kit import sink_kit

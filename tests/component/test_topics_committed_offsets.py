@@ -9,8 +9,11 @@ import sys
 import pytest
 import structlog
 
+from frazil.content.names import CONTENT
+from frazil.content.tables import ensure_objects
 from frazil.errors import UnavailableError, UsageError
 from frazil.settings import load_settings
+from frazil.tables import Position, commit_append
 from frazil.topics import connect
 from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.positions import ForeignLogError
@@ -123,3 +126,14 @@ def test_dead_letters_that_were_committed_before_their_table_count_too(tmp_path)
         log_id = kit.log.info("orders").log_id
         put_dead_letters(kit, "orders", 1, 4, log_id=log_id)  # a crash came before the commit of the table
         assert committed_offsets(kit.settings)("orders", log_id) == 5
+
+
+def test_offsets_that_only_the_table_of_another_sink_knows_count(tmp_path):
+    with sink_kit(tmp_path) as kit:
+        topic = kit.settings.model.content.topic
+        table = ensure_objects(kit.store, kit.settings)
+        reached = Position(CONTENT, topic, {0: 7}, "aa", 1, "first")
+        commit_append(kit.store, table, [], expected=None, reached=reached)
+        assert committed_offsets(kit.settings)(topic, "aa") == 7
+        with pytest.raises(ForeignLogError):
+            committed_offsets(kit.settings)(topic, "another")

@@ -24,14 +24,14 @@ from frazil.tables.reading import ordered_scan as table_scan
 from frazil.tables.reading.row_groups import split_into_pieces
 from frazil.tables.writing.type_conversion import convert_all_rows, convert_rows
 from frazil.topics.care.adopt import Adopting
+from frazil.topics.dead_letters import batches, query, replay, rows
+from frazil.topics.dead_letters.batches import REPLAYED_FROM
+from frazil.topics.dead_letters.filters import DeadLetterFilter
+from frazil.topics.dead_letters.query import count_waiting, list_dead_letters, show_dead_letter
+from frazil.topics.dead_letters.replay import replay_dead_letters
+from frazil.topics.dead_letters.replay_ledger import Intent, note
+from frazil.topics.dead_letters.writer import Origin, dead_rows
 from frazil.topics.layout import DEAD_LETTER, dead_letters_name, ensure_dead_letters
-from frazil.topics.letters import batches, looking, resending, rows
-from frazil.topics.letters.batches import REPLAYED_FROM
-from frazil.topics.letters.choice import Choice
-from frazil.topics.letters.dead_letters import Origin, dead_rows
-from frazil.topics.letters.intents import Intent, note
-from frazil.topics.letters.looking import count_waiting, list_dead_letters, show_dead_letter
-from frazil.topics.letters.resending import replay_dead_letters
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.storage import IcebergStorage
 from tests.faulty_storage import FaultyIO, first_of_four, on_faulty_storage
@@ -89,12 +89,12 @@ ALL = [(b"a", 1.5, "orders/0/1"), (b"b", 2.5, "orders/0/2"), (b"c", 3.5, "orders
 
 
 def test_a_list_names_reason_and_place_and_show_has_the_whole_message(kit: SinkKit) -> None:
-    found = list_dead_letters(kit.store, kit.settings, Choice(TOPIC))
+    found = list_dead_letters(kit.store, kit.settings, DeadLetterFilter(TOPIC))
     assert [(d.offset, d.reason, d.status) for d in found] == [(o, "type", "dead") for o in (3, 2, 1)]
     whole = show_dead_letter(kit.store, kit.settings, TOPIC, 1)
     assert (whole.payload, whole.headers, whole.columns) == (b"a", {"k": "v"}, {"amount": 1.5})
     assert (whole.segment_id, whole.segment_offset) == (0, 1)
-    assert list_dead_letters(kit.store, kit.settings, Choice("other")) == []
+    assert list_dead_letters(kit.store, kit.settings, DeadLetterFilter("other")) == []
 
 
 def test_a_message_that_is_none_is_told(kit: SinkKit) -> None:
@@ -124,7 +124,7 @@ def test_what_was_sent_again_is_not_sent_a_third_time(kit: SinkKit) -> None:
 def test_a_replay_that_dies_at_any_step_is_ended_by_the_next_one_without_a_double(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resending, "_PORTION", 2)  # two portions
+    monkeypatch.setattr(replay, "_PORTION", 2)  # two portions
     dying, number = True, 0
     with sink_kit(tmp_path) as kit:
         while dying:
@@ -144,7 +144,9 @@ def test_a_replay_that_dies_at_any_step_is_ended_by_the_next_one_without_a_doubl
             replay_dead_letters(kit.store, kit.settings, kit.client, topic)
             sent = [p for t in TopicReader(kit.log, topic).read() for p in t["payload"].to_pylist()]
             assert sent == [b"0", b"1", b"2"]
-            assert {d.status for d in list_dead_letters(kit.store, kit.settings, Choice(topic))} == {"replayed"}
+            assert {d.status for d in list_dead_letters(kit.store, kit.settings, DeadLetterFilter(topic))} == {
+                "replayed"
+            }
             dying, number = len(seen) > number, number + 1
     assert number > 16
 
@@ -216,14 +218,14 @@ def test_a_letter_that_the_log_refuses_today_stays_dead_and_blocks_no_other(tmp_
         kit.engine(TOPIC).catch_up()
         if stuck:
             table = kit.store.load(dead_letters_name(kit.settings))
-            found = [x.select(rows.KEY) for x in rows.letters_by_offset(kit.store, table, Choice(TOPIC))]
+            found = [x.select(rows.KEY) for x in rows.letters_by_offset(kit.store, table, DeadLetterFilter(TOPIC))]
             intent = Intent(*_producer(kit))
             note(kit.store, kit.settings, table, TOPIC, pa.concat_tables(found), "replaying", intent)
         for sent in (2, 0):
             done = replay_dead_letters(kit.store, kit.settings, kit.client, TOPIC)
             assert (done.sent, sorted(done.refused)) == (sent, [0, 1, 2])
             assert "years 1 to 9999" in done.refused[0] and "_pos" in done.refused[1] and "scale" in done.refused[2]
-            listed = list_dead_letters(kit.store, kit.settings, Choice(TOPIC), oldest_first=True)
+            listed = list_dead_letters(kit.store, kit.settings, DeadLetterFilter(TOPIC), oldest_first=True)
             assert {x.offset: x.status for x in listed} == dict(enumerate(["dead"] * 3 + ["replayed"] * 2))
         assert [p for t in TopicReader(kit.log, TOPIC, first="log").read(3) for p in t["payload"].to_pylist()] == [
             b"3",
@@ -255,45 +257,45 @@ def days(tmp_path: Path) -> Iterator[SinkKit]:
 
 
 @pytest.mark.parametrize(
-    ("choice", "first", "count"),
+    ("filters", "first", "count"),
     [
-        (Choice(), 69, 60),
-        (Choice(TOPIC), 69, 60),
-        (Choice("other"), None, 0),
-        (Choice(sink="documents"), 59, 30),
-        (Choice(partition=1), None, 0),
-        (Choice(first=15, before=22), 21, 7),
-        (Choice(reason="null"), 59, 30),
-        (Choice(since=_at(3), until=_at(5)), 49, 20),
-        (Choice(TOPIC, "documents", 0, 11, 60, "null", _at(2), _at(6)), 59, 20),
+        (DeadLetterFilter(), 69, 60),
+        (DeadLetterFilter(TOPIC), 69, 60),
+        (DeadLetterFilter("other"), None, 0),
+        (DeadLetterFilter(sink="documents"), 59, 30),
+        (DeadLetterFilter(partition=1), None, 0),
+        (DeadLetterFilter(first=15, before=22), 21, 7),
+        (DeadLetterFilter(reason="null"), 59, 30),
+        (DeadLetterFilter(since=_at(3), until=_at(5)), 49, 20),
+        (DeadLetterFilter(TOPIC, "documents", 0, 11, 60, "null", _at(2), _at(6)), 59, 20),
     ],
 )
-def test_a_list_has_what_was_chosen(days: SinkKit, choice: Choice, first: int | None, count: int) -> None:
-    found = list_dead_letters(days.store, days.settings, choice)
+def test_a_list_has_what_was_chosen(days: SinkKit, filters: DeadLetterFilter, first: int | None, count: int) -> None:
+    found = list_dead_letters(days.store, days.settings, filters)
     assert (found[0].offset if found else None, len(found)) == (first, count)
-    assert count_waiting(days.store, days.settings, choice) == count
-    turned = list_dead_letters(days.store, days.settings, choice, oldest_first=True)
+    assert count_waiting(days.store, days.settings, filters) == count
+    turned = list_dead_letters(days.store, days.settings, filters, oldest_first=True)
     assert [x.offset for x in turned] == [x.offset for x in reversed(found)]
-    assert [x.offset for x in list_dead_letters(days.store, days.settings, choice, limit=3)] == [
+    assert [x.offset for x in list_dead_letters(days.store, days.settings, filters, limit=3)] == [
         x.offset for x in found[:3]
     ]
 
 
 @pytest.mark.parametrize(
-    ("choice", "options", "offsets", "files"),
+    ("filters", "options", "offsets", "files"),
     [
-        (Choice(TOPIC), {"limit": 4}, [69, 68, 67, 66], 1),
-        (Choice(TOPIC), {"limit": 4, "oldest_first": True}, [10, 11, 12, 13], 1),
-        (Choice(TOPIC), {"limit": 11}, [*range(69, 59, -1), 59], 2),
-        (Choice(TOPIC, before=35), {"limit": 1}, [34], 1),
-        (Choice(TOPIC), {"limit": 2, "status": "dead"}, [69, 68], 1),
-        (Choice(TOPIC), {"limit": 2, "status": "replayed"}, [], 6),
+        (DeadLetterFilter(TOPIC), {"limit": 4}, [69, 68, 67, 66], 1),
+        (DeadLetterFilter(TOPIC), {"limit": 4, "oldest_first": True}, [10, 11, 12, 13], 1),
+        (DeadLetterFilter(TOPIC), {"limit": 11}, [*range(69, 59, -1), 59], 2),
+        (DeadLetterFilter(TOPIC, before=35), {"limit": 1}, [34], 1),
+        (DeadLetterFilter(TOPIC), {"limit": 2, "status": "dead"}, [69, 68], 1),
+        (DeadLetterFilter(TOPIC), {"limit": 2, "status": "replayed"}, [], 6),
     ],
 )
 def test_a_list_reads_only_files_that_may_have_what_it_wants(
     days: SinkKit,
     monkeypatch: pytest.MonkeyPatch,
-    choice: Choice,
+    filters: DeadLetterFilter,
     options: dict[str, Any],
     offsets: list[int],
     files: int,
@@ -304,19 +306,19 @@ def test_a_list_reads_only_files_that_may_have_what_it_wants(
         opened.append(file.path)
         return split_into_pieces(plan, file, *rest)
 
-    monkeypatch.setattr(looking, "split_into_pieces", counted)
-    assert [x.offset for x in list_dead_letters(days.store, days.settings, choice, **options)] == offsets
+    monkeypatch.setattr(query, "split_into_pieces", counted)
+    assert [x.offset for x in list_dead_letters(days.store, days.settings, filters, **options)] == offsets
     assert len(opened) == files
 
 
 def test_a_replay_sends_what_was_chosen(days: SinkKit) -> None:
-    def sent(choice: Choice) -> int:
-        return replay_dead_letters(days.store, days.settings, days.client, TOPIC, choice).sent
+    def sent(filters: DeadLetterFilter) -> int:
+        return replay_dead_letters(days.store, days.settings, days.client, TOPIC, filters).sent
 
-    assert sent(Choice(reason="null", since=_at(4))) == 10
-    assert sent(Choice(sink="documents")) == 20
-    assert sent(Choice(first=25, before=30)) == 5
-    assert count_waiting(days.store, days.settings, Choice(TOPIC)) == 25
+    assert sent(DeadLetterFilter(reason="null", since=_at(4))) == 10
+    assert sent(DeadLetterFilter(sink="documents")) == 20
+    assert sent(DeadLetterFilter(first=25, before=30)) == 5
+    assert count_waiting(days.store, days.settings, DeadLetterFilter(TOPIC)) == 25
     assert {x.reason for x in list_dead_letters(days.store, days.settings, status="dead")} == {"type"}
     assert len(list_dead_letters(days.store, days.settings, status="replayed")) == 35
 
@@ -349,7 +351,7 @@ def test_a_topic_made_anew_keeps_its_own_dead_letters_under_the_same_offsets(kit
     _retype(kit, DateType())
     kit.publish(TOPIC, b"new", b"newer", amount=pa.array([7.5, 8.5]))
     kit.engine(TOPIC).catch_up()
-    found = list_dead_letters(kit.store, kit.settings, Choice(TOPIC), status="dead")
+    found = list_dead_letters(kit.store, kit.settings, DeadLetterFilter(TOPIC), status="dead")
     assert [x.offset for x in found] == [2, 1]
     assert show_dead_letter(kit.store, kit.settings, TOPIC, 1).payload == b"new"
     _retype(kit, None)
@@ -362,7 +364,7 @@ def test_a_topic_made_anew_keeps_its_own_dead_letters_under_the_same_offsets(kit
 
 def test_two_replays_at_once_send_each_message_once(kit: SinkKit, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one does all its work after the first has looked, and before it has noted anything."""
-    monkeypatch.setattr(resending, "_PORTION", 2)
+    monkeypatch.setattr(replay, "_PORTION", 2)
     register, others = kit.client.register, []
 
     def slowly(topic: str, name: str | None = None) -> Any:
@@ -394,7 +396,7 @@ def test_a_replay_that_finds_another_at_work_helps_it_and_both_note_it_once(kit:
 def test_messages_that_are_refused_again_are_left_for_the_next_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resending, "_PORTION", 1)
+    monkeypatch.setattr(replay, "_PORTION", 1)
     with sink_kit(tmp_path) as kit:
         kit.create(TOPIC)
         _retype(kit, DateType())
@@ -446,9 +448,9 @@ def test_files_that_go_while_letters_are_read_are_looked_for_again(
             raise FileNotFoundError(file.path)
         return split_into_pieces(plan, file, *rest)
 
-    monkeypatch.setattr(looking, "split_into_pieces", vanishing)
+    monkeypatch.setattr(query, "split_into_pieces", vanishing)
     monkeypatch.setattr(table_scan, "split_into_pieces", vanishing)
-    assert len(list_dead_letters(days.store, days.settings, Choice(TOPIC))) == 60
+    assert len(list_dead_letters(days.store, days.settings, DeadLetterFilter(TOPIC))) == 60
     assert _replay(days) == 60
     assert len(lost) >= 2
     assert days.log.info(TOPIC).end == 60
@@ -502,19 +504,19 @@ from pathlib import Path
 from frazil.log.remote.client import Client
 from frazil.settings import load_settings
 from frazil.tables.store import LazyStore
-from frazil.topics.letters.choice import Choice
-from frazil.topics.letters.looking import count_waiting, list_dead_letters
-from frazil.topics.letters.resending import replay_dead_letters
+from frazil.topics.dead_letters.filters import DeadLetterFilter
+from frazil.topics.dead_letters.query import count_waiting, list_dead_letters
+from frazil.topics.dead_letters.replay import replay_dead_letters
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 settings = load_settings(flags={"home": sys.argv[1]}, environ={})
-orders, told = Choice("orders"), []
+orders, told = DeadLetterFilter("orders"), []
 with LazyStore(settings) as opened, Client(sys.argv[2]) as client:
     store = opened.store()
-    list_dead_letters(store, settings, Choice("none"))
+    list_dead_letters(store, settings, DeadLetterFilter("none"))
     before = peak()
     found = {
         "newest": [x.offset for x in list_dead_letters(store, settings, orders)],

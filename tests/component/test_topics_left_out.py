@@ -16,9 +16,9 @@ from frazil.tables import remove_files
 from frazil.tables.reading.ordered_plan import PlannedFile
 from frazil.tables.store import LazyStore
 from frazil.topics.care.migrate import Migrating
+from frazil.topics.dead_letters.query import show_dead_letter
+from frazil.topics.dead_letters.replay import replay_dead_letters
 from frazil.topics.layout import dead_letters_name
-from frazil.topics.letters.looking import show_dead_letter
-from frazil.topics.letters.resending import replay_dead_letters
 from frazil.topics.reading.left_out import Letters
 from frazil.topics.reading.reader import TopicReader, open_reader
 from frazil.topics.source.filters import Range

@@ -24,7 +24,7 @@ from frazil.log.messages import message_schema
 from frazil.log.remote.wire import unpack_error
 from frazil.query.duck import DuckQuery
 from frazil.tables.writing import data_files as parquet
-from frazil.topics.letters.plain_values import python_values
+from frazil.topics.dead_letters.json_values import python_values
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.sinks import isolation
 from frazil.topics.storage import IcebergStorage

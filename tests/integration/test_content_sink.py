@@ -24,7 +24,7 @@ from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.settings.model import S3Settings
-from frazil.topics.letters.resending import replay_dead_letters
+from frazil.topics.dead_letters.replay import replay_dead_letters
 from tests.content_bucket import BURIED, Bucket, Clocks, played
 from tests.content_sink_kit import ContentKit, body, content_kit, record
 from tests.content_truth import Told, changes, expected, seen

@@ -45,8 +45,8 @@ from frazil.log.trust import INTERNAL_HEADER, KEY_FILE, marked, proof_of
 from frazil.settings import Settings, load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics import connect, open_log
-from frazil.topics.letters.choice import Choice
-from frazil.topics.letters.resending import replay_dead_letters
+from frazil.topics.dead_letters.filters import DeadLetterFilter
+from frazil.topics.dead_letters.replay import replay_dead_letters
 from tests.content_sink_kit import ContentKit, body, content_kit
 from tests.content_truth import Told
 
@@ -400,6 +400,6 @@ def test_a_replay_gives_no_trust_unless_an_operator_says_so_and_keeps_what_was_t
     letters = [letter for letter in kit.kit.dead(kit.topic) if letter["status"] == "dead"]
     assert sorted(letter["reason"] for letter in letters) == ["untrusted"] * 2 + ["version"] * 2
     assert [dict(x["headers"]).get(INTERNAL_HEADER) for x in letters if x["reason"] == "version"] == ["1", "1"]
-    assert replay(choice=Choice(reason="untrusted"), as_internal=True) == 1
+    assert replay(choice=DeadLetterFilter(reason="untrusted"), as_internal=True) == 1
     kit.drain()
     assert kit.row("a")["user_tags"] == ["sea"]

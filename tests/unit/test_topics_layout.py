@@ -18,8 +18,8 @@ from frazil.log.columns import MESSAGE
 from frazil.tables.writing import data_files as parquet
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_rows
+from frazil.topics.dead_letters.json_values import from_plain, to_plain
 from frazil.topics.layout import table_schema
-from frazil.topics.letters.plain_values import from_plain, to_plain
 from tests.sink_kit import SinkKit, sink_kit
 
 TOPIC = "orders"

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from frazil.errors import UsageError
 from frazil.log.columns import MESSAGE
-from frazil.topics.letters.plain_values import python_values
+from frazil.topics.dead_letters.json_values import python_values
 from frazil.topics.reading.places import offset_at
 from frazil.topics.reading.reader import TopicReader
 

@@ -14,7 +14,7 @@ from frazil.errors import PartialError, UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.topics.letters.choice import Choice
+    from frazil.topics.dead_letters.filters import DeadLetterFilter
 
 app = new_app(
     "Messages that a sink could not take: look at them, and send them again.",
@@ -62,16 +62,16 @@ def list_(
     """List dead letters, newest first, without their payloads."""
     from frazil.log.names import check_topic_name
     from frazil.tables.store import LazyStore
-    from frazil.topics.letters.looking import list_dead_letters
+    from frazil.topics.dead_letters.query import list_dead_letters
 
     settings = settings_of(run)
     if topic is not None:
         check_topic_name(topic)
-    choice = _choice(topic, sink, partition, first, before, reason, since, until)
+    filters = _make_filter(topic, sink, partition, first, before, reason, since, until)
     chosen = None if status is None else status.value
     with LazyStore(settings, catalog) as opened:
         found = list_dead_letters(
-            opened.store(), settings, choice, status=chosen, limit=limit, oldest_first=oldest_first
+            opened.store(), settings, filters, status=chosen, limit=limit, oldest_first=oldest_first
         )
     run.printer.rows(_COLUMNS, ([getattr(x, name) for name in _COLUMNS] for x in found), none="no dead letters")
 
@@ -86,7 +86,7 @@ def show(
     """Show a dead letter, whole: why it could not be taken, where it came from, and its bytes."""
     from frazil.log.names import check_topic_name
     from frazil.tables.store import LazyStore
-    from frazil.topics.letters.looking import show_dead_letter
+    from frazil.topics.dead_letters.query import show_dead_letter
 
     settings = settings_of(run)
     check_topic_name(topic)
@@ -125,19 +125,19 @@ def replay(
     catalog: CatalogOption = None,
 ) -> None:
     """Publish dead letters again, each once, also if this is broken off and repeated."""
-    from frazil.topics.letters.looking import count_waiting
-    from frazil.topics.letters.resending import replay_dead_letters
+    from frazil.topics.dead_letters.query import count_waiting
+    from frazil.topics.dead_letters.replay import replay_dead_letters
 
     if as_internal and reason != UNTRUSTED:
         raise UsageError(
             "--as-internal is for messages that were refused because nobody has vouched for them",
             hint=f"--reason {UNTRUSTED} with it, after a look at each: frazil topic dead-letters show {topic} OFFSET",
         )
-    choice = _choice(topic, sink, partition, first, before, reason, since, until)
+    filters = _make_filter(topic, sink, partition, first, before, reason, since, until)
     with session(run, catalog) as at:
         at.access.info(topic)
         store = at.store.store()
-        waiting = count_waiting(store, at.settings, choice, offsets=offset)
+        waiting = count_waiting(store, at.settings, filters, offsets=offset)
         plan: dict[str, Any] = {"topic": topic, "messages": waiting}
         refused: dict[int, str] = {}
         if as_internal:
@@ -154,7 +154,7 @@ def replay(
                     at.settings,
                     at.access,
                     topic,
-                    choice,
+                    filters,
                     offsets=offset,
                     as_internal=as_internal,
                     progress=progress,
@@ -175,7 +175,7 @@ def _stay(topic: str, refused: dict[int, str]) -> PartialError:
     )
 
 
-def _choice(
+def _make_filter(
     topic: str | None,
     sink: str | None,
     partition: int | None,
@@ -184,15 +184,15 @@ def _choice(
     reason: str | None,
     since: str | None,
     until: str | None,
-) -> Choice:
-    from frazil.topics.letters.choice import Choice
+) -> DeadLetterFilter:
+    from frazil.topics.dead_letters.filters import DeadLetterFilter
 
     if first is not None and before is not None and before <= first:
         raise UsageError(f"--from {first} --to {before} leaves nothing", hint="--to an offset above that of --from")
     from_time, to_time = _time(since), _time(until)
     if from_time is not None and to_time is not None and to_time <= from_time:
         raise UsageError(f"--since {since} --until {until} leaves nothing", hint="--until a later time than --since")
-    return Choice(topic, sink, partition, first, before, reason, from_time, to_time)
+    return DeadLetterFilter(topic, sink, partition, first, before, reason, from_time, to_time)
 
 
 def _time(text: str | None) -> datetime | None:

@@ -87,7 +87,6 @@ def _run_on(
     drain: bool,
 ) -> bool:
     """Runs a pipeline on a log until it is told to stop. False: a server has asked for the log."""
-    from frazil.content.sink import CONTENT_SINKS
     from frazil.topics import flight_address
     from frazil.topics.handover import ending_for_server
     from frazil.topics.sinks.pipeline import Pipeline
@@ -96,7 +95,7 @@ def _run_on(
     with (
         flight_address(access, note=work.note) as address,
         caretaking(settings, spark) as caretaker,
-        Pipeline(settings, access, spark, address, topics=topics, caretaker=caretaker, sinks=CONTENT_SINKS) as running,
+        Pipeline(settings, access, spark, address, topics=topics, caretaker=caretaker) as running,
     ):
         stopping.be_gentle()
         work.begin(running, access.where)

@@ -27,6 +27,7 @@ from frazil.content.stages import MERGED, READ, Merging, Reading, Refilling, Rep
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.errors import FrazilError, UnavailableError, first_line
 from frazil.log.access import TopicInfo
+from frazil.log.columns import PARTITION
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
@@ -35,11 +36,12 @@ from frazil.spark.arrow import map_in_arrow
 from frazil.tables import Position, PositionMovedError, TableStore, commit_append, find_position
 from frazil.tables.writing.data_files import WriteTarget, discard_files
 from frazil.tables.writing.position_deletes import FilePartition, write_position_deletes
+from frazil.topics.dead_letters.writer import DeadLetters, Origin
 from frazil.topics.layout import dead_letters_name
-from frazil.topics.letters.dead_letters import DeadLetters, Origin
+from frazil.topics.side_table import append_to_side_table
 from frazil.topics.sinks.backfill import Backfill
 from frazil.topics.sinks.jobs import TasksFailedError
-from frazil.topics.sinks.sink import PARTITION, Plan, Runner, Written, files_of
+from frazil.topics.sinks.sink import Plan, Runner, Written, files_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -153,7 +155,7 @@ class ContentSink:
             begun.offsets.get(PARTITION, 0) if begun is not None and begun.log_id == plan.info.log_id else 0,
             self._dead_letters.target(),
             origin,
-            self._dead_letters.known(origin, plan),
+            self._dead_letters.known(origin, plan.expected, plan.end),
             plan.batch_id,
         )
         numbers = self._session.range(0, len(plan.spans), 1, len(plan.spans))
@@ -189,7 +191,7 @@ class ContentSink:
         try:
             if dead := files_of(written, "dead"):
                 reach("sink.dead_letters.before")
-                self._dead_letters.commit(self.name, plan, dead)
+                self._dead_letters.commit(plan.reached(self.name), dead)
                 reach("sink.dead_letters.after")
             if journal := files_of(written, "journal"):
                 reach("content.journal.before")
@@ -204,18 +206,14 @@ class ContentSink:
 
     def _append_journal(self, plan: Plan, files: Sequence[Any]) -> None:
         journal = self._journal_table()
-        expected = find_position(journal, self.name, plan.info.name)
-        reached = plan.reached(self.name)
-        if expected is not None:
-            highest = max(plan.end, expected.offsets.get(PARTITION, 0))
-            reached = replace(reached, offsets={PARTITION: highest})
-            if expected.log_id != reached.log_id:
-                from frazil.tables import adopt
-
-                expected = replace(expected, log_id=reached.log_id, epoch=reached.epoch, batch_id=str(uuid.uuid4()))
-                journal = adopt(self._store, journal, expected)
-        keep = self._keep(journal)
-        done = commit_append(self._store, journal, files, expected=expected, reached=reached, keep_snapshots=keep)
+        done = append_to_side_table(
+            self._store,
+            journal,
+            files,
+            expected=find_position(journal, self.name, plan.info.name),
+            reached=plan.reached(self.name),
+            keep_snapshots=self._keep(journal),
+        )
         self._journal = done.table
 
     def _commit_objects(
@@ -416,6 +414,3 @@ def _paths(written: Written, kind: str) -> list[str]:
 
 def _quoted(*parts: str) -> str:
     return ".".join(f"`{part}`" for part in parts)
-
-
-CONTENT_SINKS = {CONTENT: ContentSink}

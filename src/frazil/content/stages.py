@@ -31,15 +31,16 @@ from frazil.content.merge import merge_changes
 from frazil.content.notes.apply import with_fields
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import Span, TopicView
+from frazil.log.columns import PARTITION
 from frazil.observe.faultpoints import reach
 from frazil.tables.reading.rows_by_position import fetch_rows
 from frazil.tables.writing.data_files import TableWriter, WriteTarget, load_target
 from frazil.tables.writing.position_deletes import FilePartition, write_position_deletes
 from frazil.tables.writing.type_conversion import convert_all_rows
-from frazil.topics.letters.dead_letters import Origin, dead_rows
+from frazil.topics.dead_letters.writer import Origin, dead_rows
 from frazil.topics.sinks.archive import read_span
 from frazil.topics.sinks.jobs import BatchFailedError, end_task
-from frazil.topics.sinks.sink import PARTITION, Written
+from frazil.topics.sinks.sink import Written
 
 #: Of the rows that a task hands on, the one with what it has written.
 REPORT = pa.field("report", pa.binary())

@@ -9,6 +9,8 @@ from frazil.errors import UsageError, first_line
 
 HEADERS = pa.map_(pa.string(), pa.string())
 TIME = pa.timestamp("us", tz="UTC")
+#: The partition of the embedded log, which has one.
+PARTITION = 0
 
 #: What every message has at read, in this order. Not nullable: what the log itself knows.
 MESSAGE = pa.schema(

@@ -9,9 +9,7 @@ from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
-    from frazil.tables import Position, TableStore
+    from frazil.tables import TableStore
 
 OffsetLookup = Callable[[str, str], int | None]
 
@@ -35,7 +33,9 @@ def committed_offsets(settings: Settings, catalog: str | None = None) -> OffsetL
 
 def _floor(store: TableStore, settings: Settings, topic: str, log_id: str) -> int | None:
     from frazil.tables import find_highest_offsets
-    from frazil.topics.layout import dead_letters_name, sink_tables
+    from frazil.topics.layout import dead_letters_name
+    from frazil.topics.positions import require_same_log
+    from frazil.topics.sinks.registry import sink_tables
 
     known: list[int] = []
     for sink, name in sink_tables(settings, topic):
@@ -47,22 +47,3 @@ def _floor(store: TableStore, settings: Settings, topic: str, log_id: str) -> in
     # Dead letters are committed first: after a crash between the two they may know more than the table.
     letters = find_table(store, dead_letters_name(settings))
     return max(known + list(find_highest_offsets(letters, topic).values() if letters is not None else ()))
-
-
-def require_same_log(table: Table, topic: str, log_id: str, sink: str | None = None) -> None:
-    """Raises ForeignLogError where the table's position belongs to another log."""
-    from frazil.topics.layout import ARCHIVE
-    from frazil.topics.positions import check_log
-
-    check_log(topic, log_id, recorded_position(table, topic, sink), sink or ARCHIVE)
-
-
-def recorded_position(table: Table, topic: str, sink: str | None = None) -> Position | None:
-    """The position that a sink, by default the archive, has written, rolled back or not; None: nothing was written."""
-    from frazil.tables import RolledBackError, find_position
-    from frazil.topics.layout import ARCHIVE
-
-    try:
-        return find_position(table, sink or ARCHIVE, topic)
-    except RolledBackError as error:
-        return error.recorded or error.table_position

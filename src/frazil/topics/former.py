@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from frazil.topics.dead_letters.filters import DeadLetterFilter
 from frazil.topics.layout import ARCHIVE
-from frazil.topics.letters.choice import Choice
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -43,4 +43,4 @@ def left_out(topic: str, log_id: str, former: tuple[FormerLog, ...], start: int,
     for other in former:
         theirs = And(EqualTo(term="log_id", value=other.log_id), LessThan(term="offset", value=other.end))
         own = Or(own, theirs)
-    return And(Choice(topic, ARCHIVE, first=start, before=end).letters(), own)
+    return And(DeadLetterFilter(topic, ARCHIVE, first=start, before=end).messages(), own)

@@ -81,16 +81,6 @@ def table_name(settings: Settings, topic: str) -> str:
     return f"{settings.model.topics.namespace}.{topic}"
 
 
-def sink_tables(settings: Settings, topic: str) -> list[tuple[str, str]]:
-    """The tables that may know offsets of a topic, and the sinks that write them."""
-    found = [(ARCHIVE, table_name(settings, topic))]
-    content = settings.model.content
-    if topic == content.topic:
-        # The journal is committed first, and may know more.
-        found += [("content", f"{content.namespace}.{name}") for name in ("journal", "objects")]
-    return found
-
-
 def dead_letters_name(settings: Settings) -> str:
     return table_name(settings, DEAD_LETTERS)
 

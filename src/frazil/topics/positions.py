@@ -1,4 +1,4 @@
-"""Compares what a table says of its topic with the log."""
+"""The positions that the tables of a topic record, compared with its log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import IntegrityError, NotFoundError, UsageError
 from frazil.log.access import LogAccess, TopicInfo
-from frazil.topics.sinks.sink import PARTITION
+from frazil.log.columns import PARTITION
+from frazil.topics.layout import ARCHIVE
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
     from frazil.tables import Position
 
 
@@ -24,6 +27,21 @@ class TableAheadError(IntegrityError):
 
 class LogGapError(NotFoundError):
     """The log has lost messages that the table does not have yet."""
+
+
+def recorded_position(table: Table, topic: str, sink: str = ARCHIVE) -> Position | None:
+    """Returns the position that a sink has written, rolled back or not; None if it has written nothing."""
+    from frazil.tables import RolledBackError, find_position
+
+    try:
+        return find_position(table, sink, topic)
+    except RolledBackError as error:
+        return error.recorded or error.table_position
+
+
+def require_same_log(table: Table, topic: str, log_id: str, sink: str = ARCHIVE) -> None:
+    """Raises ForeignLogError if the table's position belongs to another log."""
+    check_log(topic, log_id, recorded_position(table, topic, sink), sink)
 
 
 def check_log(topic: str, log_id: str, position: Position | None, sink: str) -> None:

@@ -14,8 +14,7 @@ from frazil.log.access import Ack, Level, LogAccess, Storage
 from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
-from frazil.topics.committed_offsets import recorded_position
-from frazil.topics.positions import check_messages
+from frazil.topics.positions import check_messages, recorded_position
 from frazil.topics.reading.reader import Bounds, TopicReader, reader_of
 from frazil.topics.sinks.retention import Removed, retain_table
 

@@ -20,6 +20,7 @@ from frazil.settings.keys import dotted
 from frazil.settings.policies import policies_for
 from frazil.tables.position import PREFIX
 from frazil.tables.snapshot_retention import AGE_PROPERTY, KEEP_PROPERTY
+from frazil.topics.sinks.registry import sink_definitions
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -177,13 +178,12 @@ def _from_settings(settings: Settings, name: str) -> _Draft:
 
 
 def _take_sink(draft: _Draft, settings: Settings, namespace: str) -> None:
-    """As many snapshots as the sinks of this namespace leave."""
-    model = settings.model
-    own = (("topics", model.topics), ("content", model.content))
-    for name, section in own:
+    """Takes as many snapshots as the sink of this namespace leaves."""
+    for sink in sink_definitions().values():
+        section = sink.settings(settings)
         if section.namespace == namespace:
-            origin = settings.origin((name, "keep_snapshots"))
-            draft.take("max_snapshots", section.keep_snapshots, f"{name}.keep_snapshots, {origin}")
+            origin = settings.origin((sink.section, "keep_snapshots"))
+            draft.take("max_snapshots", section.keep_snapshots, f"{sink.section}.keep_snapshots, {origin}")
             return
 
 

@@ -103,13 +103,10 @@ def content_pipeline(
     caretaker: Caretaker | None = None,
 ) -> Pipeline:
     """A pipeline for the topic of events alone."""
-    from frazil.content.sink import CONTENT_SINKS
     from frazil.topics.sinks.pipeline import Pipeline
 
     topic = settings.model.content.topic
-    return Pipeline(
-        settings, access, spark, address, topics=[topic], catalog=catalog, caretaker=caretaker, sinks=CONTENT_SINKS
-    )
+    return Pipeline(settings, access, spark, address, topics=[topic], catalog=catalog, caretaker=caretaker)
 
 
 class Background:

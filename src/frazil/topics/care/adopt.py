@@ -11,8 +11,9 @@ from frazil.log.access import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.former import FormerLog, adding
-from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of, sink_tables
+from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of
 from frazil.topics.positions import has_other_messages
+from frazil.topics.sinks.registry import sink_tables
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -6,10 +6,11 @@ import datetime
 from typing import TYPE_CHECKING, Any
 
 from frazil.log.access import LogAccess, TopicInfo
+from frazil.log.columns import PARTITION
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
-from frazil.topics.layout import ARCHIVE, sink_tables, table_name
-from frazil.topics.sinks.sink import PARTITION
+from frazil.topics.layout import ARCHIVE, table_name
+from frazil.topics.sinks.registry import sink_tables
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

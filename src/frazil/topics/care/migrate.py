@@ -21,9 +21,9 @@ from frazil.log.owner import read_owner
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
-from frazil.topics.committed_offsets import require_same_log
 from frazil.topics.connection import flight_address, log_folder
 from frazil.topics.layout import ARCHIVE, table_name
+from frazil.topics.positions import require_same_log
 from frazil.topics.reading.reader import TopicReader, reader_of
 
 if TYPE_CHECKING:

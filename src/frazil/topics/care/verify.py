@@ -16,10 +16,10 @@ from frazil.tables.reading.ordered_plan import HIGHEST
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.care.compare import Chunks, can_compare, chunks_of, differing
-from frazil.topics.committed_offsets import recorded_position
 from frazil.topics.connection import log_folder
 from frazil.topics.former import former_logs, left_out
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
+from frazil.topics.positions import recorded_position
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -16,10 +16,10 @@ from frazil.settings import NetworkSettings
 from frazil.tables.reading.ordered_plan import HIGHEST, PlannedFile, by_offset, order_files, without_history
 from frazil.tables.reading.planning import plan_files
 from frazil.tables.reading.retrying import read_with_retry
-from frazil.topics.committed_offsets import recorded_position
+from frazil.topics.dead_letters.json_values import from_plain
 from frazil.topics.former import FormerLog, former_logs, left_out
 from frazil.topics.layout import ARCHIVE, DEAD_LETTER
-from frazil.topics.letters.plain_values import from_plain
+from frazil.topics.positions import recorded_position
 from frazil.topics.reading.topic_plan import TopicPlan
 
 if TYPE_CHECKING:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from frazil.errors import UnsupportedError
-from frazil.log.columns import MESSAGE
+from frazil.log.columns import MESSAGE, PARTITION
 from frazil.settings import NetworkSettings
 from frazil.tables import Position, RolledBackError, find_position
 from frazil.tables.reading.ordered_plan import OrderedPlan, order_files
 from frazil.tables.reading.planning import plan_files
 from frazil.topics.layout import ARCHIVE
-from frazil.topics.sinks.sink import PARTITION
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

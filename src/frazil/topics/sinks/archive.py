@@ -17,8 +17,8 @@ from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, commit_append
 from frazil.tables.writing.data_files import TableWriter, WriteTarget, discard_files
 from frazil.tables.writing.type_conversion import convert_all_rows, convert_rows
+from frazil.topics.dead_letters.writer import DeadLetters, Origin, dead_rows
 from frazil.topics.layout import ARCHIVE, dead_letters_name, ensure_topic_table, table_name
-from frazil.topics.letters.dead_letters import DeadLetters, Origin, dead_rows
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archived import ArchivedSpan, read_archived
 from frazil.topics.sinks.isolation import isolate
@@ -65,7 +65,7 @@ class ArchiveSink:
             WriteTarget.of(table),
             self._dead_letters.target(),
             origin,
-            self._dead_letters.known(origin, plan),
+            self._dead_letters.known(origin, plan.expected, plan.end),
             nearby=self._settings.model.pipeline.read_segments == "auto",
             isolate=plan.isolate,
         )
@@ -75,7 +75,7 @@ class ArchiveSink:
         if dead:
             reach("sink.dead_letters.before")
             try:
-                self._dead_letters.commit(self.name, plan, dead)
+                self._dead_letters.commit(plan.reached(self.name), dead)
             except FrazilError:
                 # The batch is begun again, with files of its own. What is dead may have landed, and stays.
                 discard_files(table.io, [file.file_path for file in files_of(written, "main")])

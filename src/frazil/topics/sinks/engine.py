@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log.access import LogAccess, Span, TopicInfo
+from frazil.log.columns import PARTITION
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.observe.resilience import CircuitBreaker
@@ -22,7 +23,7 @@ from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archived import FilesGoneError
 from frazil.topics.sinks.isolation import Trials
 from frazil.topics.sinks.jobs import BatchFailedError, TasksFailedError
-from frazil.topics.sinks.sink import PARTITION, Plan, Runner, Sink, Written
+from frazil.topics.sinks.sink import Plan, Runner, Sink, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,18 +16,19 @@ from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.spark.jvm import lives
 from frazil.tables import TableStore
-from frazil.topics.layout import ARCHIVE
 from frazil.topics.sinks import metrics
-from frazil.topics.sinks.archive import ArchiveSink
 from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.engine import Engine, needs_a_person
 from frazil.topics.sinks.jobs import on_spark, warm_up
 from frazil.topics.sinks.lane import Lane, TopicStatus
 from frazil.topics.sinks.left import broken, interrupted, not_drained, not_taken, stopped_early
+from frazil.topics.sinks.registry import sink_definitions
 from frazil.topics.sinks.sink import Runner, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from frazil.topics.sinks.registry import SinkMaker
 
 log = get_logger(__name__)
 
@@ -44,17 +45,6 @@ _LOOK_S = 0.1
 _SETTLES_S = 20.0
 
 T = TypeVar("T")
-#: Makes a sink of the tables, the settings, the address of the log, and the session that works for it.
-SinkMaker = Callable[[TableStore, Settings, str, "SparkSession | None"], Sink]
-
-
-def _archive(store: TableStore, settings: Settings, address: str, spark: SparkSession | None) -> Sink:
-    del spark  # tasks come to it by the runner
-    return ArchiveSink(store, settings, address)
-
-
-#: The sinks of this room; those of others are given to the pipeline.
-SINKS: dict[str, SinkMaker] = {ARCHIVE: _archive}
 
 
 class Pipeline:
@@ -71,7 +61,7 @@ class Pipeline:
         topics: only these.
         catalog: name of the catalog; by default the one of the settings.
         caretaker: cares for the tables between batches; None: nobody.
-        sinks: by name, beside the archive.
+        sinks: by name; by default all that are registered.
         run: instead of Spark, for tests.
     """
 
@@ -88,7 +78,7 @@ class Pipeline:
         sinks: Mapping[str, SinkMaker] | None = None,
         run: Runner | None = None,
     ) -> None:
-        self._makers = {**SINKS, **(sinks or {})}
+        self._makers = sinks or {name: sink.make for name, sink in sink_definitions().items()}
         chosen = settings.catalog(catalog)
         network = settings.model.network
         self._settings = settings

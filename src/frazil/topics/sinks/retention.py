@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.log.columns import PARTITION
 from frazil.observe.faultpoints import reach
 from frazil.tables import RemovedFiles, RolledBackError, TableStore, find_position, list_data_files, remove_files
 from frazil.topics.layout import ARCHIVE
-from frazil.topics.sinks.sink import PARTITION
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.log.access import Span, TopicInfo
+from frazil.log.columns import PARTITION
 from frazil.tables import Position
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from frazil.topics.sinks.backfill import Backfill
-
-PARTITION = 0  # of the embedded log, which has one
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from frazil.log.columns import PARTITION
 from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST
 from frazil.topics.reading.reader import microseconds
-from frazil.topics.sinks.sink import PARTITION
 
 
 @dataclass(frozen=True)

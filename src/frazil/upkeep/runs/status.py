@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frazil.errors import FrazilError, NotFoundError
+from frazil.topics.sinks.registry import sink_definitions
 from frazil.upkeep.care import Care
 from frazil.upkeep.model import Kind
 from frazil.upkeep.policy import Policy, policy_for
@@ -70,9 +71,9 @@ def statuses(care: Care, history: History, patterns: Sequence[str] = ()) -> list
 
 
 def _of_sinks(care: Care) -> list[str]:
-    """The tables that a pipeline writes."""
+    """Returns the tables in the namespaces of sinks."""
     found: list[str] = []
-    for namespace in (care.settings.model.topics.namespace, care.settings.model.content.namespace):
+    for namespace in dict.fromkeys(sink.settings(care.settings).namespace for sink in sink_definitions().values()):
         with suppress(NotFoundError):
             found += tables_named(care, [f"{namespace}.*"])
     return found

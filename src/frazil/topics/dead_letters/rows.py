@@ -16,8 +16,8 @@ from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.tables.reading.planning import plan_files
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import find_table
+from frazil.topics.dead_letters.filters import DeadLetterFilter, in_arrow
 from frazil.topics.layout import DEAD_LETTER, dead_letters_name
-from frazil.topics.letters.choice import Choice, in_arrow
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -78,10 +78,10 @@ def rows_by_offset(
 
 
 def letters_by_offset(
-    store: TableStore, table: Table, choice: Choice, names: Sequence[str] = (), start: int = 0
+    store: TableStore, table: Table, filters: DeadLetterFilter, names: Sequence[str] = (), start: int = 0
 ) -> Iterator[pa.Table]:
     """Dead letters by offset; `status` says what has become of each."""
-    for rows in rows_by_offset(store, table, choice.both(), names, start):
+    for rows in rows_by_offset(store, table, filters.messages_and_marks(), names, start):
         is_dead = pc.equal(rows["status"], "dead")
         letters = rows.filter(is_dead)
         if letters.num_rows:

@@ -1,8 +1,7 @@
-"""Dead letters: messages that a sink could not put into its table, kept whole, with the reason.
+"""Writes dead letters: messages that a sink could not put into its table, kept whole, with the reason.
 
-They are committed before the table that they could not go into. The dead-letter table has a position of its own per
-sink and topic; where that is ahead of the sink's table, a batch was cut off between the two commits, and what it has
-put there already is not put there again.
+The dead-letter table is a side table of every sink: it has a position per sink and topic. Where that is ahead of the
+sink's table, a batch was cut off between the two commits, and the messages that it has written are not written again.
 """
 
 from __future__ import annotations
@@ -10,23 +9,22 @@ from __future__ import annotations
 import datetime
 import json
 import threading
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.log.columns import MESSAGE
+from frazil.log.columns import MESSAGE, PARTITION
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
-from frazil.tables import Position, TableStore, adopt, commit_append, find_position
+from frazil.tables import Position, TableStore, find_position
 from frazil.tables.writing.data_files import WriteTarget
 from frazil.tables.writing.type_conversion import RejectedRow, find_out_of_range
+from frazil.topics.dead_letters.json_values import python_values, to_plain
 from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
-from frazil.topics.letters.plain_values import python_values, to_plain
-from frazil.topics.sinks.sink import PARTITION, Plan
+from frazil.topics.side_table import append_to_side_table
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose dead letters they are."""
+    """The sink that could not take some messages, and the log that they are from."""
 
     sink: str
     topic: str
@@ -43,7 +41,7 @@ class Origin:
 
 
 def dead_rows(messages: pa.Table, misfits: Sequence[RejectedRow], origin: Origin, known: frozenset[int]) -> pa.Table:
-    """The rows of the dead-letter table for messages that did not fit, without those that it has already."""
+    """Makes the rows of the dead-letter table for rejected messages, without those that the table has already."""
     offsets = messages.column("offset").take(pa.array([m.row for m in misfits])).to_pylist()
     new = [m for m, offset in zip(misfits, offsets, strict=True) if offset not in known]
     rows = messages.take(pa.array([m.row for m in new], pa.int64()))
@@ -64,14 +62,14 @@ def dead_rows(messages: pa.Table, misfits: Sequence[RejectedRow], origin: Origin
 
 
 def _readable(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times without those that no table can hold, which imported messages may have: `error` names them."""
+    """Replaces times that no table can hold by null; imported messages may have such, and `error` names them."""
     bad = [misfit.row for misfit in find_out_of_range(times, DEAD_LETTER.field("publish_time"))]
     is_bad = pc.is_in(pa.array(range(len(times)), pa.int64()), pa.array(bad, pa.int64()))
     return pc.if_else(is_bad, pa.scalar(None, times.type), times) if bad else times
 
 
 def letters(columns: dict[str, Any], count: int) -> pa.Table:
-    """Rows of the dead-letter table: by column an array, or the value of all rows; null where nothing is given."""
+    """Makes rows of the dead-letter table. A column is an array, or one value for all rows; the others are null."""
     made = []
     for f in DEAD_LETTER:
         value = columns.get(f.name)
@@ -87,7 +85,7 @@ def _as_json(row: dict[str, object]) -> str | None:
 
 
 class DeadLetters:
-    """The dead-letter table as sinks write it. What it knows of the table is looked up again after a failure."""
+    """The dead-letter table as sinks write it. It caches the table and its positions until `forget`. Thread-safe."""
 
     def __init__(self, store: TableStore, settings: Settings) -> None:
         self._store = store
@@ -100,48 +98,39 @@ class DeadLetters:
         return WriteTarget.of(self._loaded())
 
     def forget(self, topic: str) -> None:
-        """Somebody else may have written: looks again before the topic's next batch."""
+        """Drops what is cached for a topic, because another process may have written."""
         with self._lock:
             self._table = None
             for key in [k for k in self._known if k[1] == topic]:
                 del self._known[key]
 
-    def known(self, origin: Origin, plan: Plan) -> frozenset[int]:
-        """The offsets of a batch that are in the table already."""
+    def known(self, origin: Origin, expected: Position | None, end: int) -> frozenset[int]:
+        """Returns the offsets from a position up to `end` that the table has already."""
         position = self._position(origin.sink, origin.topic)
-        start = plan.expected.offsets.get(PARTITION, 0) if plan.expected else 0
+        start = expected.offsets.get(PARTITION, 0) if expected else 0
         if position is None or position.offsets.get(PARTITION, 0) <= start:
             return frozenset()
         # Of this log: a topic that was deleted and made anew has other messages under the same offsets.
         wanted = (
             f"sink = '{origin.sink}' and topic = '{origin.topic}' and log_id = '{origin.log_id}' and status = 'dead'"
-            f" and offset >= {start} and offset < {plan.end}"
+            f" and offset >= {start} and offset < {end}"
         )
         table = self._loaded()
         scan = table.scan(row_filter=wanted, selected_fields=("offset",))
         return frozenset(self._store.call(scan.to_arrow, "scan", "storage").column("offset").to_pylist())
 
-    def commit(self, sink: str, plan: Plan, files: Sequence[DataFile]) -> None:
-        """Adds the dead letters of a batch.
+    def commit(self, reached: Position, files: Sequence[DataFile]) -> None:
+        """Adds the dead letters of a batch that takes its sink's table to `reached`.
 
         Raises:
-            PositionMovedError: another pipeline has added its own; the batch must be planned anew.
+            PositionMovedError: another pipeline has added its own; the batch must be planned again.
         """
-        topic = plan.info.name
-        expected = self._position(sink, topic)
-        table = self._loaded()
-        reached = plan.reached(sink)
-        if expected is not None:
-            if expected.log_id != reached.log_id:  # the topic's table has adopted another log
-                expected = replace(expected, log_id=reached.log_id, epoch=reached.epoch, batch_id=str(uuid.uuid4()))
-                table = adopt(self._store, table, expected)
-            highest = max(plan.end, expected.offsets.get(PARTITION, 0))
-            reached = replace(reached, offsets={PARTITION: highest})
+        expected, table = self._position(reached.sink, reached.topic), self._loaded()
         keep = snapshots_kept(self._settings, table.name(), self._settings.model.topics.keep_snapshots)
-        done = commit_append(self._store, table, files, expected=expected, reached=reached, keep_snapshots=keep)
+        done = append_to_side_table(self._store, table, files, expected=expected, reached=reached, keep_snapshots=keep)
         with self._lock:
             self._table = done.table
-            self._known[sink, topic] = done.position
+            self._known[reached.sink, reached.topic] = done.position
 
     def _loaded(self) -> Table:
         with self._lock:

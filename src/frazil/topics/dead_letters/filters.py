@@ -1,4 +1,4 @@
-"""Which dead letters somebody means, in the terms of Iceberg, so that files without any are not read."""
+"""Translates filters of dead letters into Iceberg expressions, so that scans can skip files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Only letters of which all this is true; None: whatever it is.
+class DeadLetterFilter:
+    """Selects the dead letters that meet all of these conditions; None is no condition.
 
     Attributes:
         topic: the topic.
@@ -24,9 +24,9 @@ class Choice:
         partition: partition of the topic.
         first: the lowest offset.
         before: the offset to stop before.
-        reason: what is wrong, in a word.
-        since: put into the dead letters at this time or later.
-        until: before this time.
+        reason: the class of the failure, in a word.
+        since: written to the dead letters at this time or later.
+        until: written before this time.
     """
 
     topic: str | None = None
@@ -38,24 +38,25 @@ class Choice:
     since: datetime | None = None
     until: datetime | None = None
 
-    def letters(self) -> BooleanExpression:
-        """The messages themselves."""
+    def messages(self) -> BooleanExpression:
+        """Returns the condition of the rows that hold messages."""
         from pyiceberg.expressions import And, EqualTo
 
-        return And(self._both(), And(EqualTo(term="status", value="dead"), self._own()))
+        return And(self._of_all_rows(), And(EqualTo(term="status", value="dead"), self._of_messages()))
 
     def marks(self) -> BooleanExpression:
-        """What was noted of them later, and perhaps of others: such a row does not repeat reason and time."""
+        """Returns the condition of the rows that record replays, which do not repeat reason and time."""
         from pyiceberg.expressions import And, NotEqualTo
 
-        return And(self._both(), NotEqualTo(term="status", value="dead"))
+        return And(self._of_all_rows(), NotEqualTo(term="status", value="dead"))
 
-    def both(self) -> BooleanExpression:
+    def messages_and_marks(self) -> BooleanExpression:
+        """Returns the condition of both kinds of rows."""
         from pyiceberg.expressions import And, NotEqualTo, Or
 
-        return And(self._both(), Or(NotEqualTo(term="status", value="dead"), self._own()))
+        return And(self._of_all_rows(), Or(NotEqualTo(term="status", value="dead"), self._of_messages()))
 
-    def _both(self) -> BooleanExpression:
+    def _of_all_rows(self) -> BooleanExpression:
         from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, LessThan
 
         same = {"topic": self.topic, "sink": self.sink, "partition": self.partition}
@@ -66,7 +67,7 @@ class Choice:
             terms.append(LessThan(term="offset", value=self.before))
         return _all(terms)
 
-    def _own(self) -> BooleanExpression:
+    def _of_messages(self) -> BooleanExpression:
         from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, LessThan
 
         terms: list[BooleanExpression] = []
@@ -87,7 +88,7 @@ def _all(terms: list[BooleanExpression]) -> BooleanExpression:
 
 
 def in_arrow(table: Table, expression: BooleanExpression) -> pc.Expression:
-    """The same condition, for rows that have been read."""
+    """Translates an expression into one of Arrow, for rows that have been read."""
     from pyiceberg.expressions.visitors import bind
     from pyiceberg.io.pyarrow import expression_to_pyarrow
 

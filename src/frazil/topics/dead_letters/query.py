@@ -23,9 +23,8 @@ from frazil.tables import TableStore
 from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST, OrderedPlan, PlannedFile, integer_bounds
 from frazil.tables.reading.retrying import read_with_retry
 from frazil.tables.reading.row_groups import split_into_pieces
-from frazil.topics.layout import DEAD_LETTER
-from frazil.topics.letters.choice import Choice, in_arrow
-from frazil.topics.letters.rows import (
+from frazil.topics.dead_letters.filters import DeadLetterFilter, in_arrow
+from frazil.topics.dead_letters.rows import (
     KEY,
     columns,
     letters_by_offset,
@@ -34,6 +33,7 @@ from frazil.topics.letters.rows import (
     rows_by_offset,
     with_status,
 )
+from frazil.topics.layout import DEAD_LETTER
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -73,25 +73,25 @@ class DeadLetter:
 def list_dead_letters(
     store: TableStore,
     settings: Settings,
-    choice: Choice | None = None,
+    filters: DeadLetterFilter | None = None,
     *,
     status: str | None = None,
     limit: int = 100,
     oldest_first: bool = False,
 ) -> list[DeadLetter]:
-    """The dead letters of a choice, newest first, without their payloads.
+    """The dead letters of a filters, newest first, without their payloads.
 
     Args:
         store: the catalog with their table.
         settings: the settings.
-        choice: which; all by default.
+        filters: which; all by default.
         status: only those of which this has become.
         limit: at most so many.
         oldest_first: begin with the oldest instead.
     """
 
     def look(table: Table) -> list[DeadLetter]:
-        found = _Listing(store, table, choice or Choice(), status, limit, oldest_first).run()
+        found = _Listing(store, table, filters or DeadLetterFilter(), status, limit, oldest_first).run()
         return [_letter(row) for row in found.to_pylist()]
 
     return on_current(store, settings, look, [])
@@ -103,10 +103,10 @@ def show_dead_letter(store: TableStore, settings: Settings, topic: str, offset: 
     Raises:
         NotFoundError: that message is none.
     """
-    choice = Choice(topic=topic, first=offset, before=offset + 1)
+    filters = DeadLetterFilter(topic=topic, first=offset, before=offset + 1)
 
     def look(table: Table) -> list[DeadLetter]:
-        found = letters_by_offset(store, table, choice, DEAD_LETTER.names, offset)
+        found = letters_by_offset(store, table, filters, DEAD_LETTER.names, offset)
         return [_letter(row) for letters in found for row in letters.to_pylist()]
 
     none: list[DeadLetter] = []
@@ -119,12 +119,12 @@ def show_dead_letter(store: TableStore, settings: Settings, topic: str, offset: 
 
 
 def count_waiting(
-    store: TableStore, settings: Settings, choice: Choice, *, offsets: Collection[int] | None = None
+    store: TableStore, settings: Settings, filters: DeadLetterFilter, *, offsets: Collection[int] | None = None
 ) -> int:
-    """How many letters of a choice nobody has sent again to the end; of some offsets, or of all."""
+    """How many letters of a filters nobody has sent again to the end; of some offsets, or of all."""
 
     def look(table: Table) -> int:
-        found = letters_by_offset(store, table, choice)
+        found = letters_by_offset(store, table, filters)
         return sum(at_offsets(waiting(letters), offsets).num_rows for letters in found)
 
     return on_current(store, settings, look, 0)
@@ -154,16 +154,22 @@ class _Listing:
     """One list, while it is made."""
 
     def __init__(
-        self, store: TableStore, table: Table, choice: Choice, status: str | None, limit: int, oldest_first: bool
+        self,
+        store: TableStore,
+        table: Table,
+        filters: DeadLetterFilter,
+        status: str | None,
+        limit: int,
+        oldest_first: bool,
     ) -> None:
-        self._store, self._table, self._choice = store, table, choice
+        self._store, self._table, self._filters = store, table, filters
         self._status, self._limit, self._oldest = status, limit, oldest_first
         self._schema = columns(_LISTED)
         self._best = self._schema.empty_table()
         self._new: list[pa.Table] = []
 
     def run(self) -> pa.Table:
-        expression = self._choice.letters()
+        expression = self._filters.messages()
         where = in_arrow(self._table, expression)
         plan = plan_letters(self._store, self._table, expression)
         for file, bound in self._from_the_end(plan):
@@ -172,10 +178,10 @@ class _Listing:
             for rows in self._rows_of(plan, file):
                 self._new.append(rows.filter(where))
                 if self._held() >= _TOGETHER:
-                    self._choose()
+                    self._merge_new()
             if self._held() >= self._limit:
-                self._choose()
-        self._choose()
+                self._merge_new()
+        self._merge_new()
         return self._best if self._status else self._with_status(self._best)
 
     def _from_the_end(self, plan: OrderedPlan) -> list[tuple[PlannedFile, int]]:
@@ -199,7 +205,7 @@ class _Listing:
     def _held(self) -> int:
         return sum(rows.num_rows for rows in self._new)
 
-    def _choose(self) -> None:
+    def _merge_new(self) -> None:
         """The first of those chosen before and of what is new."""
         new = pa.concat_tables([self._schema.empty_table(), *self._new])
         self._new = []
@@ -214,12 +220,12 @@ class _Listing:
         if not letters.num_rows:
             return letters
         reach = pc.min_max(letters["offset"]).as_py()
-        first = max(reach["min"], self._choice.first or 0)
-        choice = Choice(
-            self._choice.topic, self._choice.sink, self._choice.partition, first=first, before=reach["max"] + 1
+        first = max(reach["min"], self._filters.first or 0)
+        filters = DeadLetterFilter(
+            self._filters.topic, self._filters.sink, self._filters.partition, first=first, before=reach["max"] + 1
         )
         found = [
             marks.select([*KEY, "status"]).join(letters.select(KEY), KEY, join_type="left semi")
-            for marks in rows_by_offset(self._store, self._table, choice.marks(), start=first)
+            for marks in rows_by_offset(self._store, self._table, filters.marks(), start=first)
         ]
         return with_status(letters, pa.concat_tables(found)) if found else letters

@@ -28,11 +28,11 @@ from frazil.log.trust import has_mark
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.tables import PositionMovedError, TableStore
-from frazil.topics.letters.batches import MessageKey, batches, message_keys, refused_rows, without_rows
-from frazil.topics.letters.choice import Choice
-from frazil.topics.letters.intents import ENDED, Intent, keys_of, note, unfinished
-from frazil.topics.letters.looking import at_offsets, waiting
-from frazil.topics.letters.rows import KEY, columns, letters_by_offset, on_current, plan_letters
+from frazil.topics.dead_letters.batches import MessageKey, batches, message_keys, refused_rows, without_rows
+from frazil.topics.dead_letters.filters import DeadLetterFilter
+from frazil.topics.dead_letters.query import at_offsets, waiting
+from frazil.topics.dead_letters.replay_ledger import ENDED, Intent, keys_of, note, unfinished
+from frazil.topics.dead_letters.rows import KEY, columns, letters_by_offset, on_current, plan_letters
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -60,7 +60,7 @@ def replay_dead_letters(
     settings: Settings,
     access: LogAccess,
     topic: str,
-    choice: Choice | None = None,
+    filters: DeadLetterFilter | None = None,
     *,
     offsets: Collection[int] | None = None,
     as_internal: bool = False,
@@ -75,7 +75,7 @@ def replay_dead_letters(
         settings: the settings.
         access: the log.
         topic: the topic.
-        choice: which of its letters; all by default.
+        filters: which of its letters; all by default.
         offsets: of these, only those at some offsets.
         as_internal: mark them as messages of Frazil's own, which an operator answers for; what another replay has left
             undone is not marked. By default only messages that had the mark keep it.
@@ -85,7 +85,7 @@ def replay_dead_letters(
         NotFoundError: an offset is no dead letter, or was sent again already. Nothing is sent.
         IntegrityError: letters of a replay that was cut off are no longer in the table.
     """
-    chosen = replace(choice or Choice(), topic=topic)
+    chosen = replace(filters or DeadLetterFilter(), topic=topic)
     if offsets is not None:
         _require(store, settings, chosen, offsets)
     replaying = _Replaying(store, settings, access, access.info(topic), progress)
@@ -94,16 +94,16 @@ def replay_dead_letters(
     return Replayed(replaying.sent, resumed, replaying.refused)
 
 
-def _require(store: TableStore, settings: Settings, choice: Choice, offsets: Collection[int]) -> None:
+def _require(store: TableStore, settings: Settings, filters: DeadLetterFilter, offsets: Collection[int]) -> None:
     def look(table: Table) -> set[int]:
-        found = letters_by_offset(store, table, choice)
+        found = letters_by_offset(store, table, filters)
         return {o for letters in found for o in at_offsets(waiting(letters), offsets)["offset"].to_pylist()}
 
     none: set[int] = set()
     if missing := sorted(set(offsets) - on_current(store, settings, look, none)):
         raise NotFoundError(
-            f"offset {missing[0]} of topic '{choice.topic}' is no dead letter that waits to be sent again",
-            hint=f"frazil topic dead-letters list {choice.topic}",
+            f"offset {missing[0]} of topic '{filters.topic}' is no dead letter that waits to be sent again",
+            hint=f"frazil topic dead-letters list {filters.topic}",
         )
 
 
@@ -141,8 +141,8 @@ class _Replaying:
                 self._send(intent, found)
         return self.sent
 
-    def send(self, choice: Choice, offsets: Collection[int] | None, *, as_internal: bool) -> None:
-        chosen, start, intent = self._as_of_now(choice), 0, None
+    def send(self, filters: DeadLetterFilter, offsets: Collection[int] | None, *, as_internal: bool) -> None:
+        chosen, start, intent = self._as_of_now(filters), 0, None
         while True:
             portion = self._look(partial(self._next, chosen, offsets, start), None)
             if portion is None:
@@ -184,20 +184,22 @@ class _Replaying:
         table = note(self._store, self._settings, portion.table, topic, portion.keys, status, intent, released)
         return replace(portion, table=table)
 
-    def _as_of_now(self, choice: Choice) -> Choice:
+    def _as_of_now(self, filters: DeadLetterFilter) -> DeadLetterFilter:
         """Without what comes up from now on."""
 
         def look(table: Table) -> int:
-            return max((f.upper for f in plan_letters(self._store, table, choice.letters()).files), default=-1) + 1
+            return max((f.upper for f in plan_letters(self._store, table, filters.messages()).files), default=-1) + 1
 
         end = self._look(look, 0)
-        return replace(choice, before=end if choice.before is None else min(end, choice.before))
+        return replace(filters, before=end if filters.before is None else min(end, filters.before))
 
-    def _next(self, choice: Choice, offsets: Collection[int] | None, start: int, table: Table) -> _Portion | None:
+    def _next(
+        self, filters: DeadLetterFilter, offsets: Collection[int] | None, start: int, table: Table
+    ) -> _Portion | None:
         """The next letters that nobody has sent, all of an offset or none."""
         found, count = [_NO_KEYS], 0
-        first = max(start, choice.first or 0)
-        for letters in letters_by_offset(self._store, table, replace(choice, first=first), start=first):
+        first = max(start, filters.first or 0)
+        for letters in letters_by_offset(self._store, table, replace(filters, first=first), start=first):
             dead = letters.filter(pc.equal(letters["status"], "dead")).select(KEY)
             found.append(at_offsets(dead, offsets))
             count += found[-1].num_rows

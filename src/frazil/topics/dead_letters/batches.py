@@ -18,10 +18,10 @@ from frazil.log.trust import marked
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.reading.retrying import MissingFileCheck
+from frazil.topics.dead_letters.filters import DeadLetterFilter
+from frazil.topics.dead_letters.json_values import from_plain
+from frazil.topics.dead_letters.rows import positions, rows_by_offset
 from frazil.topics.layout import DEAD_LETTER, ensure_dead_letters
-from frazil.topics.letters.choice import Choice
-from frazil.topics.letters.plain_values import from_plain
-from frazil.topics.letters.rows import positions, rows_by_offset
 
 #: The header that says where a message was before: topic/partition/offset.
 REPLAYED_FROM = "frazil-replayed-from"
@@ -114,7 +114,7 @@ def _messages(store: TableStore, settings: Settings, topic: str, keys: pa.Table)
     while done < wanted.num_rows:
         table = ensure_dead_letters(store, settings)
         first, last = wanted["offset"][done].as_py(), wanted["offset"][-1].as_py()
-        expression = Choice(topic, first=first, before=last + 1).letters()
+        expression = DeadLetterFilter(topic, first=first, before=last + 1).messages()
         try:
             for letters in rows_by_offset(store, table, expression, DEAD_LETTER.names, first):
                 among = positions(letters, keys)

@@ -17,10 +17,10 @@ from frazil.settings.policies import snapshots_kept
 from frazil.tables import Position, TableStore, commit_append, find_position
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_all_rows
+from frazil.topics.dead_letters.filters import DeadLetterFilter
+from frazil.topics.dead_letters.rows import KEY, columns, rows_by_offset
+from frazil.topics.dead_letters.writer import letters
 from frazil.topics.layout import REPLAY, replays_of
-from frazil.topics.letters.choice import Choice
-from frazil.topics.letters.dead_letters import letters
-from frazil.topics.letters.rows import KEY, columns, rows_by_offset
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -47,7 +47,7 @@ def unfinished(store: TableStore, table: Table, topic: str) -> list[Intent]:
     """What was begun and not ended, by this process or another one. Letters are not held, only whose they are."""
     begun: dict[str, Intent] = {}
     done: set[str] = set()
-    for rows in rows_by_offset(store, table, Choice(topic).marks(), ["replay"]):
+    for rows in rows_by_offset(store, table, DeadLetterFilter(topic).marks(), ["replay"]):
         for text in pc.unique(rows.filter(pc.equal(rows["status"], "replaying"))["replay"]).to_pylist():
             intent = Intent(**json.loads(text))
             begun[intent.id] = intent

@@ -1,1 +1,0 @@
-"""Dead letters: kept with their reason, listed, and sent again."""
