@@ -6,7 +6,6 @@ import csv
 import errno
 import io
 import os
-import secrets
 import shutil
 import stat
 import sys
@@ -16,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from frazil.atomic_files import replace_file
 from frazil.cli.printing import json_text, plain_table, print_table, rich_table, to_text
 from frazil.errors import NotAllowedError, UnavailableError, UsageError
 
@@ -90,7 +90,7 @@ def _opened(out: Path) -> AbstractContextManager[IO[bytes]]:
         return os.fdopen(os.dup(number), "wb")
     if mode is not None and not stat.S_ISREG(mode):  # a named pipe or a device
         return out.open("wb")
-    return _replaced(out.resolve(), mode)
+    return replace_file(out.resolve(), mode=None if mode is None else stat.S_IMODE(mode))
 
 
 def _mode(out: Path) -> int | None:
@@ -111,32 +111,6 @@ def _own_descriptor(out: Path) -> int | None:
             return int(out.name)
         out = out.parent / out.readlink()
     return None
-
-
-@contextmanager
-def _replaced(target: Path, mode: int | None) -> Iterator[IO[bytes]]:
-    """A file beside the target that takes its place, and its mode, when all is written."""
-    beside = target.with_name(f".frazil-{secrets.token_hex(8)}")
-    with beside.open("xb") as file:
-        try:
-            yield file
-            if mode is not None:
-                os.fchmod(file.fileno(), stat.S_IMODE(mode))
-            file.flush()
-            os.fsync(file.fileno())
-            beside.replace(target)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _as_parquet(table: pa.Table) -> bytes:

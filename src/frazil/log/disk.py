@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from frazil.atomic_files import sync_folder
 from frazil.log.frame import Bytes
 
 #: The operating system takes 1,024 at once.
@@ -43,11 +44,7 @@ class Disk:
 
     def sync_folder(self, folder: Path) -> None:
         """Makes names in a folder durable: files that were created, renamed or removed."""
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_folder(folder)
 
     def replace(self, path: Path, content: bytes) -> None:
         """Puts a small file in place: after a crash it has the old content or the new one."""

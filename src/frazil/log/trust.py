@@ -19,6 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from frazil.atomic_files import write_file
 from frazil.errors import UsageError
 from frazil.observe.logs import get_logger
 from frazil.settings.model import LogSettings
@@ -116,11 +117,5 @@ def _is_private(path: Path) -> bool:
 
 
 def _write_key(folder: Path, key: str) -> str:
-    new = folder / f".{KEY_FILE}-{secrets.token_hex(4)}"
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, key.encode())
-    finally:
-        os.close(file)
-    os.replace(new, folder / KEY_FILE)  # noqa: PTH105 - on disk whole, or not at all
+    write_file(folder / KEY_FILE, key.encode(), durable=False, mode=0o600)
     return key

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from frazil.atomic_files import TEMPORARY_SUFFIX, build_temporary_path, sync_folder
 from frazil.errors import ConflictError, UnsupportedError, UsageError
 from frazil.storage.faults import from_os
 from frazil.storage.store import CHUNK, Data, ObjectInfo, check_key, check_range, chunks_of, sha256_of, verified
 from frazil.storage.uri import Location
 
-_TEMPORARY = ".frazil-tmp"
 _LOCK = ".frazil-lock"
 _LOOK_FIRST = "read what is there, then decide"
 # What `flock` on a folder answers where the file system cannot (NFS among them); a lock file does there.
@@ -111,7 +110,7 @@ class LocalStore:
                     folders.add(path.parent)
         for folder in folders:
             with self._explained(str(folder)):
-                _sync_folder(folder)
+                sync_folder(folder)
 
     def checksum(self, key: str) -> str:
         return sha256_of(self.get_stream(key))
@@ -119,7 +118,7 @@ class LocalStore:
     def _path(self, key: str) -> Path:
         if any(_is_ours(part) for part in key.split("/")):
             raise UsageError(
-                f"'{key}' is a name that Frazil uses itself", hint=f"a key without {_TEMPORARY} and {_LOCK}"
+                f"'{key}' is a name that Frazil uses itself", hint=f"a key without {TEMPORARY_SUFFIX} and {_LOCK}"
             )
         return self._folder / check_key(key)
 
@@ -143,14 +142,14 @@ class LocalStore:
         """A synced file beside `path` with the content; the folder is synced when the caller has given it its name."""
         with self._explained(key):
             _make_folder(path.parent)
-            temporary = path.parent / f".{secrets.token_hex(8)}{_TEMPORARY}"
+            temporary = build_temporary_path(path)
             try:
                 with temporary.open("xb") as file:
                     _write(file, chunks)
                 yield temporary
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
     @contextmanager
     def _explained(self, key: str) -> Iterator[None]:
@@ -183,7 +182,7 @@ def _info(key: str, stat: os.stat_result) -> ObjectInfo:
 
 
 def _is_ours(name: str) -> bool:
-    return name == _LOCK or name.endswith(_TEMPORARY)
+    return name == _LOCK or name.endswith(TEMPORARY_SUFFIX)
 
 
 def _walk(folder: Path, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
@@ -212,15 +211,7 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir()
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(folder.parent)
 
 
 @contextmanager

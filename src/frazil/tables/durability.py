@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from frazil.atomic_files import sync_file, sync_folder
 from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import reach
@@ -37,7 +38,7 @@ def sync_files(uris: Iterable[str]) -> None:
     reach("tables.sync.before")
     try:
         for file in files:
-            _sync(file)
+            sync_file(file)
         for folder in _folders(files):
             _sync_folder(folder)
     except OSError as error:
@@ -77,16 +78,8 @@ def _folders(files: Iterable[Path]) -> Iterator[Path]:
     yield from sorted(found, key=lambda folder: -len(folder.parts))
 
 
-def _sync(path: Path, flags: int = os.O_RDONLY) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _sync_folder(folder: Path) -> None:
     try:
-        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+        sync_folder(folder)
     except PermissionError:
         return  # somebody else's, far above the table: nothing of ours was made in it

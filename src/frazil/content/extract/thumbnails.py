@@ -7,13 +7,12 @@ failure of its object.
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from frazil.atomic_files import write_file
 from frazil.errors import FrazilError, NotFoundError, first_line
 from frazil.settings import Settings, SettingsModel
 from frazil.settings.model import NetworkSettings, S3Settings
@@ -74,16 +73,11 @@ class ThumbnailStore:
             open_store(self.uri, s3=self.s3, network=self.network).put(name, data)
             return
         path = folder / name
-        temporary = path.with_name(f".{secrets.token_hex(8)}.frazil-tmp")
         try:
-            temporary.write_bytes(data)
+            write_file(path, data, durable=False)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        os.replace(temporary, path)  # noqa: PTH105 - beside the others
+            write_file(path, data, durable=False)
 
     def get(self, name: str) -> bytes | None:
         """None: there is none.

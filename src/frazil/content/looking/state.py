@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from frazil.atomic_files import write_file
 from frazil.content.looking.listing import Shard, Skipped
 from frazil.errors import LockedError, NotAllowedError
 from frazil.settings import Settings
@@ -99,12 +99,8 @@ class StateFile:
             "tally": asdict(state.tally),
             "left": [{**asdict(part.shard), "position": part.position} for part in state.left],
         }
-        temporary = self._path.with_suffix(".new")
-        with open(temporary, "w", opener=open_private) as file:
-            json.dump(text, file)  # in ASCII: names of files may be no text
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        # In ASCII: names of files may be no text.
+        write_file(self._path, json.dumps(text).encode(), mode=0o600)
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -7,8 +7,6 @@ SHA-256: a damaged one is made again, and two processes that make it at once do 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import threading
 from contextlib import suppress
 from functools import cache
@@ -18,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from frazil.atomic_files import write_file
 from frazil.content.extract.seeing import network, surroundings
 from frazil.content.extract.seeing.checkpoint import BadCheckpointError, weights
 
@@ -67,7 +66,8 @@ def cached(folder: Path) -> bytes:
     model = network.graph(weights(checkpoint()))
     # A folder that cannot be written costs time at each start, no more.
     with suppress(OSError):
-        _put(file, hashlib.sha256(model).digest() + model)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, hashlib.sha256(model).digest() + model, durable=False, mode=0o600)
     return model
 
 
@@ -85,15 +85,3 @@ def checkpoint() -> Path:
         if not hashlib.file_digest(stream, "sha256").hexdigest().startswith(told):
             raise BadCheckpointError(f"{found[0].name} of {PACKAGE} is damaged; install the package again")
     return found[0]
-
-
-def _put(file: Path, content: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
