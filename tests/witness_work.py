@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+
+import pyarrow as pa
 
 from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import open_store
-from frazil.tables import TableStore
+from frazil.tables import TableStore, commit_append, find_position
+from frazil.tables.writing.data_files import WriteTarget
+from frazil.tables.writing.position_deletes import write_position_deletes
+from frazil.topics.layout import ARCHIVE
 from frazil.topics.storage import open_storage
 from tests.golden_make import settings_of
 from tests.sink_kit import SinkKit, sink_kit_of
@@ -65,6 +72,7 @@ class Work:
         self.found(kit)
         self.crashed(kit)
         self.told_by_storage(kit)
+        self.delete_row(kit)
 
     def server(self, kit: SinkKit, *commits: object) -> TableStore:
         """A catalog that is a server on this machine: it writes metadata.json itself, and syncs nothing."""
@@ -98,6 +106,19 @@ class Work:
         kit.tables._store = self.server(kit)
         open_storage(kit.client, kit.settings, TOPIC, kit.tables).retain_log(age_s=None, size=0, dry_run=False)
         self.point("retained by storage")
+
+    def delete_row(self, kit: SinkKit) -> None:
+        table = kit.table(TOPIC)
+        position = find_position(table, ARCHIVE, TOPIC)
+        assert position is not None
+        file = next(iter(table.scan().plan_files())).file
+        partitions = {file.file_path: (file.spec_id, file.partition)}
+        rows = pa.array([file.file_path]), pa.array([0])
+        deletes = write_position_deletes(WriteTarget.of(table), "d", *rows, partitions)
+        reached = replace(position, batch_id=str(uuid.uuid4()))
+        on = table.metadata.current_snapshot_id
+        commit_append(kit.store, table, deletes, expected=position, reached=reached, on=on)
+        self.point("deleted")
 
     def land_and_die(self, kit: SinkKit) -> None:
         def die(step: str) -> None:

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests.witness import Disk, Trace, moments, points, witnessed
+from tests.witness import Disk, Trace, at_the_end, moments, points, witnessed
 
 SEGMENT, TABLES = r"/topics/[^/]+/\d{20}\.seg$", r"/home/(warehouse/|catalog\.db)"
 #: SQLite's index of its write-ahead log; it is made anew after a crash.
@@ -56,7 +56,8 @@ def test_the_mark_never_runs_ahead_of_what_it_vouches_for(trace: Trace) -> None:
 
 
 def test_the_catalog_points_only_to_what_is_on_disk(trace: Trace) -> None:
-    """Data files, manifests and metadata.json, before the commit. A server's metadata.json is its own affair."""
+    """Data files, delete files, manifests and metadata.json are; a server writes its metadata.json itself."""
+    assert at_the_end(trace).seen(r"-deletes\.parquet$")
     kinds = {r"\.parquet$", r"/snap-[^/]*\.avro$", r"-m\d+\.avro$", r"\.metadata\.json$"}
     for name, disk in points(trace):
         if name == "committed":
