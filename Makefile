@@ -56,7 +56,7 @@ lock: ## Resolve the dependencies anew, with hashes
 	@$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command 'make lock' pyproject.toml --extra build -o requirements/runtime.txt
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --custom-compile-command 'make lock' pyproject.toml --extra build --extra dev --extra labels --extra ocr --extra heic -c requirements/runtime.txt -o requirements/dev.txt
+	  --custom-compile-command 'make lock' pyproject.toml --extra build --extra dev --extra labels --extra ocr --extra heic --extra mysql --extra postgres -c requirements/runtime.txt -o requirements/dev.txt
 	@grep '^uv==' requirements/dev.txt | sed 's/ *\\//' | $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --custom-compile-command 'make lock' - -o requirements/uv.txt
 
