@@ -18,6 +18,7 @@ from pyiceberg.types import DateType, LongType, PrimitiveType, StringType
 
 from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnavailableError, UsageError
 from frazil.log.columns import TIME
+from frazil.observe.backoff import Backoff
 from frazil.observe.faultpoints import handled
 from frazil.tables import RolledBackError
 from frazil.tables.reading import ordered_scan as table_scan
@@ -459,7 +460,7 @@ def test_files_that_go_while_letters_are_read_are_looked_for_again(
 def test_dead_letters_are_listed_and_replayed_from_storage_that_fails_one_read_of_four(
     days: SinkKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.observe.resilience._pause", lambda _attempt: 0.0)
+    monkeypatch.setattr("frazil.observe.resilience._BACKOFF", Backoff(first=0.0, longest=0.0))
     ios: list[FaultyIO] = []
     reads_of: Counter[str] = Counter()
 

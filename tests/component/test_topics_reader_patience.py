@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.table import Table
 
 from frazil.errors import UnavailableError
+from frazil.observe.backoff import Backoff
 from frazil.settings import NetworkSettings
 from frazil.topics.reading.reader import TopicReader
 from tests.faulty_storage import Fault, FaultyIO, every_third, on_faulty_storage
@@ -20,7 +21,7 @@ QUICK = NetworkSettings(retry_timeout=60.0, retry_attempts=6)
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.observe.resilience._pause", lambda _attempt: 0.0)
+    monkeypatch.setattr("frazil.observe.resilience._BACKOFF", Backoff(first=0.0, longest=0.0))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from frazil.errors import UnavailableError
 from frazil.topics.sinks.lane import Lane
 
 
@@ -37,3 +38,16 @@ def test_who_catches_up_is_behind_all_the_time() -> None:
     lane = Lane(Engine())  # type: ignore[arg-type]
     lane._end = 1000
     assert lane.lag_s() == 1.2
+
+
+def test_a_lane_goes_on_however_long_an_outage_lasts(monkeypatch: Any) -> None:
+    def fail(**_: Any) -> None:
+        raise UnavailableError("the catalog is away")
+
+    engine = Engine()
+    lane = Lane(engine)  # type: ignore[arg-type]
+    monkeypatch.setattr(engine, "turn", fail, raising=False)
+    lane.failures = 5_000
+    lane.turn()
+    assert lane.failures == 5_001
+    assert 14.0 < lane.pause() <= 30.0

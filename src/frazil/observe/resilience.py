@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -13,14 +12,14 @@ from typing import Literal, TypeVar
 
 from frazil.errors import CircuitOpenError, FrazilError, UnavailableError
 from frazil.observe import metrics
+from frazil.observe.backoff import Backoff
 from frazil.observe.logs import get_logger
 from frazil.settings.model import NetworkSettings
 
 T = TypeVar("T")
 Clock = Callable[[], float]
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 2.0
+_BACKOFF = Backoff(first=0.1, longest=2.0)
 _STATES = {"closed": 0, "half-open": 1, "open": 2}
 
 log = get_logger(__name__)
@@ -48,7 +47,7 @@ def retry(
         try:
             return fn()
         except FrazilError as error:
-            pause = _pause(attempt)
+            pause = _BACKOFF.pause(attempt)
             out_of_time = clock() - start + pause >= network.retry_timeout
             if not worth_retrying(error) or attempt == network.retry_attempts or out_of_time:
                 raise
@@ -56,12 +55,6 @@ def retry(
             metrics.RETRIES.labels(operation).inc()
             sleep(pause)
     raise AssertionError("the last attempt returns or raises")
-
-
-def _pause(attempt: int) -> float:
-    """Exponential, with jitter so that clients which failed together do not come back together."""
-    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - 1))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 
 class CircuitBreaker:

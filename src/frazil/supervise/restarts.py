@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 10.0
+from frazil.observe.backoff import Backoff
+
+_BACKOFF = Backoff(first=0.5, longest=10.0, jitter=0.0)
 
 
 @dataclass
@@ -26,4 +27,4 @@ class Restarts:
         self._deaths = [at for at in self._deaths if now - at < self.window] + [now]
         if len(self._deaths) >= self.limit:
             return None
-        return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (len(self._deaths) - 1)))
+        return _BACKOFF.pause(len(self._deaths))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from frazil.catalogs import load_table, open_catalog, parse_name, translated
+from frazil.observe.backoff import Backoff
 from frazil.observe.resilience import CircuitBreaker, breaker_for, retry
 from frazil.settings import CatalogSettings, NetworkSettings, Settings
 from frazil.tables.discard_queue import DiscardQueue
@@ -27,11 +27,12 @@ Server = Literal["catalog", "storage"]
 
 #: Manifest lists remembered: those of a table's window, for a handful of tables.
 _LISTS = 512
+_BACKOFF = Backoff(first=0.01, longest=1.0, jitter=0.7)
 
 
 def back_off(attempt: int) -> None:
-    """Waits a little longer after each conflict, and not all alike."""
-    time.sleep(min(1.0, 0.005 * 2.0**attempt) * random.uniform(0.3, 1.0))  # noqa: S311 - spreads load
+    """Waits after a lost commit, longer with each attempt."""
+    time.sleep(_BACKOFF.pause(attempt))
 
 
 class TableStore:

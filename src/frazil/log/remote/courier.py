@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,14 +20,15 @@ from frazil.log.producers import REMEMBERED, FencedError, OutOfSequenceError, Un
 from frazil.log.remote.outbox import Outbox
 from frazil.log.remote.parcel import Parcel
 from frazil.log.remote.stream import LostError
+from frazil.observe.backoff import Backoff
 from frazil.observe.logs import get_logger
 
 #: Batches on their way at once. The log remembers more per producer, so that each retry gets its offsets.
 MOST_ON_THE_WAY = REMEMBERED // 2
 #: Bytes that gRPC takes without waiting for the broker, where nothing else is on its way.
 _AT_ONCE = 64 * 1024
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 1.0
+#: After the second failure in a row: the first try to connect again is made at once.
+_BACKOFF = Backoff(first=0.04, longest=1.0)
 _MOST_REFUSALS = 1000
 
 log = get_logger(__name__)
@@ -233,8 +233,7 @@ class Courier:
             self._give_up(error)
             return
         if self._failures:
-            pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self._failures, 10))
-            self._sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, guards nothing
+            self._sleep(_BACKOFF.pause(self._failures))
         self._failures += 1
 
     def _drop_link(self) -> None:

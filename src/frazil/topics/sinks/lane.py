@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Literal
 
 from frazil.errors import FrazilError, first_line
 from frazil.log.access import TopicInfo
+from frazil.observe.backoff import Backoff
 from frazil.observe.logs import get_logger
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.caretaker import Caretaker
@@ -19,8 +19,7 @@ log = get_logger(__name__)
 
 #: Seconds until a lane that waits for a person, or has nothing to do, looks at the table again.
 LOOK_AGAIN_S = 15.0
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 30.0
+_BACKOFF = Backoff(first=0.2, longest=30.0)
 
 State = Literal["running", "waiting", "stopped"]
 
@@ -142,7 +141,7 @@ class Lane:
         self.error = _ours(error)
         whose = (self.engine.topic, self.engine.sink.name)
         stopped = needs_a_person(self.error)
-        pause = LOOK_AGAIN_S if stopped else _pause(self.failures)
+        pause = LOOK_AGAIN_S if stopped else _BACKOFF.pause(self.failures)
         self._due = time.monotonic() + pause
         metrics.FAILURES.labels(*whose).inc()
         metrics.STOPPED.labels(*whose).set(1 if stopped else 0)
@@ -195,8 +194,3 @@ def _ours(error: Exception) -> FrazilError:
         return error
     told = f"unexpected {type(error).__name__}: {first_line(error)}"
     return UnexpectedError(told, hint="the same with -v shows where; please report it")
-
-
-def _pause(failures: int) -> float:
-    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (failures - 1))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
