@@ -27,7 +27,10 @@ def an_object(key: str, **more: Any) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(OBJECTS.names)
     row |= {"bucket": "photos", "key": key, "version_id": "", "size": 10, "etag": f"etag-{key}", "sequencer": "0A"}
     row |= {"is_latest": True, "is_deleted": False, "is_delete_marker": False, "dialect": "aws"}
-    return row | {"last_modified": NOON, "changed_at": NOON, "storage_class": "STANDARD"} | more
+    row |= {"last_modified": NOON, "changed_at": NOON, "storage_class": "STANDARD"}
+    told = "deleted" if more.get("is_deleted") else "created"
+    row["frazil_order"] = {told: f"0A/{0:016}", f"{told}_time": NOON}
+    return row | more
 
 
 def a_change(key: str, sequence: str, record_type: str = "CREATE", **more: Any) -> dict[str, Any]:
@@ -48,8 +51,9 @@ class Content:
         self.tables = ContentTables.of(self.store, settings)
 
     @classmethod
-    def at(cls, home: Path) -> Content:
-        return cls(load_settings(flags={"home": str(home)}, environ={}))
+    def at(cls, home: Path, **content: Any) -> Content:
+        flags = {"home": str(home), "log.min_free": "0"} | {f"content.{name}": str(v) for name, v in content.items()}
+        return cls(load_settings(flags=flags, environ={}))
 
     def add_objects(self, rows: Iterable[dict[str, Any]]) -> None:
         """One file."""

@@ -615,3 +615,35 @@ def test_a_subscription_is_kept(shell):
 def test_metrics_count_the_messages(server, topic):
     server.publish(topic, "a", "b")
     eventually(lambda: server.metric(f'frazil_log_messages_total{{topic="{topic}"}}') == 2)
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_event_is_listed_as_soon_as_it_is_acknowledged_without_a_pipeline(server):
+    def post(key: str, sequence: str, name: str = "ObjectCreated:Put") -> None:
+        thing = {"key": key, "sequencer": sequence, "eTag": "e", "size": 7}
+        event = {"eventVersion": "2.1", "eventSource": "aws:s3", "eventTime": "2026-01-31T12:00:00Z", "eventName": name}
+        event |= {"s3": {"bucket": {"name": "photos"}, "object": thing}}
+        assert server.post("/events/s3", {"Records": [event]}).status == 200
+
+    def listed() -> list[str]:
+        found = server.get("/content/objects?bucket=photos")
+        assert "lag" not in found
+        return [row["key"] for row in found["objects"]]
+
+    post("a.jpg", "01")
+    assert listed() == ["a.jpg"]  # there is no table yet
+    taken = server.post("/content/edits", {"bucket": "photos", "edits": [{"key": "a.jpg", "add": ["x"]}]})
+    assert taken.status == 202
+    assert server.get("/content/object?bucket=photos&key=a.jpg")["user_tags"] == ["x"]
+    seconds = []
+    for number in range(10):
+        post(f"b{number}.jpg", f"{number:02}")
+        began = time.perf_counter()
+        found = listed()
+        seconds.append(time.perf_counter() - began)
+        assert f"b{number}.jpg" in found
+    assert min(seconds) < 0.1, seconds
+    post("a.jpg", "02", "ObjectRemoved:Delete")
+    assert "a.jpg" not in listed()

@@ -1,4 +1,4 @@
-"""`/content`: objects, one of them, its history, and sums, out of the tables. The log is not asked."""
+"""`/content`: objects, one of them, its history, and sums, out of the tables and the tail of the log."""
 
 from __future__ import annotations
 
@@ -49,9 +49,14 @@ class ContentLooks:
         self._tables_of = tables_of
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def answer(self, service: Service, look: Callable[[ContentTables], Any]) -> Response:
-        found = await self.find(service, lambda tables: json_bytes(look(tables)))
-        return Response(found, media_type=JSON)
+    async def answer(self, service: Service, look: Callable[[ContentTables], dict[str, Any]]) -> Response:
+        """The answer as JSON; with `lag` if it lacks messages of the log."""
+
+        def find(tables: ContentTables) -> bytes:
+            found = look(tables)
+            return json_bytes(found if tables.lag is None else {**found, "lag": tables.lag.to_dict()})
+
+        return Response(await self.find(service, find), media_type=JSON)
 
     async def find(self, service: Service, look: Callable[[ContentTables], T]) -> T:
         async with self._turns:
@@ -84,7 +89,7 @@ async def list_objects(
     limit: Limit = 100,
     after: Annotated[str | None, Query(description="`after` of the page before, with the same parameters")] = None,
 ) -> Response:
-    """Lists objects, as the table has them; the bucket is not asked."""
+    """Lists objects, as the table and the tail of the log have them; the bucket is not asked."""
     choice = Choice(
         bucket=bucket, key=key, prefix=prefix, min_size=min_size, max_size=max_size, since=_time(since),
         until=_time(until), storage_class=storage_class, content_type=content_type, tags=tuple(tag or ()),

@@ -7,6 +7,19 @@ from pydantic import Field, JsonValue
 from frazil.api.models import Answered
 
 
+class ContentLag(Answered):
+    """Messages that an answer lacks."""
+
+    messages: int | None = Field(description="how many; null: not known, as the log cannot be read")
+    reason: str = Field(description="why the answer lacks them")
+
+
+class ContentAnswer(Answered):
+    lag: ContentLag | None = Field(
+        None, description="only where the answer lacks messages that are durable in the log: how many, and why"
+    )
+
+
 class ContentVersion(Answered):
     """A version of an object, in short."""
 
@@ -29,7 +42,7 @@ class ContentObject(ContentVersion):
     tags: dict[str, str] | None = Field(description="names and values; null: not known")
 
 
-class ContentPage(Answered):
+class ContentPage(ContentAnswer):
     objects: list[ContentObject] = Field(description="in the order that was asked for")
     after: str | None = Field(description="where to go on: `after` of the next request; null: that was all")
 
@@ -43,7 +56,7 @@ class ContentState(Answered):
     at: str | None = Field(description="when, ISO 8601, UTC")
 
 
-class ContentDetail(ContentObject):
+class ContentDetail(ContentObject, ContentAnswer):
     """All that is known of one version."""
 
     sequencer: str | None = Field(description="of the last change, as the store has sent it")
@@ -143,7 +156,7 @@ class ContentGroup(ContentSums):
     type: str | None = Field(description="by `type`: the content type")
 
 
-class ContentStats(Answered):
+class ContentStats(ContentAnswer):
     total: ContentSums = Field(description="of all that was asked for")
     groups: list[ContentGroup] = Field(description="those with most bytes first; empty without `by`")
     more: bool = Field(description="whether there are more groups than `limit`")

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from frazil.api.content_models import ContentAnswer
 from frazil.api.models import Answered
 
 
@@ -42,7 +43,7 @@ class ContentHit(Answered):
     distance_km: float = Field(description="with `near`: kilometres to the place")
 
 
-class ContentFound(Answered):
+class ContentFound(ContentAnswer):
     objects: list[ContentHit] = Field(description="in the order that was asked for")
     after: str | None = Field(description="where to go on: `after` of the next request; null: that was all")
 
@@ -53,7 +54,7 @@ class ContentFacet(Answered):
     bytes: int = Field(description="of these")
 
 
-class ContentFacets(Answered):
+class ContentFacets(ContentAnswer):
     by: str = Field(description="what was grouped by")
     groups: list[ContentFacet] = Field(description="those with most objects first")
     more: bool = Field(description="whether there are more groups than `limit`")
@@ -79,7 +80,7 @@ class ContentCopies(Answered):
     members: list[ContentMember] = Field(description="the first 100 of them, by name")
 
 
-class ContentDuplicates(Answered):
+class ContentDuplicates(ContentAnswer):
     groups: list[ContentCopies] = Field(description="those that waste most first")
     count: int = Field(description="groups, also those beyond `limit`")
     objects: int = Field(description="objects that are not needed: in each group all but one")

@@ -18,6 +18,7 @@ from frazil.api.reading import ReaderOf
 from frazil.api.service import Service
 from frazil.api.sockets import check_free, listening, shown_host
 from frazil.content.tables import ContentTables
+from frazil.content.tail import ContentTail
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.observe.logs import get_logger
@@ -65,11 +66,12 @@ def run_server(settings: Settings, ready: Callable[[Served], None]) -> None:
         if serve.flight_port:
             check_free(serve.host, serve.flight_port, "serve.flight_port")
         _recover(opened)
+        tail = ContentTail.of_log(settings, opened)
         app = create_app(
             opened,
             settings.model,
             _reader_of(settings, opened, tables),
-            lambda: ContentTables.of(tables.store(), settings),
+            lambda: ContentTables.of(tables.store(), settings, tail),
         )
         with Broker(opened, serve.host, serve.flight_port, max_streams=serve.max_streams) as broker:
             http = f"http://{shown_host(serve.host)}:{web.getsockname()[1]}"

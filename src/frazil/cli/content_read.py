@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from frazil.content.choice import Choice
     from frazil.content.tables import ContentTables
 
-SECTIONS = (*CATALOG_SECTIONS, "content")
+SECTIONS = (*CATALOG_SECTIONS, "content", "log")
 #: Characters of the metadata that people are shown.
 _METADATA = 300
 
@@ -75,7 +75,7 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="at most this many")] = 100,
     catalog: CatalogOption = None,
 ) -> None:
-    """List objects, as the table has them. No server is needed, and the bucket is not asked."""
+    """List objects, as the table and the log have them. No server is needed, and the bucket is not asked."""
     from frazil.content.reading import list_objects
 
     choice = _choice(
@@ -108,7 +108,7 @@ def show(
     with tables_of(run, catalog) as tables:
         found = show_object(tables, at, name, version_id, suggest=True)
     if run.printer.json_output:
-        run.printer.json(found)
+        run.printer.json(with_lag(tables, found))
         return
     versions, more, custom = (found.pop(name) for name in ("versions", "more_versions", "custom"))
     run.printer.record({**_shown({**found, **custom}), "state": _state(found)})
@@ -177,7 +177,7 @@ def stats(
         found = totals(tables, bucket=at, prefix=prefix, by=by.value if by else None, depth=depth, limit=limit)
     if run.printer.json_output:
         grouped = {"by": by.value, "groups": found.groups, "more": found.more} if by else {}
-        run.printer.json({"bucket": at, "prefix": prefix, "total": found.total, **grouped})
+        run.printer.json(with_lag(tables, {"bucket": at, "prefix": prefix, "total": found.total, **grouped}))
         return
     run.printer.record(_shown_totals(found.total))
     if by is not None:
@@ -189,13 +189,22 @@ def stats(
 
 @contextmanager
 def tables_of(run: Run, catalog: str | None) -> Iterator[ContentTables]:
-    """The tables, without a JVM and without the log."""
+    """The tables and the tail of the log, without a JVM. At the end it says what the answer lacks."""
     from frazil.content.tables import ContentTables
+    from frazil.content.tail import ContentTail
     from frazil.tables.store import LazyStore
 
     settings = run.settings(*SECTIONS)
     with LazyStore(settings, catalog) as opened:
-        yield ContentTables.of(opened.store(), settings)
+        tables = ContentTables.of(opened.store(), settings, ContentTail.of_command(settings))
+        yield tables
+    if tables.lag is not None:
+        run.printer.note(f"note: {tables.lag}")
+
+
+def with_lag(tables: ContentTables, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer for JSON; it says what it lacks, if it lacks anything."""
+    return answer if tables.lag is None else {**answer, "lag": tables.lag.to_dict()}
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.content_read import tables_of
+from frazil.cli.content_read import tables_of, with_lag
 from frazil.cli.invocation import CatalogOption, Run
 from frazil.cli.printing import visible
 from frazil.cli.search_options import Wanted, searching
@@ -66,7 +66,7 @@ def search(
             tables, asked, sort=sort.value if sort else None, limit=limit, after=after, columns=names
         )  # fmt: skip
     if run.printer.json_output:
-        run.printer.json({"objects": page.rows, "after": page.after})
+        run.printer.json(with_lag(tables, {"objects": page.rows, "after": page.after}))
     else:
         _print_hits(run, page.rows, with_bucket=place is None, names=names)
     if page.after is not None:
@@ -99,7 +99,7 @@ def facets(
     with tables_of(run, catalog) as tables:
         found = counted(tables, wanted.search(tables), by, limit)
     if run.printer.json_output:
-        run.printer.json({"by": by, "groups": found.groups, "more": found.more})
+        run.printer.json(with_lag(tables, {"by": by, "groups": found.groups, "more": found.more}))
         return
     rows = [[_text(g["value"]), g["objects"], _size(g["bytes"])] for g in found.groups]
     run.printer.rows([by, "objects", "bytes"], rows, none="no objects")
@@ -132,7 +132,7 @@ def duplicates(
         else:
             found = same(tables, asked, limit)
     if run.printer.json_output:
-        run.printer.json(found.to_dict())
+        run.printer.json(with_lag(tables, found.to_dict()))
         return
     rows = [
         [number, _size(member["size"]), _text(member["bucket"]) if place is None else "", _text(member["key"])]
@@ -185,7 +185,7 @@ def export(
         with written_file(out) as file:
             count = write(tables, asked, file, chosen)
     if run.printer.json_output and out is not None:
-        run.printer.json({"file": str(out), "format": chosen, "objects": count})
+        run.printer.json(with_lag(tables, {"file": str(out), "format": chosen, "objects": count}))
     else:
         run.printer.note(f"{count:,} objects written{'' if out is None else f' to {out}'}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from frazil.content.columns import JOURNAL, OBJECTS
@@ -11,12 +11,16 @@ from frazil.content.names import journal_name, objects_name
 from frazil.errors import NotFoundError
 from frazil.settings import Settings
 from frazil.tables import TableStore, ensure_table, evolve_schema
+from frazil.tables.reading.overlay import OverlayTable
 from frazil.tables.reading.retrying import read_current
 from frazil.tables.store import find_table
 from frazil.topics.layout import table_properties
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
+    from frazil.content.tail import ContentTail
+    from frazil.topics.reading.tail import Lag
 
 T = TypeVar("T")
 
@@ -30,34 +34,59 @@ _MERGED = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class ContentTables:
-    """The catalog and the names of the two tables."""
+    """The catalog and the names of the two tables, for one answer.
+
+    Attributes:
+        tail: gives reads of `objects` the messages that the table does not have yet; None: they read the table alone.
+        lag: the messages that a read of `objects` lacked; None: none.
+    """
 
     store: TableStore
     objects: str
     journal: str
+    tail: ContentTail | None = None
+    lag: Lag | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, store: TableStore, settings: Settings) -> ContentTables:
-        return cls(store, objects_name(settings), journal_name(settings))
+    def of(cls, store: TableStore, settings: Settings, tail: ContentTail | None = None) -> ContentTables:
+        return cls(store, objects_name(settings), journal_name(settings), tail)
 
     def read(self, name: str, read: Callable[[Table], T]) -> T:
         """Reads the current version of a table; again on a newer one if its files were replaced during the read.
+
+        A read of `objects` includes the messages that are durable in the log, if there is a `tail`.
 
         Raises:
             NotFoundError: the table does not exist yet.
             UnavailableError: the storage does not answer.
             IntegrityError: a file is missing that the table needs.
         """
+        tail = self.tail if name == self.objects else None
 
         def missing() -> NotFoundError:
             return NotFoundError(
                 f"table {name} does not exist yet: no bucket was scanned, and no event has arrived",
+                cause=None if self.lag is None else str(self.lag),
                 hint="frazil content scan BUCKET|FOLDER",
             )
 
-        return read_current(lambda: find_table(self.store, name), read, missing, name)
+        def applied(table: Table | None) -> Table | None:
+            assert tail is not None
+            found, lag = tail.apply(self.store, table)
+            self.lag = lag or self.lag
+            return found
+
+        def find() -> Table | None:
+            table = find_table(self.store, name)
+            return applied(None) if table is None and tail is not None else table
+
+        def read_applied(table: Table) -> T:
+            # Not while the table is loaded: a file that the tail needs may be replaced during that too.
+            return read(table if tail is None or isinstance(table, OverlayTable) else applied(table) or table)
+
+        return read_current(find, read_applied, missing, name)
 
 
 def ensure_objects(store: TableStore, settings: Settings) -> Table:

@@ -28,7 +28,8 @@ FilePartition = tuple[int, Any]
 
 
 @cache
-def _schema() -> pa.Schema:
+def delete_schema() -> pa.Schema:
+    """Returns the columns of a position-delete file."""
     return pa.schema(
         [
             pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH)}),
@@ -53,7 +54,7 @@ def write_position_deletes(
         positions: of each row in its file.
         places: spec and partition of each data file; None: the table has neither, and never had.
     """
-    rows = pa.table([files, positions], schema=_schema())
+    rows = pa.table([files, positions], schema=delete_schema())
     made: list[DataFile] = []
     try:
         for place, part in _by_place(rows, places):
@@ -87,7 +88,7 @@ def _write(target: WriteTarget, name: str, place: FilePartition | None, rows: pa
     rows = rows.sort_by([("file_path", "ascending"), ("pos", "ascending")])
     path = table.locations.new_data_location(f"{name}-{uuid.uuid4()}-deletes.parquet", None)
     with table.io.new_output(path).create(overwrite=True) as stream:
-        with pq.ParquetWriter(stream, _schema(), compression="zstd", store_schema=False) as writer:
+        with pq.ParquetWriter(stream, delete_schema(), compression="zstd", store_schema=False) as writer:
             writer.write_table(rows)
         size = stream.tell()
     bounds = [pc.min_max(rows.column(column)) for column in ("file_path", "pos")]
