@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import ConflictError, FrazilError
-from frazil.tables import CommitUnknownError
+from frazil.tables import CommitUnknownError, commit_retry
 from frazil.upkeep import java
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import pins
@@ -106,7 +106,7 @@ def test_a_renewal_that_lost_its_commit_is_made_again(care, manage, error, lands
 
 
 def test_a_renewal_that_never_gets_through_says_so(care, manage, monkeypatch):
-    monkeypatch.setattr(pins, "back_off", lambda attempt: None)
+    monkeypatch.setattr(commit_retry, "back_off", lambda attempt: None)
     held = pin(care, make(care), "backup", 60)
     before = age_of(care, held)
     manage.failures = [(ConflictError("lost a race"), False)] * 50

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.expressions import BooleanExpression
@@ -11,13 +11,13 @@ from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _StrictMetricsEvalua
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation
 
-from frazil.errors import ConflictError, UnavailableError
 from frazil.observe.faultpoints import reach
 from frazil.tables.commit import apply_response, discard_replaced_metadata
 from frazil.tables.commit_draft import Draft, build_draft, read_live_manifests
+from frazil.tables.commit_retry import commit_with_retry
 from frazil.tables.create import require_writable
 from frazil.tables.manifest_writer import ManifestWriter
-from frazil.tables.store import TableStore, back_off
+from frazil.tables.store import TableStore
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -63,28 +63,27 @@ def remove_files(store: TableStore, table: Table, which: Iterable[str] | Boolean
     test = which if callable(which) and not isinstance(which, BooleanExpression) else None
     paths = frozenset(which) if test is None and not isinstance(which, BooleanExpression) else frozenset()  # type: ignore[arg-type]
     removed = RemovedFiles(table)
-    for attempt in range(1, _TRIES + 1):
-        chosen = test or (_proven(table, which) if isinstance(which, BooleanExpression) else _named(paths))
-        drafted = _draft(store, table, chosen)
+
+    def prepare(now: Table) -> Draft | None:
+        nonlocal removed
+        chosen = test or (_proven(now, which) if isinstance(which, BooleanExpression) else _named(paths))
+        drafted = _draft(store, now, chosen)
         if drafted is None:
-            # After an attempt without an answer: it has landed, and there is nothing left to remove.
-            return RemovedFiles(table, removed.files, removed.rows, removed.size)
+            return None  # after an attempt without an answer: it has landed, and there is nothing left to remove
         draft, removed = drafted
-        try:
-            reach("tables.remove.before")
-            response = store.call_once(lambda d=draft: store.catalog.commit_table(d.base, d.requirements, d.updates))  # type: ignore[misc]
-        except (ConflictError, UnavailableError):
-            if attempt == _TRIES:
-                raise
-            back_off(attempt)
-            table = store.load(table.name())
-            continue
+        return draft
+
+    def commit(_: Table, draft: Draft) -> Table:
+        reach("tables.remove.before")
+        response = store.call_once(lambda: store.catalog.commit_table(draft.base, draft.requirements, draft.updates))
         reach("tables.remove.after")
-        table = apply_response(draft.base, response.metadata, response.metadata_location)
+        after = apply_response(draft.base, response.metadata, response.metadata_location)
         store.cache_manifests(draft.snapshot.manifest_list, draft.manifests)
-        discard_replaced_metadata(store, draft, table)
-        return RemovedFiles(table, removed.files, removed.rows, removed.size)
-    raise AssertionError("the last attempt returns or raises")
+        discard_replaced_metadata(store, draft, after)
+        return after
+
+    table = commit_with_retry(store, table, prepare, commit, tries=_TRIES)
+    return replace(removed, table=table)
 
 
 def _proven(table: Table, expression: BooleanExpression) -> Test:

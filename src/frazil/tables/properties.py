@@ -16,19 +16,15 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from frazil.errors import FrazilError
 from frazil.observe.faultpoints import reach
+from frazil.tables.commit_retry import commit_with_retry
 from frazil.tables.errors import PositionMovedError
-from frazil.tables.store import TableStore, back_off
+from frazil.tables.store import TableStore
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-_TRIES = 20
-#: Tries where the catalog says that it does not know what has become of the commit.
-_UNKNOWN = 3
-
-Commit = tuple[Sequence[TableUpdate], Sequence[TableRequirement]]
+Change = tuple[Sequence[TableUpdate], Sequence[TableRequirement]]
 
 
 def set_properties(
@@ -46,7 +42,7 @@ def set_properties(
         PositionMovedError: main is not there any more.
     """
 
-    def missing(now: Table) -> Commit | None:
+    def missing(now: Table) -> Change | None:
         have = now.metadata.properties
         told = {name: value for name, value in properties.items() if value is not None and have.get(name) != value}
         gone = [name for name, value in properties.items() if value is None and name in have]
@@ -54,13 +50,13 @@ def set_properties(
         updates += [RemovePropertiesUpdate(removals=gone)] if gone else []
         return (updates, ()) if updates else None
 
-    return _until_done(store, table, missing, on)
+    return _commit_missing(store, table, missing, on)
 
 
 def drop_columns(store: TableStore, table: Table, names: Sequence[str], *, on: int | None = None) -> Table:
     """The table without some of its columns; those that it does not have are of no matter. See `set_properties`."""
 
-    def missing(now: Table) -> Commit | None:
+    def missing(now: Table) -> Change | None:
         from pyiceberg.table import Transaction
         from pyiceberg.table.update.schema import UpdateSchema
 
@@ -74,30 +70,25 @@ def drop_columns(store: TableStore, table: Table, names: Sequence[str], *, on: i
         same = AssertLastAssignedFieldId(last_assigned_field_id=now.metadata.last_column_id)
         return updates, (same, *requirements)
 
-    return _until_done(store, table, missing, on)
+    return _commit_missing(store, table, missing, on)
 
 
-def _until_done(store: TableStore, table: Table, missing: Callable[[Table], Commit | None], on: int | None) -> Table:
-    """Commits what is missing, on the table as it is: another writer, or a lost reply, changes what that is."""
-    for attempt in range(1, _TRIES + 1):
-        made = missing(table)
-        if made is None:
-            return table
-        if on is not None and table.metadata.current_snapshot_id != on:
-            raise PositionMovedError(f"another writer has changed {'.'.join(table.name())}", hint="plan anew")
-        updates, requirements = made
+def _commit_missing(
+    store: TableStore, table: Table, missing: Callable[[Table], Change | None], on: int | None
+) -> Table:
+    def prepare(now: Table) -> Change | None:
+        change = missing(now)
+        if change is not None and on is not None and now.metadata.current_snapshot_id != on:
+            raise PositionMovedError(f"another writer has changed {'.'.join(now.name())}", hint="plan anew")
+        return change
+
+    def commit(now: Table, change: Change) -> None:
+        updates, requirements = change
         if on is not None:
             requirements = (AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=on), *requirements)
-        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
-        base = table
-        try:
-            reach("tables.properties.before")
-            store.call_once(lambda: store.catalog.commit_table(base, (uuid, *requirements), tuple(updates)))  # noqa: B023
-            reach("tables.properties.after")
-        except FrazilError as error:
-            unknown = type(error) is FrazilError and attempt < _UNKNOWN
-            if attempt == _TRIES or not (error.retryable or unknown):
-                raise
-            back_off(attempt)
-        table = store.load(table.name())
-    return table
+        uuid = AssertTableUUID(uuid=now.metadata.table_uuid)
+        reach("tables.properties.before")
+        store.call_once(lambda: store.catalog.commit_table(now, (uuid, *requirements), tuple(updates)))
+        reach("tables.properties.after")
+
+    return commit_with_retry(store, table, prepare, commit)

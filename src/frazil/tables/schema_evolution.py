@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.schema import Schema
@@ -23,20 +24,20 @@ from pyiceberg.types import (
     StructType,
 )
 
-from frazil.errors import FrazilError, first_line
+from frazil.errors import first_line
 from frazil.observe.faultpoints import reach
+from frazil.tables.commit_retry import commit_with_retry
 from frazil.tables.errors import SchemaMismatchError
-from frazil.tables.store import TableStore, back_off
+from frazil.tables.store import TableStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
 
-_TRIES = 20
-#: Tries where the catalog says that it does not know what has become of the commit.
-_UNKNOWN = 3
 Path = tuple[str, ...]
+#: Path and type of a column, and whether it is new.
+ColumnChange = tuple[Path, IcebergType, bool]
 
 
 def evolve_schema(store: TableStore, table: Table, columns: Schema | pa.Schema, *, widen: bool = False) -> Table:
@@ -52,23 +53,14 @@ def evolve_schema(store: TableStore, table: Table, columns: Schema | pa.Schema, 
         SchemaMismatchError: a column has another type than the table's, or differs from one by case alone.
     """
     wanted = columns if isinstance(columns, Schema) else _from_arrow(columns)
-    for attempt in range(1, _TRIES + 1):
-        changes = list(_changes(table.schema().as_struct(), wanted.as_struct(), (), widen))
-        if not changes:
-            return table
-        try:
-            _commit(store, table, changes)
-        except FrazilError as error:
-            # Another writer, or a lost reply: the table itself says what is still missing.
-            unknown = type(error) is FrazilError and attempt < _UNKNOWN
-            if attempt == _TRIES or not (error.retryable or unknown):
-                raise
-            back_off(attempt)
-        table = store.load(table.name())
-    return table
+
+    def prepare(now: Table) -> list[ColumnChange] | None:
+        return list(_changes(now.schema().as_struct(), wanted.as_struct(), (), widen)) or None
+
+    return commit_with_retry(store, table, prepare, partial(_commit, store))
 
 
-def _commit(store: TableStore, table: Table, changes: list[tuple[Path, IcebergType, bool]]) -> None:
+def _commit(store: TableStore, table: Table, changes: list[ColumnChange]) -> None:
     from pyiceberg.table import Transaction
 
     update = UpdateSchema(Transaction(table))
@@ -120,7 +112,7 @@ def _unreadable(cause: str) -> SchemaMismatchError:
     )
 
 
-def _changes(have: StructType, want: StructType, path: Path, widen: bool) -> Iterator[tuple[Path, IcebergType, bool]]:
+def _changes(have: StructType, want: StructType, path: Path, widen: bool) -> Iterator[ColumnChange]:
     """What is missing in `have`, as (path, type, is it new)."""
     by_name = {f.name: f for f in have.fields}
     lowered = {f.name.lower(): f.name for f in have.fields}
@@ -139,9 +131,7 @@ def _changes(have: StructType, want: StructType, path: Path, widen: bool) -> Ite
             yield here, column.field_type, True
 
 
-def _type_changes(
-    found: NestedField, column: NestedField, path: Path, widen: bool
-) -> Iterator[tuple[Path, IcebergType, bool]]:
+def _type_changes(found: NestedField, column: NestedField, path: Path, widen: bool) -> Iterator[ColumnChange]:
     have, want = found.field_type, column.field_type
     if isinstance(have, StructType) and isinstance(want, StructType):
         yield from _changes(have, want, path, widen)

@@ -25,7 +25,7 @@ from frazil.errors import ConflictError, FrazilError, NotFoundError, Unsupported
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.tables import CommitUnknownError
-from frazil.tables.store import back_off
+from frazil.tables.commit_retry import commit_with_retry
 from frazil.upkeep import java
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 
@@ -214,17 +214,22 @@ def _commit(care: Care, table: Table, change: Callable[[Any], Any], is_so: Calla
 
     What a commit says is not enough: its answer may be lost, and a server may lose a tag to an expiry at the same time.
     """
-    name = ".".join(table.name())
-    for attempt in range(1, _TRIES + 1):
-        try:
-            with java.translated(table):
-                change(java.load(care, table)).commit()
-        except (ConflictError, CommitUnknownError):
-            back_off(attempt)
-        table = care.load(name)
-        if is_so(table):
-            return
-    raise ConflictError(f"{name}: other writers were faster {_TRIES} times", hint="try again")
+    began = False
+
+    def prepare(now: Table) -> bool | None:
+        return None if began and is_so(now) else True
+
+    def commit(now: Table, _: bool) -> None:
+        nonlocal began
+        began = True
+        with java.translated(now):
+            change(java.load(care, now)).commit()
+
+    commit_with_retry(care.store, table, prepare, commit, tries=_TRIES, may_repeat=_is_lost)
+
+
+def _is_lost(error: FrazilError, _failures: int) -> bool:
+    return isinstance(error, (ConflictError, CommitUnknownError))
 
 
 def _require_tags(care: Care) -> None:

@@ -6,7 +6,6 @@ A spec is written as in the setting `topics.partition`: `day(publish_time), buck
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from frazil.catalogs import flavor_of
 from frazil.errors import ConflictError, FrazilError, UnsupportedError, UsageError
 from frazil.observe.faultpoints import reach
 from frazil.tables import parse_partition_spec
+from frazil.tables.commit_retry import commit_with_retry, is_conflict
 from frazil.tables.durability import sync_metadata
 from frazil.upkeep import java
 from frazil.upkeep.model import Outcome
@@ -139,29 +139,34 @@ def files_of_older_specs(care: Care, table: Table) -> set[str]:
 
 
 def _evolve(care: Care, table: Table, wanted: PartitionSpec) -> bool:
-    for attempt in range(1, _TRIES + 1):
-        fresh = care.store.load(table.name())
-        now = [part for part in fresh.spec().fields if not isinstance(part.transform, VoidTransform)]
-        going = [part for part in now if _kind(part) not in map(_kind, wanted.fields)]
-        coming = [part for part in wanted.fields if _kind(part) not in map(_kind, now)]
-        if not going and not coming:
-            if attempt == 1:
-                return False
-            break  # ours, whose answer was lost, or somebody else's
+    is_changed = False
+
+    def prepare(now: Table) -> tuple[list[PartitionField], list[PartitionField]] | None:
+        there = [part for part in now.spec().fields if not isinstance(part.transform, VoidTransform)]
+        going = [part for part in there if _kind(part) not in map(_kind, wanted.fields)]
+        coming = [part for part in wanted.fields if _kind(part) not in map(_kind, there)]
+        return (going, coming) if going or coming else None
+
+    def commit(now: Table, fields: tuple[list[PartitionField], list[PartitionField]]) -> Table:
+        nonlocal is_changed
+        is_changed = True
         reach("upkeep.partition.commit.before")
         try:
-            _commit(care, fresh, going, coming)
+            _commit(care, now, *fields)
         except FrazilError as error:
-            # Java has its own words for a field that somebody else has added or removed since.
-            moved = care.store.load(table.name()).metadata.default_spec_id != fresh.metadata.default_spec_id
-            if attempt == _TRIES or not (moved or isinstance(error, ConflictError)):
-                raise
-            time.sleep(0.1 * attempt)
-            continue
+            # Java has its own words for a field that another writer has added or removed since.
+            moved = care.store.load(now.name()).metadata.default_spec_id != now.metadata.default_spec_id
+            if moved and not isinstance(error, ConflictError):
+                raise ConflictError(error.message, cause=error.cause, hint=error.hint) from error
+            raise
         reach("upkeep.partition.commit.after")
-        break
-    sync_metadata(care.store.load(table.name()))
-    return True
+        return now
+
+    fresh = care.store.load(table.name())
+    commit_with_retry(care.store, fresh, prepare, commit, tries=_TRIES, may_repeat=is_conflict)
+    if is_changed:
+        sync_metadata(care.store.load(table.name()))
+    return is_changed
 
 
 def _commit(care: Care, table: Table, going: Sequence[PartitionField], coming: Sequence[PartitionField]) -> None:

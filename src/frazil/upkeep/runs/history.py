@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import ConflictError, FrazilError, NotFoundError, first_line
+from frazil.errors import FrazilError, NotFoundError, first_line
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.tables import TableStore, ensure_table
-from frazil.tables.store import back_off
+from frazil.tables.commit_retry import commit_with_retry, is_conflict
 from frazil.upkeep.model import Kind, Outcome
 
 if TYPE_CHECKING:
@@ -140,18 +140,14 @@ class History:
 
         table = ensure_table(self._store, self.name, schema(), partition=["month(started_at)"])
         batch = pa.Table.from_pylist(rows, schema=schema())
-        for attempt in range(1, _TRIES + 1):
+
+        def append(now: Table, rows: pa.Table) -> Table:
             reach("upkeep.history.append.before")
-            try:
-                self._store.call_once(lambda at=table: at.append(batch))  # type: ignore[misc]
-            except ConflictError:
-                if attempt == _TRIES:
-                    raise
-                back_off(attempt)
-                table = self._store.load(self.name)
-            else:
-                reach("upkeep.history.append.after")
-                return
+            self._store.call_once(lambda: now.append(rows))
+            reach("upkeep.history.append.after")
+            return now
+
+        commit_with_retry(self._store, table, lambda _: batch, append, tries=_TRIES, may_repeat=is_conflict)
 
     def rows(
         self, tables: Sequence[str] = (), *, since: datetime.datetime | None = None, limit: int | None = None
