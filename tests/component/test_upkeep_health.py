@@ -206,7 +206,7 @@ def test_what_is_known_is_forgotten_when_it_is_too_much(lake: Lake):
         lake.append(table, day)
     for _ in range(2):
         assert lake.census(table, known).files == 3
-    assert len(known._found) == 1
+    assert len(known._values) == 1
 
 
 def test_position_deletes_are_counted_by_the_file_or_partition_that_they_are_about(lake: Lake):

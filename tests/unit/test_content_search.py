@@ -25,7 +25,6 @@ from frazil.content.search.times import Span
 from frazil.content.search.values import contains, has_words, judged, matches, same_text
 from frazil.content.search.words import key_pattern, literal_prefix
 from frazil.errors import UsageError
-from frazil.tables.cache import ByteCache
 
 SCHEMA = pa.schema(
     [
@@ -428,29 +427,6 @@ def test_tags_of_exif_need_no_name_before_them():
 def test_a_distance_has_at_most_as_many_bits_as_a_hash(distance):
     with pytest.raises(UsageError, match="no distance"):
         Similar(0, distance)
-
-
-# -- memory ------------------------------------------------------------------------------------------------------------
-
-
-def test_what_nobody_asks_for_is_let_go_first():
-    kept = ByteCache(1600)
-    for name in range(16):
-        kept.put(name, str(name), 100)
-    assert kept.get(0) == "0"
-    kept.put(16, "16", 100)
-    assert kept.get(1) is None and kept.get(0) == "0" and kept.size == 1600
-    kept.put("large", "x", 101)
-    assert kept.get("large") is None
-    kept.put(16, "again", 50)
-    assert kept.size == 1550 and kept.get(16) == "again"
-
-
-def test_something_is_made_once_while_it_is_kept():
-    kept, made = ByteCache(1600), []
-    for _ in range(2):
-        assert kept.get_or_compute("a", lambda: made.append(1) or "a", lambda _: 10) == "a"
-    assert made == [1]
 
 
 # -- pictures that look alike ------------------------------------------------------------------------------------------

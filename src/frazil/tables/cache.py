@@ -1,69 +1,86 @@
-"""What was decoded once and may be wanted again, in bounded memory. Data files never change, so nothing gets stale."""
+"""Caches of what was read of files that never change: manifests, manifest lists, columns. Nothing in them gets stale.
+
+`log.producers` is not built on them: what it drops is part of the log's recoverable state, and has two keys.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
-#: Bytes that a server keeps: some columns of a few million objects.
+#: Bytes that a server caches: some columns of a few million objects.
 SERVER_BYTES = 256 << 20
-#: One thing may take this share of it; a larger one would drive out all others.
+#: One value may take this share of a `ByteCache`; a larger one would evict all others.
 _SHARE = 16
 
 
-class ByteCache:
-    """The things that were asked for last, up to so many bytes. Any number of threads may ask."""
+class LruCache(Generic[K, V]):
+    """The values that were used last, up to a total size. Safe for any number of threads.
 
-    def __init__(self, max_bytes: int = SERVER_BYTES) -> None:
-        self._max_bytes = max_bytes
+    Args:
+        capacity: the size of all values together, at most.
+        largest: the size of one value, at most; a larger one is not cached. None: the capacity.
+    """
+
+    def __init__(self, capacity: int, *, largest: int | None = None) -> None:
+        self._capacity = capacity
+        self._largest = capacity if largest is None else largest
         self._lock = threading.Lock()
-        self._things: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._size = 0
 
     @property
     def size(self) -> int:
-        """Bytes that are kept now."""
-        return self._bytes
+        """The size of all values that are cached now."""
+        return self._size
 
     @property
     def has_room(self) -> bool:
-        """Whether what is kept now does not drive out much else."""
-        return 8 * self._bytes < 7 * self._max_bytes
+        """Whether another value would evict few others."""
+        return 8 * self._size < 7 * self._capacity
 
-    def get(self, key: Hashable) -> Any:
-        """A thing, or None."""
+    def get(self, key: K) -> V | None:
+        """Returns a value, which then counts as the one used last; None if it is not cached."""
         with self._lock:
-            found = self._things.get(key)
+            found = self._values.get(key)
             if found is None:
                 return None
-            self._things.move_to_end(key)
+            self._values.move_to_end(key)
             return found[0]
 
-    def put(self, key: Hashable, thing: Any, size: int) -> None:
-        """Keeps a thing if it is small enough, and lets go of those that nobody has asked for longest."""
-        if size * _SHARE > self._max_bytes:
+    def put(self, key: K, value: V, size: int = 1) -> None:
+        """Caches a value unless it is too large, and evicts those that were not used for longest."""
+        if size > self._largest:
             return
         with self._lock:
-            _, before = self._things.pop(key, (None, 0))
-            self._things[key] = (thing, size)
-            self._bytes += size - before
-            while self._bytes > self._max_bytes:
-                _, (_, gone) = self._things.popitem(last=False)
-                self._bytes -= gone
+            _, before = self._values.pop(key, (None, 0))
+            self._values[key] = (value, size)
+            self._size += size - before
+            while self._size > self._capacity:
+                _, (_, evicted) = self._values.popitem(last=False)
+                self._size -= evicted
 
-    def get_or_compute(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """A thing that is kept, or made now. Two threads may both make it: none waits for the other."""
-        found: T | None = self.get(key)
+    def get_or_compute(self, key: K, compute: Callable[[], V], size: Callable[[V], int] = lambda _: 1) -> V:
+        """Returns a cached value, or computes and caches it. Two threads may both compute it: neither waits."""
+        found = self.get(key)
         if found is None:
-            found = make()
+            found = compute()
             self.put(key, found, size(found))
         return found
 
 
+class ByteCache(LruCache[Hashable, Any]):
+    """Decoded columns and what was computed from them, in bounded memory; sizes are bytes."""
+
+    def __init__(self, max_bytes: int = SERVER_BYTES) -> None:
+        super().__init__(max_bytes, largest=max_bytes // _SHARE)
+
+
 def disabled_cache() -> ByteCache:
-    """For one question: what it needs twice it holds itself."""
+    """Returns a cache that holds nothing, for a process that answers one query."""
     return ByteCache(0)

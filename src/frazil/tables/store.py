@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 from types import TracebackType
@@ -13,6 +12,7 @@ from frazil.catalogs import load_table, open_catalog, parse_name, translated
 from frazil.observe.backoff import Backoff
 from frazil.observe.resilience import CircuitBreaker, breaker_for, retry
 from frazil.settings import CatalogSettings, NetworkSettings, Settings
+from frazil.tables.cache import LruCache
 from frazil.tables.discard_queue import DiscardQueue
 from frazil.tables.durability import sync_before_commits
 
@@ -60,8 +60,7 @@ class TableStore:
         self.discards = DiscardQueue(delete_delay_s)
         #: Metadata of tables that this store made itself.
         self.created: set[str] = set()
-        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
-        self._lock = Lock()
+        self._lists: LruCache[str, tuple[ManifestFile, ...]] = LruCache(_LISTS)
 
     def load(self, name: str | tuple[str, ...]) -> Table:
         """A table by name, as it is now.
@@ -90,23 +89,15 @@ class TableStore:
 
     def read_manifests(self, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
         """The manifests in a list. Lists never change, so that one which was read or written here is not read again."""
-        with self._lock:
-            if manifest_list in self._lists:
-                self._lists.move_to_end(manifest_list)
-                return self._lists[manifest_list]
         from pyiceberg.manifest import read_manifest_list
 
-        found = self.call(
-            lambda: tuple(read_manifest_list(io.new_input(manifest_list))), "read_manifest_list", "storage"
-        )
-        self.cache_manifests(manifest_list, found)
-        return found
+        def read() -> tuple[ManifestFile, ...]:
+            return tuple(read_manifest_list(io.new_input(manifest_list)))
+
+        return self._lists.get_or_compute(manifest_list, lambda: self.call(read, "read_manifest_list", "storage"))
 
     def cache_manifests(self, manifest_list: str, manifests: tuple[ManifestFile, ...]) -> None:
-        with self._lock:
-            self._lists[manifest_list] = manifests
-            if len(self._lists) > _LISTS:
-                self._lists.popitem(last=False)
+        self._lists.put(manifest_list, manifests)
 
     def close(self) -> None:
         self.discards.close()

@@ -6,14 +6,14 @@ Manifests and their lists never change, so that what was read of one is remember
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Lock
+from threading import Event
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from frazil.errors import IntegrityError
 from frazil.observe.cancellation import raise_if_stopped
+from frazil.tables.cache import LruCache
 from frazil.tables.metadata.locations import canonical_uri
 from frazil.tables.metadata.manifest_entries import CONTENT, DATA, DELETED, PATH, SIZE, STATUS, read_entries
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["data", "deletes", "manifest", "manifest list", "metadata", "statistics"]
 
-#: Entries of manifests that are remembered in all: some 100 MB.
-_REMEMBERED = 500_000
+#: Entries of manifests that are cached: some 100 MB.
+_CAPACITY = 500_000
 #: Files read at once: the wait for a server is longer than the work.
 _AT_ONCE = 8
 
@@ -54,30 +54,9 @@ class ReferencedFile(NamedTuple):
 Files = dict[str, ReferencedFile]
 
 
-class _Memory:
-    """Living files by manifest, of one store; the least used go first."""
-
-    def __init__(self) -> None:
-        self._found: OrderedDict[str, tuple[ReferencedFile, ...]] = OrderedDict()
-        self._size = 0
-        self._lock = Lock()
-
-    def get(self, manifest: str) -> tuple[ReferencedFile, ...] | None:
-        with self._lock:
-            if manifest in self._found:
-                self._found.move_to_end(manifest)
-            return self._found.get(manifest)
-
-    def put(self, manifest: str, files: tuple[ReferencedFile, ...]) -> None:
-        with self._lock:
-            if manifest not in self._found:
-                self._size += len(files)
-            self._found[manifest] = files
-            while self._size > _REMEMBERED and len(self._found) > 1:
-                self._size -= len(self._found.popitem(last=False)[1])
-
-
-_memories: weakref.WeakKeyDictionary[TableStore, _Memory] = weakref.WeakKeyDictionary()
+#: Live files by manifest, of one catalog.
+_Cache = LruCache[str, tuple[ReferencedFile, ...]]
+_caches: weakref.WeakKeyDictionary[TableStore, _Cache] = weakref.WeakKeyDictionary()
 
 
 def find_reachable_files(store: TableStore, table: Table, stop: Event | None = None) -> Files:
@@ -143,14 +122,12 @@ def find_exclusive_files(
 
 def read_live_files(store: TableStore, io: FileIO, manifest: ManifestFile) -> tuple[ReferencedFile, ...]:
     """The data or delete files in a manifest, without those that it says were deleted."""
-    memory = _memories.setdefault(store, _Memory())
-    found = memory.get(manifest.manifest_path)
-    if found is None:
-        path = manifest.manifest_path
-        data = store.call(lambda: _read(io, path), "read_manifest", "storage")
-        found = _living(data, manifest)
-        memory.put(path, found)
-    return found
+    path = manifest.manifest_path
+
+    def read() -> tuple[ReferencedFile, ...]:
+        return _living(store.call(lambda: _read(io, path), "read_manifest", "storage"), manifest)
+
+    return _caches.setdefault(store, _Cache(_CAPACITY)).get_or_compute(path, read, lambda files: len(files) + 1)
 
 
 def _living(data: bytes, manifest: ManifestFile) -> tuple[ReferencedFile, ...]:

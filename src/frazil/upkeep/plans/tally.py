@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.types import PrimitiveType, StringType
 
 from frazil.catalogs import local_path
 from frazil.errors import IntegrityError
+from frazil.tables.cache import LruCache
 from frazil.tables.metadata import manifest_entries as read
 from frazil.upkeep.plans.groups import DELETED_PATH, Deletes, Group, Key, Removed, Target, Watch
 
@@ -58,29 +58,11 @@ class Tally:
         return int(every.min()), int(middle), int(every.max())
 
 
-class Tallies:
-    """Tallies of manifests that were counted before; the least used are forgotten. For several threads at once."""
+class Tallies(LruCache[tuple[str, tuple[int, ...]], Tally]):
+    """Tallies of manifests by their path and the bounds that were counted."""
 
     def __init__(self, most: int = _REMEMBERED) -> None:
-        self._most = most
-        self._found: OrderedDict[tuple[str, tuple[int, ...]], Tally] = OrderedDict()
-        self._held = 0
-        self._lock = Lock()
-
-    def get(self, path: str, bounds: tuple[int, ...]) -> Tally | None:
-        with self._lock:
-            found = self._found.get((path, bounds))
-            if found is not None:
-                self._found.move_to_end((path, bounds))
-            return found
-
-    def put(self, path: str, bounds: tuple[int, ...], tally: Tally) -> None:
-        with self._lock:
-            self._found[path, bounds] = tally
-            self._held += len(tally.groups) + 1
-            while self._held > self._most:
-                _, gone = self._found.popitem(last=False)
-                self._held -= len(gone.groups) + 1
+        super().__init__(most)
 
 
 def count_deletes(store: TableStore, table: Table, manifests: Sequence[ManifestFile]) -> tuple[Deletes, Removed]:
@@ -174,7 +156,7 @@ def count_data(
     one_by_one = bool(removed) or watch is not None
     unknown = []
     for manifest in manifests:
-        found = None if one_by_one else known.get(manifest.manifest_path, bounds)
+        found = None if one_by_one else known.get((manifest.manifest_path, bounds))
         if found is None:
             unknown.append(manifest)
         else:
@@ -184,7 +166,7 @@ def count_data(
             tally = _tally_each(manifest, data, bounds, removed, watch, delete_ratio, delete_files)
         else:
             tally = _tally(manifest, data, bounds)
-            known.put(manifest.manifest_path, bounds, tally)
+            known.put((manifest.manifest_path, bounds), tally, len(tally.groups) + 1)
         _check(manifest, len(tally.each))
         total.add(tally)
     for group in total.groups.values():
