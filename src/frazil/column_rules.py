@@ -110,6 +110,8 @@ def check_encoding(name: str, column: pa.Array) -> None:
             cause=str(error).splitlines()[0][:300],
             hint="build the column with the values that it is to have",
         ) from error
+    if _has_null_key(column):
+        raise UsageError(f"column '{name}' has a map with a null key", hint="give every key a value")
 
 
 def is_storable(field: pa.Field, given_by_log: list[str]) -> bool:
@@ -119,6 +121,23 @@ def is_storable(field: pa.Field, given_by_log: list[str]) -> bool:
         return bool(kept_type(field.name, field.type) == field.type)
     except UsageError:
         return False
+
+
+def _has_null_key(column: pa.Array) -> bool:
+    """Returns whether the dictionary of a map's keys has a null: Arrow accepts it, and aborts when it decodes them."""
+    column = _storage(column)
+    kind = column.type
+    if pa.types.is_map(kind):
+        keys = _storage(column.keys)
+        has_null = pa.types.is_dictionary(keys.type) and keys.dictionary.null_count > 0
+        return bool(has_null) or _has_null_key(column.items)
+    if pa.types.is_struct(kind):
+        return any(_has_null_key(column.field(number)) for number in range(kind.num_fields))
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _has_null_key(column.values)
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 # -- types -------------------------------------------------------------------------------------------------------------

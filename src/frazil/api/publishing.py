@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from frazil.api.bodies import JSON, NDJSON, parsed
 from frazil.api.models import MAX_MESSAGES, NewMessage, NewMessages
-from frazil.errors import IntegrityError, UsageError
+from frazil.errors import IntegrityError, UsageError, first_line
 from frazil.log.batch import Batch
 from frazil.log.columns import HEADERS
 from frazil.log.ipc import is_compressed
@@ -68,14 +68,19 @@ def _of_arrow(given: Publication) -> Batch:
         if is_compressed(given.body):
             raise UsageError("the Arrow stream is compressed inside", hint="Arrow IPC without compression")
         with pa.ipc.open_stream(given.body) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
+            batches = list(reader)
+        for batch in batches:
+            batch.validate(full=True)
+        rows = pa.concat_batches(batches) if batches else None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise IntegrityError(
-            "the body is no Arrow stream", hint=f"the IPC stream format, as {ARROW}; the file format is another"
+            "the body is no Arrow stream",
+            cause=first_line(error)[:300],
+            hint=f"the IPC stream format, as {ARROW}; the file format is another",
         ) from error
-    columns = [column.combine_chunks() for column in table.columns]
-    return Batch.of_arrow(pa.record_batch(columns, schema=table.schema), **given.producer)
+    if rows is None:
+        raise UsageError("the Arrow stream has no record batch", hint="at least one message")
+    return Batch.of_arrow(rows, **given.producer)
 
 
 KINDS: dict[str, Callable[[Publication], Batch]] = {

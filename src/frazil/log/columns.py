@@ -49,6 +49,15 @@ def normalised(batch: pa.RecordBatch, *, imported: bool = False, stored: bool = 
     Raises:
         UsageError: a column is missing, has a name that is Frazil's own, or a type or value that tables cannot hold.
     """
+    try:
+        return _normalised(batch, imported=imported, stored=stored)
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            "the name of a column, or of a field inside one, is not UTF-8", cause=str(error), hint="names in UTF-8"
+        ) from error
+
+
+def _normalised(batch: pa.RecordBatch, *, imported: bool, stored: bool) -> pa.RecordBatch:
     names = batch.schema.names
     if "payload" not in names:
         raise UsageError(
@@ -61,7 +70,7 @@ def normalised(batch: pa.RecordBatch, *, imported: bool = False, stored: bool = 
     given = _IMPORTED if imported else _SENT
     fields, columns = [], []
     for name in ["payload", *(n for n in names if n != "payload")]:
-        column = _checked(name, batch.column(name), given.get(name), stored=stored)
+        column = _checked(name, _column_of(batch, name), given.get(name), stored=stored)
         fields.append(pa.field(name, column.type, nullable=name != "payload"))
         columns.append(column)
     if columns[0].null_count:
@@ -112,6 +121,16 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         if {a, b} == {narrow, wide}:
             return wide
     return None
+
+
+def _column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
+    try:
+        return batch.column(name)
+    except KeyError:  # PyArrow has no class for some types of Arrow, such as the intervals of SQL
+        kind = batch.schema.field(name).type
+        raise UsageError(
+            f"column '{name[:200]}' has type {kind}, which tables cannot hold", hint="string, or a number type"
+        ) from None
 
 
 def _checked(name: str, column: pa.Array, given: pa.DataType | None, *, stored: bool) -> pa.Array:

@@ -312,9 +312,10 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
 
     def _put(self, target: Target, rows: pa.RecordBatch, writer: flight.FlightMetadataWriter) -> None:
         """Appends a record batch. It is copied on its way, so that its size is looked at first."""
-        if rows.nbytes > self._limit:
+        size = rows.get_total_buffer_size()  # `nbytes` follows offsets, and nobody has checked them yet
+        if size > self._limit:
             raise UsageError(
-                f"a batch of {rows.nbytes:,} bytes is over the limit of {self._limit:,}",
+                f"a batch of {size:,} bytes is over the limit of {self._limit:,}",
                 hint="smaller batches, or a higher log.max_batch_size",
             )
         self._begin()
