@@ -75,6 +75,19 @@ def test_the_generated_references_are_up_to_date():
     assert used == set(reference.PARTS)
 
 
+def test_the_architecture_names_every_room_and_only_files_that_exist():
+    page, package = (ROOT / "ARCHITECTURE.md").read_text(), ROOT / "src" / "frazil"
+    files = re.findall(r"`([\w/]+\.py)`", page)
+    assert len(files) > 50
+    assert [name for name in files if not (package / name).is_file()] == []
+    rooms = {name for name in re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)))}
+    there = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"} - {
+        "__pycache__",
+        "__init__",
+    }
+    assert there <= rooms
+
+
 def test_every_dependency_is_explained_and_every_explained_one_is_there():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {"Runtime": project["dependencies"]} | {
