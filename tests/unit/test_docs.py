@@ -80,7 +80,7 @@ def test_the_architecture_names_every_room_and_only_files_that_exist():
     files = re.findall(r"`([\w/]+\.py)`", page)
     assert len(files) > 50
     assert [name for name in files if not (package / name).is_file()] == []
-    rooms = {name for name in re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)))}
+    rooms = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE))))
     there = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"} - {
         "__pycache__",
         "__init__",
