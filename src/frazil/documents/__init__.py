@@ -1,0 +1,1 @@
+"""Metadata of the documents of an archive: the record and its life cycle, the stores, history, migration."""
