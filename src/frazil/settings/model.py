@@ -465,6 +465,27 @@ class ContentSettings(Section):
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+class DocumentsSettings(Section):
+    """The store of documents in Iceberg; `database.url` chooses the store."""
+
+    namespace: str = Field(
+        "document_archive", description="namespace of the tables `document_metadata` and `document_history`"
+    )
+    topic: str = Field("documents", description="topic that every change of a document goes through")
+    partition: list[str] = Field(
+        default_factory=lambda: ["month(created_at)"],
+        description="partitioning of a new `document_metadata`, by transforms of created_at",
+    )
+    keep_snapshots: Annotated[int, Field(ge=1)] = Field(
+        50, description="own snapshots that the tables keep, or more if their upkeep policy says so"
+    )
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        return split_columns(value)
+
+
 class NetworkSettings(Section):
     """Patience with servers."""
 
@@ -497,7 +518,8 @@ class SettingsModel(Section):
     catalog: CatalogSettings = Field(default_factory=CatalogSettings, description="the catalog used by default")
     catalogs: dict[str, CatalogSettings] = Field(default_factory=dict, description="further catalogs, by name")
     s3: S3Settings = Field(default_factory=S3Settings, description="S3 access")
-    database: DatabaseSettings = Field(default_factory=DatabaseSettings, description="documents")
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings, description="the store of documents")
+    documents: DocumentsSettings = Field(default_factory=DocumentsSettings, description="documents in Iceberg")
     backup: BackupSettings = Field(default_factory=BackupSettings, description="backups")
     log: LogSettings = Field(default_factory=LogSettings, description="the durable topic log")
     serve: ServeSettings = Field(default_factory=ServeSettings, description="the broker")
