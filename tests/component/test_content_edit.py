@@ -111,7 +111,7 @@ def kit(tmp_path, capfd) -> Iterator[Kit]:
 def test_tags_of_several_objects_are_one_message(kit):
     done = kit.json("tag", "photos", "a.jpg", "b.jpg", "a.jpg", "--add", "holiday", "--remove", "old", "--no-wait")
     assert done == {
-        "bucket": "photos", "objects": 2, "versions": 2, "topic": "content_events", "offset": 0, "visible": False,
+        "bucket": "photos", "objects": 2, "versions": 2, "topic": "content_events", "offset": 0, "visible": True,
     }  # fmt: skip
     (message,) = kit.told()
     assert (message["frazil"], message["version"], message["bucket"]) == ("edit", VERSION, "photos")
@@ -124,6 +124,26 @@ def test_tags_can_be_replaced_and_cleared(kit):
     kit.json("tag", "photos", "a.jpg", "--replace", "x", "--replace", "y", "--no-wait")
     kit.json("tag", "photos", "a.jpg", "--clear", "--no-wait")
     assert [m["edits"][0]["set"] for m in kit.told()] == [["x", "y"], []]
+
+
+def test_an_edit_is_durable_and_visible_without_spark(kit, monkeypatch):
+    monkeypatch.setattr("frazil.spark.spark_session", lambda *_: pytest.fail("Spark was started"))
+    kit.json("tag", "photos", "a.jpg", "--add", "holiday")
+    kit.json("note", "photos", "a.jpg", "at the lake", "--rating", "5")
+    (found,) = kit.json("search", "photos", "--tag", "holiday")["objects"]
+    assert (found["key"], sorted(found["user_tags"]), found["rating"]) == ("a.jpg", ["holiday", "old"], 5)
+
+
+def test_an_object_that_only_the_log_has_can_be_tagged(kit):
+    event = {"eventVersion": "2.1", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "awsRegion": "x",
+             "eventTime": "2026-01-31T12:00:00.000Z", "s3": {"bucket": {"name": "photos"},
+             "object": {"key": "new.jpg", "size": 3, "eTag": "e", "sequencer": "0a"}}}  # fmt: skip
+    source = kit.home / "event.json"
+    source.write_text(json.dumps({"Records": [event]}))
+    kit.json("ingest", str(source))
+    kit.json("tag", "photos", "new.jpg", "--add", "late")
+    (found,) = kit.json("search", "photos", "--tag", "late")["objects"]
+    assert found["key"] == "new.jpg"
 
 
 def test_without_a_version_the_latest_is_meant(kit):

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from frazil.content.editing import Edit
     from frazil.settings import Settings
+    from frazil.topics.reading.tail import Lag
 
 Keys = Annotated[list[str], typer.Argument(metavar="KEY…", help="keys of objects, or paths in the folder")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="end when the table has it")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="return when the table has it, not only the log")]
 
 
 def tag(
@@ -38,7 +39,7 @@ def tag(
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="take all tags away")] = False,
     version_id: Version = None,
-    wait: Wait = True,
+    wait: Wait = False,
     catalog: CatalogOption = None,
 ) -> None:
     """Give objects tags of your own, or take them away. No extraction and no new content touches them.
@@ -65,7 +66,7 @@ def note(
     rating: Annotated[int | None, typer.Option(min=1, max=5, metavar="1-5", help="how good it is")] = None,
     no_rating: Annotated[bool, typer.Option("--no-rating", help="take the rating away")] = False,
     version_id: Version = None,
-    wait: Wait = True,
+    wait: Wait = False,
     catalog: CatalogOption = None,
 ) -> None:
     """Write a note about an object, or rate it. No extraction and no new content touches them."""
@@ -102,7 +103,7 @@ def erase(
 
     edits = [Edit(key, version_id, erase=True) for key in dict.fromkeys(keys)]
     if not yes:
-        bucket, told, _ = _looked_up(run, place, edits, catalog)
+        bucket, told, _, _ = _find_rows(run, place, edits, catalog)
         _report(run, {"bucket": bucket, "objects": len(edits), "versions": len(told), "done": False})
         raise UsageError("nothing was done: erasing needs --yes", hint="the same with --yes")
     _tell(run, place, edits, wait=wait, catalog=catalog)
@@ -121,7 +122,7 @@ def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: s
     from frazil.content.editing import publish
     from frazil.content.topic import ensure_events_topic
 
-    bucket, told, settings = _looked_up(run, place, edits, catalog)
+    bucket, told, settings, lag = _find_rows(run, place, edits, catalog)
     with opened(run, settings, catalog) as work:
         if wait:
             work.require_writable()
@@ -136,7 +137,7 @@ def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: s
             "versions": len(told),
             "topic": topic,
             "offset": ack.offset,
-            "visible": wait,
+            "visible": wait or lag is None,
         }
         if wait:
             work.until_visible(end)
@@ -144,8 +145,10 @@ def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: s
             # A look inside that was under way may have made them again.
             _forget_thumbnails(settings, bucket, told, catalog)
     _report(run, summary | ({"done": True} if edits[0].erase else {}))
-    if not wait:
-        run.printer.note("it is in the log, and in the table as soon as a pipeline runs: frazil pipeline")
+    if lag is not None and not wait:
+        run.printer.note(
+            "note: the change is in the log; reads show it when the pipeline has merged it: frazil pipeline"
+        )
 
 
 def _forget_thumbnails(settings: Settings, bucket: str, told: Sequence[dict[str, Any]], catalog: str | None) -> None:
@@ -157,13 +160,14 @@ def _forget_thumbnails(settings: Settings, bucket: str, told: Sequence[dict[str,
         forget_thumbnails(settings, ContentTables.of(store.store(), settings), bucket, told)
 
 
-def _looked_up(
+def _find_rows(
     run: Run, place: str, edits: Sequence[Edit], catalog: str | None
-) -> tuple[str, list[dict[str, Any]], Settings]:
-    """The bucket, what is to be told of which rows, and the settings. Nothing is started or changed for it."""
+) -> tuple[str, list[dict[str, Any]], Settings, Lag | None]:
+    """Returns the bucket, the entries of the message, the settings, and what reads lack. Changes nothing."""
     from frazil.content.buckets import bucket_of
     from frazil.content.editing import entries
     from frazil.content.tables import ContentTables
+    from frazil.content.tail import ContentTail
     from frazil.tables.store import LazyStore
     from frazil.topics.sinks.jobs import for_pipeline
 
@@ -172,8 +176,9 @@ def _looked_up(
         edit.check()
     settings = for_pipeline(run.settings(*SECTIONS))
     with LazyStore(settings, catalog) as store:
-        told = entries(ContentTables.of(store.store(), settings), bucket, edits, suggest=True)
-    return bucket, told, settings
+        tables = ContentTables.of(store.store(), settings, ContentTail.of_command(settings))
+        told = entries(tables, bucket, edits, suggest=True)
+    return bucket, told, settings, tables.lag
 
 
 def _report(run: Run, summary: dict[str, Any]) -> None:
