@@ -373,6 +373,48 @@ def test_a_table_stays_whose_files_another_table_holds(frozen, tmp_path):
     assert all(Path(local_path(file) or "").exists() for file in files)
 
 
+def test_a_table_stays_that_another_catalog_shows_under_another_name(frozen, tmp_path):
+    other = {"kind": "sql", "uri": f"sqlite:///{tmp_path}/other.db", "warehouse": f"{tmp_path}/other"}
+    care = care_of(tmp_path)
+    with care.store:
+        pointer = care.load("topics.orders").metadata_location
+    archive = SqlCatalog("other", uri=other["uri"], warehouse=other["warehouse"])
+    archive.create_namespace("arch")
+    registered = archive.register_table("arch.orders", pointer)
+    flags = [text for key, value in other.items() for text in ("--set", f"catalogs.other.{key}={value}")]
+    frozen.fails("delete", "orders", "--table", "--yes", *flags, code=12, says=["other.arch.orders", "same table"])
+    assert len(frozen.json("replay", "orders")) == 60, "the log is there"
+    assert registered.scan().to_arrow().num_rows == 60
+    archive.drop_table("arch.orders")
+    frozen.ok("delete", "orders", "--table", "--yes", *flags)
+    assert not list((tmp_path / "warehouse").rglob("*.parquet"))
+
+
+def test_files_of_a_table_that_says_they_are_not_its_own_are_left(frozen, tmp_path):
+    care = care_of(tmp_path)
+    with care.store:
+        table = care.load("topics.orders")
+        table.transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+    before = set((tmp_path / "warehouse").rglob("*.*"))
+    code, _, errors = frozen("delete", "orders", "--table", "--yes")
+    assert code == 0 and "files are left" in errors and "gc.enabled" in errors, errors
+    assert set((tmp_path / "warehouse").rglob("*.*")) >= before
+
+
+def test_files_that_lie_outside_the_folders_of_a_table_are_left(frozen, tmp_path):
+    care = care_of(tmp_path)
+    with care.store:
+        table = care.load("topics.orders")
+        (file, *_) = [task.file.file_path for task in table.scan().plan_files()]
+        imported = tmp_path / "inbox" / "imported.parquet"
+        imported.parent.mkdir()
+        shutil.copyfile(local_path(file) or "", imported)
+        table.add_files([str(imported)], check_duplicate_files=False)
+    code, _, errors = frozen("delete", "orders", "--table", "--yes", "--force")
+    assert code == 0 and "files are left" in errors and str(imported) in errors, errors
+    assert imported.exists()
+
+
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no manifest")])
 def test_a_damaged_table_is_dropped_and_its_files_are_left(frozen, tmp_path, damage):
     care = care_of(tmp_path)

@@ -17,7 +17,7 @@ from frazil.errors import UnsupportedError
 from frazil.tables.metadata.reachable import find_exclusive_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, orphans, reclaim
-from frazil.upkeep.expiry.neighbours import SharedLocationError, require_free
+from frazil.upkeep.expiry.neighbours import SharedLocationError, require_alone, require_free
 from tests.component.test_upkeep_orphans import TwoCatalogs
 from tests.upkeep_files import (
     DAY,
@@ -151,6 +151,20 @@ def test_files_that_a_table_of_another_catalog_holds_are_not_reclaimed(tmp_path)
         other.transaction().set_properties({"write.data.path": "hdfs://elsewhere/data"}).commit_transaction()
         with pytest.raises(SharedLocationError, match=r"other\.far\.away"):
             reclaimed(two.care, table)
+
+
+def test_a_name_that_another_catalog_got_within_the_hour_keeps_the_files_that_it_shows(tmp_path):
+    two = TwoCatalogs(tmp_path / "home")
+    with two.care.store, two.other().store as store:
+        table = make(two.care)
+        require_alone(two.care, table)  # remembers for an hour what the other catalog has
+        store.catalog.create_namespace("far")
+        again = store.catalog.register_table("far.again", table.metadata_location)
+        replaced(table)
+        expired_by_hand(two.care, table, *old_ids(table))
+        with pytest.raises(SharedLocationError, match=r"other\.far\.again"):
+            reclaimed(two.care, table)
+        assert rows(again) == [1, 2, 3]
 
 
 def test_a_table_on_a_storage_that_frazil_does_not_know_blocks_nothing(care):

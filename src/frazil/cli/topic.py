@@ -126,8 +126,8 @@ def delete(
 ) -> None:
     """Delete a topic's log with all its messages. Its table stays, unless --table is given.
 
-    Exit code 12 where --table would delete files that another table refers to. The files of a damaged table, whose
-    manifests cannot be read, are left behind.
+    Exit code 12 where --table would delete files that another table refers to, or another catalog shows the same table.
+    The files stay where the table is damaged, refers to files outside its folder, or has gc.enabled=false.
     """
     from frazil.errors import NotFoundError
 
@@ -181,33 +181,39 @@ def _require_deletable(at: Session, info: TopicInfo, with_table: bool) -> None:
 
 
 def _require_table_free(at: Session, info: TopicInfo) -> str | None:
-    """Requires that no other table refers to a file of this one, because purging a table deletes all its files.
+    """Requires that no other table is, or refers to, this one, because purging a table deletes all its files.
 
     Returns:
-        Which files are left behind and why, if the table's manifests cannot be read: then nobody can check its files.
+        Which files are left behind and why: the manifests cannot be read, so that nobody can check the files; or some
+        of them may belong to others.
     """
     import threading
 
     from frazil.errors import IntegrityError, NotFoundError
+    from frazil.tables.metadata.locations import filter_own_files
     from frazil.tables.metadata.reachable import find_reachable_files
     from frazil.topics.storage import IcebergStorage
     from frazil.upkeep.care import Care
-    from frazil.upkeep.expiry.neighbours import require_free
+    from frazil.upkeep.expiry.neighbours import require_sole_owner
 
     store = at.store.store()
     found = IcebergStorage(at.access, info.name, at.settings, at.store).find_table()
     if found is None:
         return None
+    left = f"its files are left in {found.location()}"
+    if found.metadata.properties.get("gc.enabled", "true").lower() == "false":
+        return f"{left}, because its property gc.enabled is false"
     try:
         files = find_reachable_files(store, found)
     except (IntegrityError, NotFoundError) as error:
-        return f"its files are left in {found.location()}, because they cannot be checked: {error.message}"
+        return f"{left}, because they cannot be checked: {error.message}"
+    if elsewhere := files.keys() - filter_own_files(found, files):
+        return f"{left}, because it refers to files elsewhere, such as {files[min(elsewhere)].uri}"
 
     def no_spark() -> NoReturn:
-        raise AssertionError("a look at other tables needs no Spark")
+        raise AssertionError("checking other tables needs no Spark")
 
-    care = Care(at.settings, store.settings, store, no_spark, threading.Event())
-    require_free(care, found, files)
+    require_sole_owner(Care(at.settings, store.settings, store, no_spark, threading.Event()), found, files)
     return None
 
 

@@ -166,11 +166,37 @@ def require_free(
             raise _shared(table, shown, f"it refers to {len(shared)} files that would go, such as {min(shared)}")
 
 
+def require_sole_owner(care: Care, table: Table, files: Collection[str]) -> None:
+    """Requires that a table can be deleted with all these files: no other name stands for it, as all are now.
+
+    Stricter than `require_alone`: a second catalog that shows the table in the same state would lose its files too.
+
+    Raises:
+        SharedLocationError: another table is this one, lies in the same folder or refers to one of the files; or nobody
+            can say, because it, or its catalog, cannot be read.
+        StoppedError: it was told to end.
+    """
+    own, uuid = canonical_folder(table.location()), table.metadata.table_uuid
+    for store, name, shown in _everywhere(care, table):
+        try:
+            other = _load(store, table, name, shown)
+        except _MetadataGoneError:  # nobody reads our files through a table whose metadata is gone
+            continue
+        if other is not None and other.metadata.table_uuid == uuid:
+            raise _shared(table, shown, "it is the same table under another name")
+        if other is not None and canonical_folder_or_raw(other.location()) == own:
+            raise _shared(table, shown, f"it lies in {own} too")
+    require_free(care, table, files)
+
+
 def _shared_files(
     care: Care, store: TableStore, table: Table, name: str, shown: str, files: Collection[str]
 ) -> set[str]:
     other = _load(store, table, name, shown)
-    if other is None or (store is not care.store and other.metadata.table_uuid == table.metadata.table_uuid):
+    if other is None:
+        return set()
+    if store is not care.store and other.metadata.table_uuid == table.metadata.table_uuid:
+        _require_same(care, store.settings, table, name)
         return set()
     if not _folders_of(care, store, table, other, shown) & {file.rpartition("/")[0] for file in files}:
         return set()
