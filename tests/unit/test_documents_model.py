@@ -40,6 +40,14 @@ def test_an_update_changes_only_what_it_names():
     assert (made.revision, made.document["updated_at"]) == (2, LATER)
 
 
+def test_an_update_is_a_merge_patch():
+    before = put(tags={"a": "1"}, attributes={"scan": {"dpi": 300, "by": "x"}, "list": [1, None], "n": 1})
+    made = update(before, {"tags": None, "attributes": {"scan": {"by": None, "at": {"y": None}}, "n": {"deep": 1}}})
+    assert made.document["tags"] == {}
+    assert made.document["attributes"] == {"scan": {"dpi": 300, "at": {}}, "list": [1, None], "n": {"deep": 1}}
+    assert before.document["attributes"]["scan"] == {"dpi": 300, "by": "x"}
+
+
 def test_a_restored_object_keeps_its_archive_tier():
     archived = put(storage_tier="archive")
     restored = update(archived, {"restore_status": "restored", "restore_expiry": int(EXPIRY.timestamp() * 1000)})

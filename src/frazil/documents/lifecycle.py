@@ -25,6 +25,13 @@ from frazil.documents.model import (
 from frazil.errors import ConflictError, NotFoundError, UsageError
 
 
+class RevisionMismatchError(ConflictError):
+    """The document has another revision than the request expects; `revision` is the one that it has."""
+
+    http_status = 412
+    retryable = False
+
+
 def put(current: Revision | None, request: Mapping[str, Any], columns: Mapping[str, Column], now: datetime) -> Revision:
     """Creates a document, or replaces the metadata of one; a deleted document comes back.
 
@@ -65,7 +72,7 @@ def update(
     columns: Mapping[str, Column],
     now: datetime,
 ) -> Revision:
-    """Changes some fields. A value of None clears a field; `tags` and `attributes` are merged key by key.
+    """Changes some fields, as a JSON merge patch (RFC 7396): None clears a field, objects are merged key by key.
 
     Raises:
         NotFoundError: the document does not exist, or was deleted.
@@ -81,7 +88,7 @@ def update(
         raise UsageError("field 'filename' cannot be cleared", hint="every document has a filename")
     for name in ("tags", "attributes"):
         if name in values:
-            values[name] = {k: v for k, v in {**before[name], **(values[name] or {})}.items() if v is not None}
+            values[name] = {} if values[name] is None else _merge(before[name], values[name])
     check_sizes(values)
     defaults = {"storage_tier": "standard", "restore_status": "none"}
     parts = record_fields({k: defaults.get(k) if v is None else v for k, v in values.items()})
@@ -146,17 +153,19 @@ def check_revision(current: Revision | None, document_id: str, if_match: int | N
         if_match: the revision that the client expects; 0: the document must not exist; None: any.
 
     Raises:
-        ConflictError: the document has another revision.
+        RevisionMismatchError: the document has another revision.
     """
     found = 0 if current is None or current.is_deleted else current.revision
     if if_match is not None and if_match != found:
         is_there = f"has revision {found}" if found else "does not exist"
-        raise ConflictError(
+        error = RevisionMismatchError(
             f"document '{document_id}' {is_there}, and the request expects "
             + (f"revision {if_match}" if if_match else "that it does not exist"),
             cause="it was changed after it was read" if found else None,
             hint="read it again, and repeat the change on its new revision",
         )
+        error.details["revision"] = found or None
+        raise error
 
 
 def _next(current: Revision | None, made: Document, operation: Operation, now: datetime) -> Revision:
@@ -167,6 +176,19 @@ def _next(current: Revision | None, made: Document, operation: Operation, now: d
 
 def _unknown(document_id: str) -> NotFoundError:
     return NotFoundError(f"document '{document_id}' does not exist", hint="list them: frazil docs list")
+
+
+def _merge(before: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(before)
+    for name, value in patch.items():
+        if value is None:
+            made.pop(name, None)
+        elif isinstance(value, Mapping):
+            inside = made.get(name)
+            made[name] = _merge(inside if isinstance(inside, Mapping) else {}, value)
+        else:
+            made[name] = value
+    return made
 
 
 def _refuse_immutable(before: Document, values: dict[str, Any]) -> None:
