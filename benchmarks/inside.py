@@ -94,9 +94,9 @@ def _from_folder(at: Content, folder: Path) -> list[Result]:
 def _from_s3(at: Content) -> list[Result]:
     from concurrent.futures import ThreadPoolExecutor
 
-    from frazil.content.clients import s3_client
+    from frazil.storage.s3_client import client_of
 
-    client = s3_client(at.settings)
+    client = client_of(at.settings.model.s3, at.settings.model.network)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: client.put_object(Bucket="photos", Key=f"{n:05d}.jpg", Body=photo(n)), range(IN_S3)))
     return [_looked_into(at, open_bucket("photos", at.settings, None), IN_S3, "the local S3 server", 500)]

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from frazil.content import clients
 from frazil.content.buckets import bucket_of
-from frazil.content.clients import client_of, from_boto
+from frazil.content.clients import from_boto
 from frazil.content.events.observation import read_observation
 from frazil.content.looking.bucket import Bucket, open_bucket
 from frazil.content.looking.folder import Folder, check_prefix, open_folder
@@ -44,6 +43,8 @@ from frazil.log.trust import marked
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
+from frazil.storage import s3_client
+from frazil.storage.s3_client import client_of
 from frazil.topics import open_log
 
 NOTHING = Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
@@ -286,7 +287,7 @@ def test_a_bucket_that_does_not_tell_whether_it_has_versions_has_to_be_told(sett
 def test_times_of_listings_and_of_heads_are_read_alike():
     moment = datetime(2026, 11, 15, 18, 54, 57, tzinfo=UTC)
     for text in ("2026-11-15T18:54:57.000Z", "2026-11-15T18:54:57", "Sun, 15 Nov 2026 18:54:57 GMT"):
-        assert clients._moment(text) == moment
+        assert s3_client._moment(text) == moment
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------

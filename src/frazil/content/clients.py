@@ -1,94 +1,14 @@
-"""Clients of S3 from settings, and what servers say through them as our errors."""
+"""The errors of S3 as ours, with what to do about them in this room."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any
 
-from frazil.errors import (
-    ConfigError,
-    CredentialsError,
-    FrazilError,
-    NotAllowedError,
-    NotFoundError,
-    UnavailableError,
-    UnsupportedError,
-    UsageError,
-    first_line,
-)
-from frazil.settings import Settings
-from frazil.settings.model import NetworkSettings, S3Settings
+from frazil.errors import CredentialsError, FrazilError, NotAllowedError, NotFoundError
+from frazil.storage import s3_client
 
-#: Connections that one client keeps: as many as a task asks through at once.
-_CONNECTIONS = 32
-
-_WRONG_KEYS = {
-    "SignatureDoesNotMatch",
-    "InvalidAccessKeyId",
-    "ExpiredToken",
-    "InvalidToken",
-    "TokenRefreshRequired",
-    "RequestTimeTooSkewed",
-}
-_MISSING = {"404", "NoSuchKey", "NotFound", "NoSuchVersion"}
-_REDIRECTED = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
-
-
-def s3_client(settings: Settings) -> Any:
-    """A boto3 client of S3 as the settings say. It is made once per process, and safe for threads."""
-    return client_of(settings.model.s3, settings.model.network)
-
-
-@lru_cache(maxsize=8)
-def client_of(s3: S3Settings, network: NetworkSettings) -> Any:
-    """The same from the two sections that it needs, which an executor has.
-
-    Raises:
-        CredentialsError: the profile of the settings is not there.
-    """
-    import boto3
-    from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
-
-    config = Config(
-        connect_timeout=network.connect_timeout,
-        read_timeout=network.read_timeout,
-        retries={"total_max_attempts": network.retry_attempts, "mode": "standard"},
-        s3={"addressing_style": "path" if s3.uses_path_style else "auto"},
-        max_pool_connections=_CONNECTIONS,
-        # Servers other than AWS do not know the checksums that boto3 sends by itself.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-    )
-    try:
-        session = boto3.Session(
-            region_name=s3.region,
-            profile_name=s3.profile if s3.access_key is None else None,
-            aws_access_key_id=s3.access_key,
-            aws_secret_access_key=s3.secret_key.get_secret_value() if s3.secret_key else None,
-            aws_session_token=s3.session_token.get_secret_value() if s3.session_token else None,
-        )
-        # botocore reads times by guessing their format, which is more than half of the work of a listing.
-        session._session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_moment)
-        return session.client("s3", endpoint_url=s3.endpoint, config=config)
-    except (BotoCoreError, ValueError) as error:
-        raise CredentialsError(
-            "found no way to S3", cause=first_line(error), hint="look at s3.profile: frazil config show s3"
-        ) from error
-
-
-def _moment(text: Any) -> datetime:
-    """A time as listings have it, or in one of the other formats of AWS."""
-    from botocore.utils import parse_timestamp
-
-    try:
-        found = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return parse_timestamp(text)  # type: ignore[no-any-return]
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+_MISSING_BUCKET = "there is no bucket"
 
 
 @contextmanager
@@ -104,58 +24,9 @@ def asking(bucket: str, key: str | None = None) -> Iterator[None]:
 
 def from_boto(error: Exception, bucket: str, key: str | None = None) -> FrazilError:
     """Our error for one of boto3, which came for this bucket or key."""
-    where = f"s3://{bucket}" if key is None else f"s3://{bucket}/{key}"
-    answer: dict[str, Any] = getattr(error, "response", {})
-    if not answer:
-        return _without_answer(error, where)
-    code = str(answer.get("Error", {}).get("Code", ""))
-    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    cause = f"{code}: {answer.get('Error', {}).get('Message', '')}".strip(": ")
-    if code == "NoSuchBucket":
-        return NotFoundError(
-            f"there is no bucket s3://{bucket}",
-            cause=cause,
-            hint=f"check its name; if it was removed: frazil content reconcile s3://{bucket} --bucket-gone",
-        )
-    if code in _WRONG_KEYS or status == 401:
-        return CredentialsError(
-            f"the keys were not accepted for {where}",
-            cause=cause,
-            hint="check s3.access_key and s3.secret_key, or s3.profile",
-        )
-    if code in _REDIRECTED or status in (301, 307):
-        return ConfigError(f"{where} lies in another region", cause=cause, hint="set s3.region to the bucket's region")
-    if code in _MISSING or status == 404:
-        return NotFoundError(f"there is nothing at {where}", cause=cause, hint="check the name and the bucket")
-    if status == 403:
-        return NotAllowedError(
-            f"not allowed: {where}",
-            cause=cause,
-            hint="check the policy of user and bucket: s3:ListBucket, s3:ListBucketVersions and s3:GetObject",
-        )
-    if status == 501 or code == "NotImplemented":
-        return UnsupportedError(f"the server cannot do this: {where}", cause=cause, hint="another store")
-    if status in (408, 429) or status >= 500 or code == "SlowDown":
-        return UnavailableError(f"the server is busy or failing: {where}", cause=cause, hint="repeat a little later")
-    if status == 400:
-        return UsageError(f"the server does not take this: {where}", cause=cause, hint="check bucket and prefix")
-    return FrazilError(f"the store refused {where}", cause=cause, hint="look at the cause; check endpoint and names")
-
-
-def _without_answer(error: Exception, where: str) -> FrazilError:
-    name = type(error).__name__
-    if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"):
-        return CredentialsError(
-            f"found no keys for {where}",
-            cause=first_line(error),
-            hint="set s3.access_key and s3.secret_key, or s3.profile, or log in with the AWS tools",
-        )
-    if name == "ParamValidationError":
-        return UsageError(f"{where} is no name of a bucket", cause=first_line(error), hint="s3://bucket, or a folder")
-    if name == "ResponseParserError":
-        return FrazilError(f"the server of {where} does not answer as S3 does", cause=first_line(error))
-    return UnavailableError(
-        f"no answer from the server of {where}",
-        cause=first_line(error),
-        hint="check s3.endpoint, that it is up, and the network",
-    )
+    found = s3_client.from_boto(error, bucket, key)
+    if isinstance(found, NotFoundError) and found.message.startswith(_MISSING_BUCKET):
+        found.hint = f"check its name; if it was removed: frazil content reconcile s3://{bucket} --bucket-gone"
+    elif isinstance(found, NotAllowedError) and not isinstance(found, CredentialsError):
+        found.hint = "check the policy of user and bucket: s3:ListBucket, s3:ListBucketVersions and s3:GetObject"
+    return found

@@ -14,13 +14,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from frazil.content.buckets import folder_of, is_folder, require_request
-from frazil.content.clients import client_of, from_boto
+from frazil.content.clients import from_boto
 from frazil.content.looking.folder import etag as folder_etag
 from frazil.errors import FrazilError, NotFoundError, UsageError, first_line
 from frazil.extract import Unsupported
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage.clients import connect
 from frazil.storage.faults import from_obstore
+from frazil.storage.s3_client import client_of
 from frazil.storage.store import check_key
 from frazil.storage.uri import Location
 

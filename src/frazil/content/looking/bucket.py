@@ -10,11 +10,12 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Literal
 
-from frazil.content.clients import asking, client_of
+from frazil.content.clients import asking
 from frazil.content.looking.listing import PAGE, Object, Page, Shard, utc_text
 from frazil.errors import ConflictError, NotAllowedError, NotFoundError, UnsupportedError, UsageError
 from frazil.settings import Settings
 from frazil.settings.model import NetworkSettings, S3Settings
+from frazil.storage.s3_client import client_of
 
 Versions = Literal["all", "latest"]
 
