@@ -1,10 +1,14 @@
 """A pytest plugin for `tests.run`: orders the files, and reports the time per room and tests that take too long.
 
-make test ARGS=--record-durations      records how long each file took, in tests/durations.json
+make test ARGS=--record-durations      records the time of each file and of each long test, in tests/durations.json
+
+A run beside other load takes longer, so a long test does not fail it. `tests/unit/test_run.py` fails if a test that was
+recorded as long has no reason.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,8 +17,9 @@ from pathlib import Path
 import pytest
 
 DURATIONS = Path(__file__).with_name("durations.json")
-#: A test may take so long without a reason given by `@pytest.mark.long`.
-_LONG_S = 20.0
+#: A test may take so long without a reason given by `@pytest.mark.long`. What it shares with others is not counted.
+LONG_S = 20.0
+_LONG_TESTS = "long"
 _UNKNOWN_S = 10.0
 #: The room that a test file belongs to, by the first word of its name.
 _ROOMS = {
@@ -50,18 +55,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     seconds: dict[str, float] = defaultdict(float)
-    long: dict[str, float] = defaultdict(float)
+    long: dict[str, float] = {}
     has_reason: set[str] = set()
     for report in _reports(terminalreporter):
         seconds[_file_of(report.nodeid)] += report.duration
-        long[report.nodeid] += report.duration
+        if report.when == "call" and report.duration > LONG_S:
+            long[report.nodeid] = report.duration
         if "long" in report.keywords:
             has_reason.add(report.nodeid)
     if file := config.getoption("--failed-file"):
         failed = [*terminalreporter.stats.get("failed", []), *terminalreporter.stats.get("error", [])]
         file.write_text("\n".join(sorted({report.nodeid for report in failed})))
     if config.getoption("--record-durations"):
-        record_durations(config.getoption("--tier"), seconds)
+        record_durations(config.getoption("--tier"), seconds, long)
     rooms: dict[str, float] = defaultdict(float)
     for file, taken in seconds.items():
         rooms[room_of(file)] += taken
@@ -69,7 +75,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for room, taken in sorted(rooms.items(), key=lambda pair: -pair[1]):
         terminalreporter.write_line(f"{taken:7.0f} s  {room}")
     for test, taken in sorted(long.items(), key=lambda pair: -pair[1]):
-        if taken > _LONG_S and test not in has_reason:
+        if test not in has_reason:
             terminalreporter.write_line(f"{taken:7.0f} s without a reason (@pytest.mark.long): {test}")
 
 
@@ -80,9 +86,27 @@ def load_durations(tier: str) -> dict[str, float]:
     return found.get("test" if tier == "check" else tier, {})
 
 
-def record_durations(tier: str, seconds: dict[str, float]) -> None:
+def load_long_tests() -> dict[str, float]:
+    """Returns the tests that took longer than `LONG_S` when the durations were recorded, by their ids."""
+    found: dict[str, dict[str, float]] = json.loads(DURATIONS.read_text()).get(_LONG_TESTS, {})
+    return {test: taken for tests in found.values() for test, taken in tests.items()}
+
+
+def lacks_reason(test: str, root: Path) -> bool:
+    """Whether a test exists and has no `@pytest.mark.long`."""
+    file, _, name = test.partition("::")
+    if not (root / file).exists():
+        return False
+    tree = ast.parse((root / file).read_text())
+    name = name.partition("[")[0].rpartition("::")[2]
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name]
+    return any(not any("mark.long(" in ast.unparse(d) for d in each.decorator_list) for each in found)
+
+
+def record_durations(tier: str, seconds: dict[str, float], long: dict[str, float]) -> None:
     known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
     known[tier] = {file: round(taken, 1) for file, taken in sorted(seconds.items())}
+    known.setdefault(_LONG_TESTS, {})[tier] = {test: round(taken, 1) for test, taken in sorted(long.items())}
     DURATIONS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 

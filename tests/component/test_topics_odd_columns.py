@@ -325,6 +325,7 @@ def test_any_column_is_refused_clearly_or_ends_in_table_or_dead_letters_and_is_r
 
 
 @pytest.mark.deep
+@pytest.mark.long("hundreds of random schemas, each through log, table, dead letters and replay")
 @pytest.mark.timeout(1800)
 @settings(max_examples=400, **ANY)  # many: each combination of types, names and values is its own case
 @given(seed=st.integers(0, 2**32), unchecked=st.booleans())

@@ -60,7 +60,8 @@ def noted(home: Path) -> list[Path]:
     return list((home / "content/scans").glob("*.json"))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
+@pytest.mark.long("starts Spark for each scan that is interrupted, and for the one that goes on")
 def test_ctrl_c_while_it_looks_inside_and_the_next_one_looks_at_the_rest(shell):
     write(shell.folder / "photos", 300)
     assert any(stopped_while_it_looks_inside(shell, home) for home in _HOMES[:3]), "no signal came while it looked"

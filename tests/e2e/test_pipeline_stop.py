@@ -71,8 +71,8 @@ def test_a_broker_that_was_killed_does_not_keep_it(shell):
     assert (topic["topic"], topic["offset"]) in [("orders", 2), ("orders", 3)]
 
 
+@pytest.mark.long("starts a pipeline of its own, because it is about the process that has the log")
 def test_a_pipeline_that_was_started_first_hands_the_log_over_to_a_server(shell):
-    """Over 20 s on a busy machine: a pipeline of its own is started, as it is about the process that has the log."""
     shell.run("topic", "create", "orders")
     with pipeline(shell) as running:
         assert running.ready(120)["topics"] == 1

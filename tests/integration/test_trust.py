@@ -363,6 +363,7 @@ def test_no_edge_lets_a_stranger_speak_for_frazil(kit: ContentKit, tmp_path: Pat
 
 
 @pytest.mark.deep
+@pytest.mark.long("scan, extraction and repair, each in Spark")
 @pytest.mark.spark
 @pytest.mark.timeout(280)
 def test_frazils_own_components_are_believed_as_clients_of_a_broker(kit: ContentKit, tmp_path: Path):

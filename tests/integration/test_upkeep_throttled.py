@@ -139,6 +139,7 @@ def care_for_the_rest(plain: Care, care: Care, table: Table) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.long("every action of upkeep, with the pauses after each refused request")
 def test_upkeep_ends_right_where_every_fourth_request_is_refused(
     services: Services, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -82,7 +82,8 @@ def test_events_and_listings_of_a_suspended_bucket_in_any_order_lead_to_what_is_
     check(delivered)
 
 
-@pytest.mark.deep  # a minute or two: rare schedules are what it is for
+@pytest.mark.deep
+@pytest.mark.long("rare schedules are what it is for")
 @given(deliveries())
 @settings(max_examples=1_500, deadline=None)
 def test_many_schedules_of_a_suspended_bucket_lead_to_what_is_there(delivered):

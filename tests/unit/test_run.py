@@ -24,6 +24,8 @@ def test_unsteady():
 """
 MARKED = "import pytest\n\n@pytest.mark.{}\ndef test_marked():\n    assert False\n"
 DIES = "import os\n\ndef test_dies():\n    os._exit(3)\n"
+#: Test files that may be newer than the durations: those marked `slow` are never in them.
+_UNRECORDED = 40
 Runner = Callable[..., tuple[int, list[str]]]
 
 
@@ -31,7 +33,7 @@ Runner = Callable[..., tuple[int, list[str]]]
 def run_tier(tmp_path: Path) -> Runner:
     """Runs a tier over test files in a folder, as the Makefile does it; returns exit code and lines."""
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\nmarkers =\n  deep\n  slow\n  soak\n"
+        "[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\nmarkers =\n  deep\n  slow\n  long\n  soak\n"
     )
 
     def call(files: dict[str, str], *options: str, tier: str = "test", **popen: object) -> tuple[int, list[str]]:
@@ -85,10 +87,62 @@ def test_a_run_in_the_background_of_a_shell_still_hears_ctrl_c(run_tier: Runner)
 
 def test_the_longest_files_start_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(report, "DURATIONS", tmp_path / "durations.json")
-    report.record_durations("test", {"test_short.py": 1.0, "test_long.py": 90.0})
-    report.record_durations("deep", {"test_long.py": 3.0})
+    report.record_durations("test", {"test_short.py": 1.0, "test_long.py": 90.0}, {})
+    report.record_durations("deep", {"test_long.py": 3.0}, {})
     assert report.load_durations("test") == {"test_short.py": 1.0, "test_long.py": 90.0}
     assert report.load_durations("deep") == {"test_long.py": 3.0}
+
+
+def test_the_durations_name_no_file_that_is_gone():
+    recorded = {file for tier in ("test", "deep") for file in report.load_durations(tier)}
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert recorded - files == set(), "make test ARGS=--record-durations, or rename them in tests/durations.json"
+    assert len(files - recorded) <= _UNRECORDED, "make test ARGS=--record-durations, and make test-deep likewise"
+
+
+def test_every_test_that_was_recorded_as_long_says_why():
+    without = {test: taken for test, taken in report.load_long_tests().items() if report.lacks_reason(test, ROOT)}
+    assert without == {}, f'over {report.LONG_S} s: make them shorter, or @pytest.mark.long("reason")'
+
+
+def test_a_long_test_is_recorded_and_one_without_a_reason_is_found(
+    tmp_path: Path, run_tier: Runner, monkeypatch: pytest.MonkeyPatch
+):
+    """Recorded by a run whose limit is a tenth of a second; what a fixture takes is not counted."""
+    sleeps = """
+import time
+
+import pytest
+
+@pytest.fixture(scope="session")
+def shared():
+    time.sleep(0.2)
+
+def test_short(shared):
+    assert True
+
+def test_without_a_reason():
+    time.sleep(0.2)
+
+@pytest.mark.long("because")
+@pytest.mark.parametrize("number", [1])
+def test_with_a_reason(number):
+    time.sleep(0.2)
+"""
+    (tmp_path / "conftest.py").write_text(
+        "from pathlib import Path\n\nfrom tests import report\n\n"
+        f"report.LONG_S, report.DURATIONS = 0.1, Path({str(tmp_path / 'durations.json')!r})\n"
+    )
+    code, lines = run_tier({"a": sleeps}, "--record-durations")
+    assert code == 0, lines
+    assert [line.split(": ")[-1] for line in lines if "without a reason" in line] == [
+        "test_a.py::test_without_a_reason"
+    ]
+    monkeypatch.setattr(report, "DURATIONS", tmp_path / "durations.json")
+    assert set(report.load_long_tests()) == {"test_a.py::test_without_a_reason", "test_a.py::test_with_a_reason[1]"}
+    assert [test for test in report.load_long_tests() if report.lacks_reason(test, tmp_path)] == [
+        "test_a.py::test_without_a_reason"
+    ]
 
 
 @pytest.mark.parametrize(
