@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, cast
 
+import orjson
+
 from frazil.documents.model import (
     COLUMN_TYPES,
     FIELD_NAMES,
@@ -109,8 +111,12 @@ def check_text(name: str, value: Any, limit: int = MAX_TEXT) -> str | None:
     return value
 
 
+def is_document_id(value: Any) -> bool:
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
+
+
 def _check_id(name: str, value: Any) -> str | None:
-    if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
+    if value is not None and not is_document_id(value):
         raise _wrong(
             name,
             value,
@@ -184,13 +190,13 @@ def _check_attributes(name: str, value: Any) -> dict[str, Any] | None:
         raise _wrong(name, value, "it is no JSON object", 'an object such as {"pages": 12}')
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-        text.encode("ascii")
+        made = json.loads(text)  # a copy, which nobody changes later
+        orjson.dumps(made)  # refuses what stores cannot hold: lone surrogates, numbers beyond 64 bits
     except (TypeError, ValueError, RecursionError):
         raise _wrong(name, value, "JSON cannot hold it", "texts, numbers, booleans, lists and objects") from None
     if len(text) > MAX_ATTRIBUTES_BYTES:
         raise UsageError(f"field '{name}' has {len(text):,} bytes of JSON", hint=f"at most {MAX_ATTRIBUTES_BYTES:,}")
-    # A copy, which nobody changes later.
-    return cast("dict[str, Any]", json.loads(text))
+    return cast("dict[str, Any]", made)
 
 
 _CHECKS: Mapping[str, Any] = MappingProxyType(
