@@ -1,3 +1,3 @@
-"""Frazil keeps the metadata of objects and documents in Apache Iceberg."""
+"""Frazil: the metadata of objects and documents, frozen into Apache Iceberg."""
 
-__version__ = "0.1.0"
+from frazil.version import __version__ as __version__

@@ -53,7 +53,7 @@ def _prepare_output() -> None:
 def _run(args: list[str]) -> int:
     leading, rest = _split_leading_options(args)
     if "--version" in leading or "-V" in leading:
-        from frazil import __version__
+        from frazil.version import __version__
 
         print(f"frazil {__version__}")  # noqa: T201
         return 0

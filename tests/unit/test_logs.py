@@ -70,7 +70,13 @@ def test_a_program_that_uses_the_library_logs_no_values_whatever_it_has_configur
     told = done.stdout + done.stderr
     assert told.count("Traceback") == 2 and "RuntimeError: cannot reach" in told and "once more" in told
     assert "token-1234" not in told and "pass-word" not in told
-    assert ("detail" in told) == (configured != "partly")
+    assert ("detail" in told) == (configured == "structured")
+
+
+def test_a_program_that_configures_nothing_gets_warnings_on_standard_error_alone():
+    done = subprocess.run([sys.executable, "-c", _LOGS, "not"], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert done.stderr.startswith("unexpected error\nTraceback")
 
 
 def test_every_module_gets_its_logger_from_the_one_function_that_is_safe():

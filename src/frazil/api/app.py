@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from pydantic.json_schema import models_json_schema
 
-from frazil import __version__
 from frazil.api import content, edits, events, health, messages, search, topics
 from frazil.api.failures import answer_errors
 from frazil.api.guard import refuse_other_sites
@@ -16,6 +15,7 @@ from frazil.api.reading import ReaderOf
 from frazil.api.service import Service
 from frazil.log.log import Log
 from frazil.settings import SettingsModel
+from frazil.version import __version__
 
 
 class Api(FastAPI):

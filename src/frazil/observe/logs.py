@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,12 +15,14 @@ from frazil.settings.masking import mask_urls
 def get_logger(name: str) -> Any:
     """Returns a logger for a module of Frazil, which follows the program's configuration of structlog.
 
+    A program that does not configure structlog gets the entries by `logging`: structlog's own default prints every
+    entry on standard output, among the program's data.
+
     Tracebacks become text first: the default formatter of structlog, and some others, print the local variables of each
     frame, and tokens and bodies are among them. So a program that configures nothing logs no secrets either.
     """
-    return structlog.wrap_logger(
-        None, processors=[structlog.processors.format_exc_info, _mask, _as_configured], logger_factory_args=(name,)
-    )
+    processors = [structlog.processors.format_exc_info, _mask, partial(_send_to_logging, name), _as_configured]
+    return structlog.wrap_logger(None, processors=processors, logger_factory_args=(name,))
 
 
 def configure_logs(level: str, output: str) -> None:
@@ -64,6 +67,24 @@ class _Stderr:
 
 def _mask(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     return {key: mask_urls(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _send_to_logging(name: str, _logger: object, method: str, event: structlog.typing.EventDict) -> Any:
+    """Passes an entry to `logging`, unless the program has configured structlog."""
+    if structlog.is_configured():
+        return event
+    level = logging.ERROR if method == "exception" else logging.getLevelNamesMapping().get(method.upper(), logging.INFO)
+    told = logging.getLogger(name)
+    if told.isEnabledFor(level):
+        told.log(level, "%s", _render_text(event))
+    raise structlog.DropEvent
+
+
+def _render_text(event: structlog.typing.EventDict) -> str:
+    """Returns an entry as one line, with a traceback below it if there is one."""
+    values = {key: value for key, value in event.items() if key not in ("event", "exception")}
+    line = " ".join([str(event.get("event", "")), *(f"{key}={value!r}" for key, value in values.items())])
+    return f"{line}\n{event['exception']}" if "exception" in event else line
 
 
 def _as_configured(logger: Any, method: str, event: Any) -> Any:

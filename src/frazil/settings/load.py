@@ -90,6 +90,7 @@ def load_settings(
     config: FilePath | None = None,
     environ: Mapping[str, str] | None = None,
     folder: FilePath | None = None,
+    option: str = "--set",
 ) -> Settings:
     """Reads every source once.
 
@@ -99,10 +100,11 @@ def load_settings(
         environ: instead of the process's environment. Then neither the current folder nor the user's home are looked
             at, unless `folder` and HOME name them: `environ={}` with a `config` reads that file and nothing else.
         folder: instead of the current folder, to look for the project file from.
+        option: how errors name the place where `flags` were given.
     """
     if environ is None:
         environ, folder = os.environ, folder or FilePath.cwd()
-    found = [*from_flags(flags or {}), *from_environment(environ)]
+    found = [*from_flags(flags or {}, option), *from_environment(environ)]
     if (project := _project_file(config, environ, folder)) is not None:
         found += from_file(project, Layer.PROJECT, shown(project, folder))
     if (user := ambient.user_file(environ)) is not None:

@@ -47,8 +47,9 @@ class Origin:
     announce: bool = False
 
     def __str__(self) -> str:
-        prefix = {Layer.FLAG: "flag ", Layer.ENVIRONMENT: "environment "}.get(self.layer, "")
-        return prefix + self.name
+        if self.layer is Layer.ENVIRONMENT:
+            return f"environment {self.name}"
+        return f"flag {self.name}" if self.name.startswith("--") else self.name
 
     @property
     def source(self) -> str:
@@ -82,11 +83,16 @@ class Assignment:
         return replace(self, path=path)
 
 
-def from_flags(flags: Mapping[str, str]) -> Iterator[Assignment]:
-    """`--set key=value`, and options of the command line that are settings."""
+def from_flags(flags: Mapping[str, str], option: str = "--set") -> Iterator[Assignment]:
+    """Reads `--set key=value`, or the arguments of a call.
+
+    Args:
+        flags: values by dotted key.
+        option: how errors name the place where they were given.
+    """
     for written, value in flags.items():
-        path = keys.resolve(written, where="--set")
-        yield from _assigned(Assignment(path, value, Origin(Layer.FLAG, f"--set {written}"), family="flags"))
+        path = keys.resolve(written, where=option)
+        yield from _assigned(Assignment(path, value, Origin(Layer.FLAG, f"{option} {written}"), family="flags"))
 
 
 def parse_set(items: list[str]) -> dict[str, str]:

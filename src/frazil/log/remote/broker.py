@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, validate_call
 
-from frazil import __version__
 from frazil.errors import ConflictError, FrazilError, NotAllowedError, UnavailableError, UsageError, first_line
 from frazil.log import metrics
 from frazil.log.access import Ack, Level, TopicInfo
@@ -29,6 +28,7 @@ from frazil.log.remote.wire import FRAMES, PROTOCOL, pack_chunk, pack_error, pac
 from frazil.log.trust import KEY_METADATA, proves
 from frazil.observe.logs import get_logger
 from frazil.settings.model import ServeSettings
+from frazil.version import __version__
 
 #: Methods of `LogAccess` that are actions.
 ACTIONS = (
