@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,18 +11,27 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from frazil.content.columns import JOURNAL, OBJECTS
+from frazil.content.looking import state
 from frazil.content.looking.state import state_file
 from frazil.content.names import journal_name, objects_name
+from frazil.log import frame, segment, topic_file
 from frazil.log.access import TopicInfo
 from frazil.log.batch import Batch
+from frazil.log.columns import MESSAGE
 from frazil.settings import Settings
+from frazil.tables import Position
+from frazil.tables.position import position_key
 from frazil.topics.care.migrate import Migrating
 from frazil.topics.care.verify import verify_topic
+from frazil.topics.layout import ARCHIVE, DEAD_LETTER
 from frazil.topics.reading.reader import reader_of
 from frazil.upkeep.expiry import lists, reclaim
 from frazil.upkeep.expiry.verify import verify
+from frazil.upkeep.runs import history
 from tests import golden
 from tests.golden_make import BUCKET, EVENTS, NOTES, ORDERS, SCAN, settings_of
 from tests.sink_kit import SinkKit, sink_kit_of
@@ -68,8 +78,52 @@ def objects(kit: SinkKit) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda r: (r["key"], r["version_id"]))
 
 
-def test_there_is_a_fixture_of_the_formats_as_they_are() -> None:
-    assert golden.VERSIONS, f"no fixtures in {golden.DATA}"
+def test_the_newest_fixture_has_the_formats_of_today(tmp_path: Path) -> None:
+    """Whoever changes a format adds a fixture: `python -m tests.golden_make NUMBER`."""
+    newest = Home(max(golden.VERSIONS, key=int), tmp_path)
+    topic = newest.path / "log" / "topics" / NOTES
+    (scan,) = (newest.path / "content" / "scans").glob("*.json")
+    (expired,) = (newest.path / "warehouse" / "topics" / ORDERS).rglob(f"{lists.PREFIX}*.json")
+    versions = {
+        "frame": min(topic.glob("*.seg")).read_bytes()[4],
+        "index": int.from_bytes(min(topic.glob("*.idx")).read_bytes()[4:8], "little"),
+        "topic.json": json.loads((topic / "topic.json").read_text())["format"],
+        "scan": json.loads(scan.read_text())["version"],
+        "expired files": json.loads(expired.read_text())["format"],
+    }
+    assert versions == {
+        "frame": frame.VERSION,
+        "index": segment._INDEX_VERSION,
+        "topic.json": topic_file.FORMAT,
+        "scan": state._VERSION,
+        "expired files": lists._FORMAT,
+    }
+    care = care_of_settings(newest.settings)
+    with care.store:
+        columns = {name: names_and_types(care.load(name).schema().as_arrow()) for name in TABLES}
+        names = {k for k in care.load(f"topics.{ORDERS}").properties if k.startswith("frazil.")}
+        carried = json.loads(care.load(f"topics.{ORDERS}").properties[position_key(ARCHIVE, ORDERS)])
+    topic_columns = columns.pop(f"topics.{ORDERS}")
+    assert columns == {name: names_and_types(schema) for name, schema in TABLES.items() if schema is not None}
+    assert names_and_types(MESSAGE).items() <= topic_columns.items()
+    assert names == {position_key(ARCHIVE, ORDERS)}
+    now = Position(ARCHIVE, ORDERS, {0: 1}, "log", 1, "batch")
+    assert carried.keys() == json.loads(now.to_json()).keys()
+
+
+#: The tables of a fixture, with their columns as they would be created today.
+TABLES: dict[str, pa.Schema | None] = {
+    "content.objects": OBJECTS,
+    "content.journal": JOURNAL,
+    "topics.dead_letters": DEAD_LETTER,
+    "frazil.upkeep_history": history.schema(),
+    f"topics.{ORDERS}": None,
+}
+
+
+def names_and_types(schema: pa.Schema) -> dict[str, str]:
+    """What PyIceberg calls otherwise is left out: offsets of 64 bits, and the elements of a list."""
+    return {field.name: re.sub(r"large_|\b(element|item): ", "", str(field.type)) for field in schema}
 
 
 def test_every_message_of_a_former_version_is_read_from_log_and_table(home: Home) -> None:

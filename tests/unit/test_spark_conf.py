@@ -13,3 +13,10 @@ def test_sockets_lie_in_the_scratch_folder_of_the_session_if_their_path_fits(tmp
     key = "spark.python.unix.domain.socket.dir"
     assert session_conf(settings, [], Path("/tmp/frazil-spark-abcdefgh"))[key] == "/tmp/frazil-spark-abcdefgh"
     assert key not in session_conf(settings, [], Path("/" + "x" * 80)), "no system binds such a path"
+
+
+def test_python_workers_on_other_machines_import_nothing_from_their_current_folder(tmp_path):
+    """Workers on this machine inherit it from the JVM (`frazil.spark.jvm`)."""
+    flags = {"home": str(tmp_path), "spark.master": "spark://example:7077"}
+    conf = session_conf(load_settings(flags=flags, environ={}), [], tmp_path)
+    assert conf["spark.executorEnv.PYTHONSAFEPATH"] == "1"
