@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from frazil.cli.invocation import CatalogOption, Run, command, new_app
 from frazil.cli.topic_care import adopt, migrate, retain, verify
 from frazil.cli.topic_publish import publish
 from frazil.cli.topic_read import replay, tail
-from frazil.cli.topic_session import DryRun, Session, TopicName, Yes, confirmed, session
+from frazil.cli.topic_session import DryRun, TopicName, Yes, confirmed, session
 
 if TYPE_CHECKING:
     from frazil.log.access import TopicInfo
@@ -45,17 +45,20 @@ def create(
 ) -> None:
     """Create a topic. Publishing does not: a misspelt name would make one."""
     from frazil.cli.amounts import seconds, size
+    from frazil.topics.care.create import create_topic
 
-    changes: dict[str, Any] = {}
-    if keep is not None:
-        changes["retention_age_s"] = seconds(keep)
-    if keep_size is not None:
-        changes["retention_bytes"] = size(keep_size)
+    age = None if keep is None else seconds(keep)
+    most = None if keep_size is None else size(keep_size)
     with session(run) as at:
-        chosen = storage.value if storage is not None else at.settings.model.topics.storage
-        made = at.access.create_topic(topic, storage=chosen, exist_ok=exist_ok)
-        if changes:
-            made = at.access.configure(topic, changes)
+        made = create_topic(
+            at.access,
+            at.settings,
+            topic,
+            storage=None if storage is None else storage.value,
+            retention_age_s=age,
+            retention_bytes=most,
+            exist_ok=exist_ok,
+        )
     if run.printer.json_output:
         run.printer.json(_shown(made))
     else:
@@ -129,101 +132,14 @@ def delete(
     Exit code 12 where --table would delete files that another table refers to, or another catalog shows the same table.
     The files stay where the table is damaged, refers to files outside its folder, or has gc.enabled=false.
     """
-    from frazil.errors import NotFoundError
+    from frazil.upkeep.topic_deletion import delete_topic, plan_topic_deletion
 
     with session(run, catalog) as at:
-        info = next((i for i in at.access.topics() if i.name == topic), None)
-        if info is None:
-            raise NotFoundError(**_unknown(at, topic))
-        if not force:
-            _require_deletable(at, info, table)
-        left = _require_table_free(at, info) if table and info.storage == "iceberg" else None
-        plan = {
-            "topic": topic,
-            "storage": info.storage,
-            "log": f"delete offsets {info.start} to {info.end}, {info.size:,} bytes",
-            "table": _planned_for_table(info, table, left),
-        }
-        with confirmed(run, plan, yes=yes, dry_run=dry_run, what="deleting") as go:
+        planned = plan_topic_deletion(at.access, at.settings, at.store, topic, with_table=table, force=force)
+        with confirmed(run, planned.to_dict(), yes=yes, dry_run=dry_run, what="deleting") as go:
             if go:
-                _delete(at, info, with_table=table, purge=left is None)
-                run.printer.note(f"topic '{topic}' is deleted" + (f"; {left}" if left else ""))
-
-
-def _unknown(at: Session, topic: str) -> dict[str, Any]:
-    import difflib
-
-    close = difflib.get_close_matches(topic, [i.name for i in at.access.topics()], n=1)
-    hint = f"frazil topic delete {close[0]}" if close else "frazil topic list"
-    return {"message": f"there is no topic '{topic}' in the {at.access.where}", "hint": hint}
-
-
-def _planned_for_table(info: TopicInfo, with_table: bool, left: str | None) -> str:
-    if left is not None:
-        return f"drop; {left}"
-    if info.storage == "log":
-        return "none: the topic has only its log"
-    return "delete, with all its files" if with_table else "keep; a new topic of that name has to adopt it"
-
-
-def _require_deletable(at: Session, info: TopicInfo, with_table: bool) -> None:
-    from frazil.errors import IntegrityError
-    from frazil.topics.storage import IcebergStorage, require_all_in_table
-
-    if info.problem is not None:
-        raise IntegrityError(
-            f"topic '{info.name}' cannot be opened, so nobody knows what is in it",
-            cause=info.problem,
-            hint=f"frazil topic verify {info.name}, or --force",
-        )
-    if info.storage == "iceberg" and not with_table:
-        require_all_in_table(IcebergStorage(at.access, info.name, at.settings, at.store))
-
-
-def _require_table_free(at: Session, info: TopicInfo) -> str | None:
-    """Requires that no other table is, or refers to, this one, because purging a table deletes all its files.
-
-    Returns:
-        Which files are left behind and why: the manifests cannot be read, so that nobody can check the files; or some
-        of them may belong to others.
-    """
-    import threading
-
-    from frazil.errors import IntegrityError, NotFoundError
-    from frazil.tables.metadata.locations import filter_own_files
-    from frazil.tables.metadata.reachable import find_reachable_files
-    from frazil.topics.storage import IcebergStorage
-    from frazil.upkeep.care import Care
-    from frazil.upkeep.expiry.neighbours import require_sole_owner
-
-    store = at.store.store()
-    found = IcebergStorage(at.access, info.name, at.settings, at.store).find_table()
-    if found is None:
-        return None
-    left = f"its files are left in {found.location()}"
-    if found.metadata.properties.get("gc.enabled", "true").lower() == "false":
-        return f"{left}, because its property gc.enabled is false"
-    try:
-        files = find_reachable_files(store, found)
-    except (IntegrityError, NotFoundError) as error:
-        return f"{left}, because they cannot be checked: {error.message}"
-    if elsewhere := files.keys() - filter_own_files(found, files):
-        return f"{left}, because it refers to files elsewhere, such as {files[min(elsewhere)].uri}"
-
-    def no_spark() -> NoReturn:
-        raise AssertionError("checking other tables needs no Spark")
-
-    require_sole_owner(Care(at.settings, store.settings, store, no_spark, threading.Event()), found, files)
-    return None
-
-
-def _delete(at: Session, info: TopicInfo, *, with_table: bool, purge: bool) -> None:
-    from frazil.topics.storage import IcebergStorage
-
-    if with_table and info.storage == "iceberg":
-        IcebergStorage(at.access, info.name, at.settings, at.store).delete(purge=purge)
-    else:
-        at.access.delete_topic(info.name)
+                delete_topic(at.access, at.settings, at.store, planned)
+                run.printer.note(f"topic '{topic}' is deleted" + (f"; {planned.left}" if planned.left else ""))
 
 
 command(app, example="frazil topic publish orders 'first order' --header source=shop")(publish)
