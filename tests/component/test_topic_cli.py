@@ -565,14 +565,14 @@ def test_a_table_whose_columns_have_other_names_is_not_compared_message_by_messa
 
 
 def test_files_that_compaction_takes_away_meanwhile_are_no_fault(frozen, tmp_path, monkeypatch):
-    real, gone = compare.scan, [FileNotFoundError("compacted")]
+    real, gone = compare.scan_in_order, [FileNotFoundError("compacted")]
 
     def scan(*args: Any, **options: Any) -> Any:
         if gone:
             raise gone.pop()
         return real(*args, **options)
 
-    monkeypatch.setattr("frazil.topics.care.compare.scan", scan)
+    monkeypatch.setattr("frazil.topics.care.compare.scan_in_order", scan)
     assert frozen.json("verify", "orders")["findings"] == [] and not gone
 
 
