@@ -480,7 +480,7 @@ def test_the_commands_do_what_they_say(by_hand, capsys):
     ids=lambda s: s[0],
 )
 def test_what_a_command_has_written_is_not_written_again(by_hand, capsys, monkeypatch, strategy, version):
-    monkeypatch.setattr("frazil.cli.table_rewrite._MOST_TURNS", 5)
+    monkeypatch.setattr("frazil.upkeep.runs.rewrite_table._MOST_COMMITS", 5)
     name = by_hand.table(version=version, columns=", noise STRING")
     by_hand.insert(name, *range(0, 10_000, 1000), rows=1000, select="uuid() AS noise")
     total = by_hand.sql(f"SELECT sum(file_size_in_bytes) FROM {name}.files")[0][0]

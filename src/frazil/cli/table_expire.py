@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, TableName
-from frazil.errors import ConflictError, IntegrityError, PartialError, UnsupportedError, UsageError
+from frazil.errors import IntegrityError, PartialError, UsageError
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
-    from frazil.upkeep.care import Care
-    from frazil.upkeep.expiry.holds import Hold
     from frazil.upkeep.expiry.orphans import Search
     from frazil.upkeep.expiry.verify import Verdict
-    from frazil.upkeep.model import Outcome
-    from frazil.upkeep.policy import Policy
 
 _SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep", "spark")
 #: Paths that text shows of each kind; JSON has all.
@@ -56,11 +46,7 @@ def expire(
     there, or refers to files that would go.
     """
     from frazil.cli.amounts import seconds
-    from frazil.upkeep.expiry.expire import choose
-    from frazil.upkeep.expiry.expire import plan as plan_expiry
-    from frazil.upkeep.expiry.holds import holds
-    from frazil.upkeep.expiry.reclaim import waiting
-    from frazil.upkeep.policy import policy_for
+    from frazil.upkeep.runs.expire_table import expire_table
     from frazil.upkeep.runs.opening import open_care
 
     if snapshot and (older_than or keep):
@@ -68,63 +54,19 @@ def expire(
     age = None if older_than is None else seconds(older_than)
     grace_s = None if grace is None else seconds(grace)
     with open_care(run.settings(*_SECTIONS), catalog) as care:
-        found = care.load(table)
-        policy = policy_for(care.settings, found)
-        grace_s = policy.file_grace_s if grace_s is None else grace_s
-        limits = _limits(policy, age, keep)
-        chosen = list(snapshot or ()) or choose(found.metadata, **limits)
-        held = [] if snapshot else holds(found.metadata, ".".join(found.name()), **limits)
-        if held and not chosen and (age is not None or keep is not None):
-            raise _all_held(table, held)
-        planned = plan_expiry(care, found, chosen)
-        told: dict[str, Any] = {
-            "table": ".".join(found.name()),
-            "snapshots": list(planned.snapshots),
-            "files": len(planned.files),
-            "bytes": planned.size,
-            "kinds": dict(Counter(file.kind for file in planned.files.values())),
-            "grace_s": grace_s,
-            "pins": [hold.to_dict() for hold in held],
-        }
-        outcomes = [] if dry_run else _expire(care, found, planned.snapshots, grace_s)
-        told["done"] = not dry_run and all(outcome.result in ("done", "nothing") for outcome in outcomes)
-        told["reclaimed_files"] = sum(outcome.files_removed for outcome in outcomes)
-        told["reclaimed_bytes"] = sum(outcome.bytes_reclaimed for outcome in outcomes)
-        told["waiting"] = asdict(waiting(care, found, grace_s))
-    _print_expiry(run, told)
-    for hold in held:
+        report = expire_table(
+            care,
+            table,
+            max_age_s=age,
+            max_snapshots=keep,
+            snapshots=snapshot or (),
+            grace_s=grace_s,
+            dry_run=dry_run,
+        )
+    _print_expiry(run, report.to_dict())
+    for hold in report.pins:
         run.printer.note(str(hold))
-    _raise_failures(outcomes)
-
-
-def _limits(policy: Policy, age: float | None, keep: int | None) -> dict[str, Any]:
-    """One limit that is named on the command line stands alone; without one, those of the policy do."""
-    if age is None and keep is None:
-        age, keep = policy.max_snapshot_age_s, policy.max_snapshots
-    now_ms = int(time.time() * 1000)
-    return {"max_age_s": age, "max_snapshots": keep, "min_snapshots": policy.min_snapshots, "now_ms": now_ms}
-
-
-def _all_held(table: str, held: Sequence[Hold]) -> ConflictError:
-    last = max(held, key=lambda hold: hold.pin.until).pin
-    return ConflictError(
-        f"nothing of {table} can be expired: pins hold all that is old enough",
-        cause="; ".join(map(str, held)),
-        hint=f"wait until {last.until:%Y-%m-%d %H:%M} UTC; if its holder is gone: "
-        f"ALTER TABLE {table} DROP TAG `{last.tag}`",
-    )
-
-
-def _expire(care: Care, table: Table, snapshots: Iterable[int], grace_s: float) -> list[Outcome]:
-    from frazil.upkeep.expiry import expire as expiry
-    from frazil.upkeep.expiry import reclaim
-    from frazil.upkeep.model import Step
-
-    outcomes = []
-    if snapshots := list(snapshots):
-        outcomes.append(expiry.run(care, table, Step("expire", "asked for", options={"snapshots": snapshots})))
-    outcomes.append(reclaim.run(care, table, Step("reclaim", "asked for", options={"grace_s": grace_s})))
-    return outcomes
+    report.raise_failures()
 
 
 def _print_expiry(run: Run, told: dict[str, Any]) -> None:
@@ -142,17 +84,6 @@ def _print_expiry(run: Run, told: dict[str, Any]) -> None:
     if waits["files"]:
         size, due = shown_size(waits["size"]), shown_size(waits["due_size"])
         print(f"{waits['files']} files ({size}) wait to be deleted; the grace is over for {waits['due']} ({due})")
-
-
-def _raise_failures(outcomes: list[Outcome]) -> None:
-    for outcome in outcomes:
-        reason = outcome.reason or ""
-        if outcome.result == "conflict":
-            raise ConflictError(reason, hint=outcome.hint)
-        if outcome.result == "unsupported":
-            raise UnsupportedError(f"nothing was expired: {reason}", hint=outcome.hint)
-        if outcome.kind == "reclaim" and outcome.result in ("done", "failed") and reason:
-            raise PartialError(reason, hint=outcome.hint)
 
 
 def orphans(

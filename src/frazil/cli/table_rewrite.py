@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, TableName, command, new_app
-from frazil.errors import ConflictError, FrazilError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from frazil.upkeep.care import Care
-    from frazil.upkeep.model import Kind, Outcome, Step
+    from frazil.upkeep.model import Kind
+    from frazil.upkeep.runs.rewrite_table import RewriteReport
 
 _SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep", "spark")
-#: Commits of one call: a table that others write to all the time must not keep it for ever.
-_MOST_TURNS = 1000
 _BUDGET = "1GiB"
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only show what would be done, and what it would gain")]
@@ -68,39 +66,26 @@ def compact(
     the table may not be written.
     """
     from frazil.cli.amounts import size
-    from frazil.upkeep.model import Step
-    from frazil.upkeep.policy import policy_for
-    from frazil.upkeep.rewrite.compact import Options
+    from frazil.upkeep.runs.rewrite_table import compaction_options, rewrite_table
 
-    asked: dict[str, Any] = {
-        "target": None if target is None else size(target),
-        "min_files": min_files,
-        "strategy": strategy and strategy.value,
-        "sort_by": sort_by,
-        "partition": where,
-        "budget": size(budget),
-    }
+    target_bytes, bytes_each = None if target is None else size(target), size(budget)
     with _open(run, catalog) as care:
         found = care.load(table)
-        policy = policy_for(care.settings, found)
-        wanted = asked["target"] or policy.target_file_size
-        options = {
-            "target": wanted,
-            "below": wanted * 3 // 4,
-            "min_files": policy.min_input_files,
-            "delete_ratio": policy.delete_ratio,
-            "delete_files": policy.delete_files,
-            "strategy": policy.strategy,
-            "sort_by": policy.sort_by,
-        } | {key: value for key, value in asked.items() if value is not None}
-        if options["strategy"] in ("auto", "binpack"):
-            options["sort_by"] = sort_by or []
-        Options.of(options).check(found)
+        options = compaction_options(
+            care,
+            found,
+            target=target_bytes,
+            min_files=min_files,
+            strategy=strategy and strategy.value,
+            sort_by=sort_by,
+            where=where,
+            budget=bytes_each,
+        )
         if dry_run:
             _preview(run, care, found, "compact", options)
             return
-        outcomes = _turns(care, found, Step("compact", "asked for", options=options))
-    _print(run, found, outcomes)
+        report = rewrite_table(care, found, "compact", options)
+    _print(run, report)
 
 
 def manifests(
@@ -114,7 +99,7 @@ def manifests(
 
     Exit codes: 10 no such table, 11 where other writers were faster, 12 where the table may not be written.
     """
-    from frazil.upkeep.model import Step
+    from frazil.upkeep.runs.rewrite_table import rewrite_table
 
     options = {"small": min_files}
     with _open(run, catalog) as care:
@@ -122,8 +107,8 @@ def manifests(
         if dry_run:
             _preview(run, care, found, "manifests", options)
             return
-        outcomes = _turns(care, found, Step("manifests", "asked for", options=options))
-    _print(run, found, outcomes)
+        report = rewrite_table(care, found, "manifests", options)
+    _print(run, report)
 
 
 def stats(
@@ -138,7 +123,7 @@ def stats(
     Exit codes: 1 where the catalog cannot keep them, 2 an unknown column, 10 no such table, 11 where other writers were
     faster, 12 where the table may not be written.
     """
-    from frazil.upkeep.model import Step
+    from frazil.upkeep.runs.rewrite_table import rewrite_table
 
     options = {"columns": column or []}
     with _open(run, catalog) as care:
@@ -146,8 +131,8 @@ def stats(
         if dry_run:
             _preview(run, care, found, "stats", options)
             return
-        outcomes = _turns(care, found, Step("stats", "asked for", options=options))
-    _print(run, found, outcomes)
+        report = rewrite_table(care, found, "stats", options)
+    _print(run, report)
 
 
 @command(partition_app, "plan", example="frazil table partition plan demo.photos")
@@ -189,6 +174,7 @@ def partition_apply(
     """
     from frazil.cli.amounts import shown_size, size
     from frazil.upkeep.rewrite import partition
+    from frazil.upkeep.runs.rewrite_table import raise_failures
 
     bytes_each, wanted_size = size(budget), None if target is None else size(target)
     with _open(run, catalog) as care:
@@ -209,32 +195,13 @@ def partition_apply(
             print(f"{done} files ({shown_size(sum(o.bytes_rewritten for o in applied.outcomes))}) are written anew")
         if applied.left:
             print(f"{applied.left} files are still partitioned otherwise; they are read as before")
-    _raise_failures(applied.outcomes)
+    raise_failures(applied.outcomes)
 
 
 def _open(run: Run, catalog: str | None) -> Any:
     from frazil.upkeep.runs.opening import open_care
 
     return open_care(run.settings(*_SECTIONS), catalog)
-
-
-def _turns(care: Care, table: Table, step: Step) -> list[Outcome]:
-    """The step again and again, until nothing is left to do. What it has written itself it does not write again."""
-    from frazil.upkeep.rewrite.turn import added_files
-    from frazil.upkeep.runs.run import action
-
-    outcomes: list[Outcome] = []
-    made: set[str] = set()
-    for _ in range(_MOST_TURNS):
-        outcome = action(step.kind)(care, table, replace(step, options={**step.options, "without": made}))
-        outcomes.append(outcome)
-        if outcome.result != "done" or step.kind == "stats":
-            break
-        if step.kind == "compact" and outcome.snapshot_id is not None:
-            table = care.store.load(table.name())
-            snapshot = table.snapshot_by_id(outcome.snapshot_id)
-            made.update(added_files(care, table, snapshot) if snapshot is not None else ())
-    return outcomes if len(outcomes) == 1 or outcomes[-1].result != "nothing" else outcomes[:-1]
 
 
 def _preview(run: Run, care: Care, table: Table, kind: Kind, options: Mapping[str, Any]) -> None:
@@ -248,39 +215,16 @@ def _preview(run: Run, care: Care, table: Table, kind: Kind, options: Mapping[st
         print(told.why)
 
 
-def _print(run: Run, table: Table, outcomes: list[Outcome]) -> None:
+def _print(run: Run, report: RewriteReport) -> None:
     from frazil.cli.amounts import shown_size
 
-    last = outcomes[-1]
-    told: dict[str, Any] = {
-        "table": ".".join(table.name()),
-        "result": last.result if len(outcomes) == 1 or last.result != "nothing" else "done",
-        "commits": sum(1 for o in outcomes if o.result == "done"),
-        "files_before": sum(o.files_before for o in outcomes),
-        "files_after": sum(o.files_after for o in outcomes),
-        "bytes_rewritten": sum(o.bytes_rewritten for o in outcomes),
-        "conflicts": sum(o.conflicts for o in outcomes),
-        "seconds": round(sum(o.seconds for o in outcomes), 3),
-        "reason": last.reason,
-    }
     if run.printer.json_output:
-        run.printer.json(told)
-    elif told["commits"]:
+        run.printer.json(report.to_dict())
+    elif report.commits:
         print(
-            f"{told['files_before']} files became {told['files_after']} ({shown_size(told['bytes_rewritten'])}) "
-            f"in {told['commits']} commits, {told['seconds']:.1f} s"
+            f"{report.files_before} files became {report.files_after} ({shown_size(report.bytes_rewritten)}) "
+            f"in {report.commits} commits, {report.seconds:.1f} s"
         )
-    elif last.result == "nothing":
-        print(f"nothing to do: {last.reason}")
-    _raise_failures(outcomes)
-
-
-def _raise_failures(outcomes: list[Outcome] | tuple[Outcome, ...]) -> None:
-    for outcome in outcomes:
-        message = outcome.reason or outcome.result
-        if outcome.result == "conflict":
-            raise ConflictError(message, hint="try again")
-        if outcome.result == "unsupported":
-            raise UnsupportedError(message, hint=outcome.hint or "see docs/catalogs.md")
-        if outcome.result == "failed":
-            raise FrazilError(message, hint=outcome.hint)
+    elif report.result == "nothing":
+        print(f"nothing to do: {report.reason}")
+    report.raise_failures()

@@ -13,7 +13,10 @@ from frazil.query.statements import require_one_statement
 from frazil.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 Engine = Literal["spark", "duckdb", "auto"]
 
@@ -29,7 +32,13 @@ class Result:
 
 
 def run_sql(
-    statement: str, settings: Settings, *, engine: Engine = "auto", catalog: str | None = None, limit: int | None = None
+    statement: str,
+    settings: Settings,
+    *,
+    engine: Engine = "auto",
+    catalog: str | None = None,
+    limit: int | None = None,
+    spark: Callable[[], SparkSession] | None = None,
 ) -> Result:
     """Runs one statement.
 
@@ -39,6 +48,7 @@ def run_sql(
         engine: `auto` takes DuckDB for a SELECT over tables that it can read, and Spark for all else.
         catalog: the catalog of names that do not say; the default one otherwise.
         limit: fetch at most this many rows.
+        spark: gives a session that the caller closes; None: one is started for the statement.
     """
     require_one_statement(statement)
     chosen = settings.catalog(catalog)
@@ -60,7 +70,8 @@ def run_sql(
             error.adding(f"and DuckDB cannot run this: {obstacle.in_one_line}")
         raise
     open_catalog(chosen, settings.model.network)  # says within seconds what Spark would take minutes to find out
-    table, seconds, truncated = run_on_spark(statement, settings, chosen.name, limit)
+    session = None if spark is None else spark()
+    table, seconds, truncated = run_on_spark(statement, settings, chosen.name, limit, session)
     return Result(table, "spark", seconds, truncated)
 
 

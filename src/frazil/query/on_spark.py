@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from frazil.errors import (
@@ -28,12 +28,15 @@ _REFUSED = ("NotAuthorizedException", "ForbiddenException", "Status Code: 403", 
 _AWAY = ("ConnectException", "UnknownHostException", "Unable to execute HTTP request")
 
 
-def run_on_spark(statement: str, settings: Settings, catalog: str, limit: int | None) -> tuple[pa.Table, float, bool]:
-    with spark_session(settings) as session:
+def run_on_spark(
+    statement: str, settings: Settings, catalog: str, limit: int | None, session: SparkSession | None = None
+) -> tuple[pa.Table, float, bool]:
+    """Runs a statement in a session, or in one that is started for it; with the time it took without that start."""
+    with spark_session(settings) if session is None else nullcontext(session) as chosen:
         began = time.perf_counter()
         with spark_errors():
-            session.catalog.setCurrentCatalog(catalog)
-            table, truncated = _collect(session, statement, limit)
+            chosen.catalog.setCurrentCatalog(catalog)
+            table, truncated = _collect(chosen, statement, limit)
         return table, time.perf_counter() - began, truncated
 
 

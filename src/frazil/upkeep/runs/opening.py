@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from frazil.catalogs import open_catalog
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.upkeep.care import Care
+from frazil.upkeep.care import Care, Sessions
 from frazil.upkeep.jobs import Jobs
 from frazil.upkeep.policy import check_policies
 
@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_care(settings: Settings, catalog: str | None = None, stop: threading.Event | None = None) -> Iterator[Care]:
+def open_care(
+    settings: Settings,
+    catalog: str | None = None,
+    stop: threading.Event | None = None,
+    *,
+    spark: Sessions | None = None,
+) -> Iterator[Care]:
     """What upkeep works on. `stop` also cancels the Spark jobs that run for it.
 
     Args:
         settings: all of them.
         catalog: name of the catalog; by default the one of the settings.
         stop: set by whoever wants it to end.
+        spark: gives a session that the caller closes; None: one of its own, which ends with the block.
 
     Raises:
         ConfigError: a policy in the settings contradicts itself.
@@ -42,7 +49,7 @@ def open_care(settings: Settings, catalog: str | None = None, stop: threading.Ev
 
             return opened.enter_context(spark_session(settings))
 
-        jobs = Jobs(start)
+        jobs = Jobs(spark or start)
 
         def cancel() -> None:
             while not over.is_set():
