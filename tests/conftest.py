@@ -19,9 +19,12 @@ quick_jvms()
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
     """Undoes what a test, or a command that it runs in this process, configures: the next may check log entries."""
-    before = structlog.get_config()
+    before = structlog.get_config() if structlog.is_configured() else None
     yield
-    structlog.configure(**before)
+    if before is None:
+        structlog.reset_defaults()
+    else:
+        structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -401,6 +401,6 @@ def test_a_replay_gives_no_trust_unless_an_operator_says_so_and_keeps_what_was_t
     letters = [letter for letter in kit.kit.dead(kit.topic) if letter["status"] == "dead"]
     assert sorted(letter["reason"] for letter in letters) == ["untrusted"] * 2 + ["version"] * 2
     assert [dict(x["headers"]).get(INTERNAL_HEADER) for x in letters if x["reason"] == "version"] == ["1", "1"]
-    assert replay(choice=DeadLetterFilter(reason="untrusted"), as_internal=True) == 1
+    assert replay(filters=DeadLetterFilter(reason="untrusted"), as_internal=True) == 1
     kit.drain()
     assert kit.row("a")["user_tags"] == ["sea"]

@@ -556,13 +556,13 @@ def test_a_thumbnail_belongs_to_one_content(tmp_path: Path):
 
 
 def test_a_full_disk_costs_the_thumbnail_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(self: Path, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     store = ThumbnailStore.of(load_settings(flags={"home": str(tmp_path)}, environ={}))
     writer = ThumbnailWriter(store)
     writer.put("aa/1.webp", b"x")
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("frazil.content.extract.thumbnails.write_file", full)
     writer.put("aa/2.webp", b"x")
     writer.put("bb/3.webp", b"x")
     writer.finish()

@@ -22,7 +22,6 @@ REMAINING = {
         "pyiceberg.io.pyarrow._ConvertToIcebergWithoutIDs",
         "pyiceberg.io.pyarrow.visit_pyarrow",
     },
-    "content/search/finding.py": {"pyiceberg.io.pyarrow.schema_to_pyarrow"},
     "topics/dead_letters/filters.py": {"pyiceberg.io.pyarrow.expression_to_pyarrow"},
     "topics/reading/left_out.py": {"pyiceberg.io.pyarrow.ArrowScan"},
     "topics/sinks/retention.py": {"pyiceberg.conversions.from_bytes"},

@@ -26,6 +26,7 @@ from frazil.errors import FrazilError, LockedError
 from frazil.log.access import LogAccess, OffsetGoneError
 from frazil.settings import Settings
 from frazil.tables import TableStore, find_position
+from frazil.tables.create import to_arrow_schema
 from frazil.tables.reading.key_lookup import find_keys
 from frazil.tables.reading.overlay import OverlayTable, empty_table
 from frazil.tables.reading.rows_by_position import fetch_rows
@@ -139,15 +140,13 @@ class ContentTail:
             if not evidence.num_rows:
                 return None
             table = empty_table(store, tuple(self._name.split(".")), OBJECTS)
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
-
         if self._places is None or self._places.table.metadata_location != table.metadata_location:
             self._places = _Places(store, table)
         stored = self._places.of(evidence)
         if stored is None:
             return None
         fields = fields_of(table)
-        shape = Shape.of(schema_to_pyarrow(table.schema(), include_field_ids=False), fields)
+        shape = Shape.of(to_arrow_schema(table.schema()), fields)
         fetch = partial(fetch_rows, WriteTarget.of(table))
         merged = merge_changes(pa.concat_tables([stored, evidence]), fetch, shape, fields, self._skew_s)
         if merged is None or not merged.rows.num_rows:

@@ -120,6 +120,13 @@ def assign_field_ids(schema: Schema | pa.Schema) -> Schema:
     return assign_fresh_schema_ids(schema)
 
 
+def to_arrow_schema(schema: Schema) -> pa.Schema:
+    """Returns the columns of a table as Arrow types, without field ids."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    return schema_to_pyarrow(schema, include_field_ids=False)
+
+
 def _load(store: TableStore, identifier: tuple[str, ...]) -> Table | None:
     try:
         return store.catalog.load_table(identifier)

@@ -40,9 +40,9 @@ class Hits:
     """
 
     def __init__(self, tables: ContentTables, table: Table, search: Search, kept: ByteCache | None = None) -> None:
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
+        from frazil.tables.create import to_arrow_schema
 
-        schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        schema = to_arrow_schema(table.schema())
         self._conditions = Conditions(search, schema)
         self.files = BlockScan(tables.store, table, where(search, schema), disabled_cache() if kept is None else kept)
 
