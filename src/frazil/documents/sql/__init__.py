@@ -1,0 +1,1 @@
+"""Documents in a SQL database: SQLite, MySQL and PostgreSQL behind one implementation."""

@@ -1,0 +1,214 @@
+"""Reads and writes records on an open connection. The caller decides what to write, and holds the transaction.
+
+`SqlDocumentStore` and the projection of the Iceberg store use the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+
+from frazil.documents.decide import StoredRevision as StoredRevision
+from frazil.documents.model import Column, Revision, from_micros, to_micros
+from frazil.documents.sql.bulk import chunks, insert_rows
+from frazil.documents.sql.counts import add_counts, counts_of
+from frazil.documents.sql.rows import to_revision, to_row
+from frazil.documents.sql.schema import (
+    FOREVER,
+    REVISION_COLUMNS,
+    document_columns,
+    document_history,
+    documents,
+    store_state,
+)
+from frazil.errors import IntegrityError
+
+_IDS_AT_ONCE = 500
+_CLOCK = "clock"
+
+_close_revision = (
+    update(document_history)
+    .where(
+        document_history.c.document_id == bindparam("of_id"), document_history.c.revision == bindparam("of_revision")
+    )
+    .values(valid_to=bindparam("until"))
+)
+_remove_document = delete(documents).where(documents.c.document_id == bindparam("of_id"))
+
+
+def load_current(connection: Connection, ids: Collection[str]) -> dict[str, Revision]:
+    """Returns the latest revisions of documents, as far as they ever existed; a deleted one's is its delete."""
+    found: dict[str, Revision] = {}
+    present = select(*(documents.c[name] for name in REVISION_COLUMNS))
+    for some in chunks(sorted(ids), _IDS_AT_ONCE):
+        for row in connection.execute(present.where(documents.c.document_id.in_(some))):
+            found[row[0]] = to_revision(row)
+    history = document_history.c
+    last = select(*(history[name] for name in REVISION_COLUMNS)).where(history.valid_to == FOREVER)
+    for some in chunks(sorted(set(ids) - found.keys()), _IDS_AT_ONCE):
+        for row in connection.execute(last.where(history.document_id.in_(some))):
+            found[row[0]] = to_revision(row)
+    return found
+
+
+def find_repeats(connection: Connection, keys: Collection[str]) -> dict[str, StoredRevision]:
+    """Returns what requests with these idempotency keys have made, by key."""
+    found: dict[str, StoredRevision] = {}
+    history = document_history.c
+    for some in chunks(sorted(keys), _IDS_AT_ONCE):
+        for row in connection.execute(_stored().where(history.idempotency_key.in_(some))):
+            stored = _to_stored(row)
+            found[cast("str", stored.idempotency_key)] = stored
+    return found
+
+
+def apply_revisions(connection: Connection, revisions: Sequence[StoredRevision]) -> None:
+    """Stores decided revisions: in the history, in the current documents and in the statistics.
+
+    Args:
+        connection: in a transaction that holds the lock of writers.
+        revisions: in their order. The revisions of one document follow each other and what is stored, without a gap.
+
+    Raises:
+        IntegrityError: they do not.
+    """
+    if not revisions:
+        return
+    following: dict[str, StoredRevision] = {}  # by id, the revision after the one at hand
+    last: dict[str, tuple[Any, ...] | None] = {}  # by id, the row after all; None: deleted
+    history = []
+    for stored in reversed(revisions):
+        document_id = stored.revision.document.document_id
+        later = following.get(document_id)
+        row = to_row(stored.revision)
+        if later is None:
+            last[document_id] = None if stored.revision.is_deleted else row
+            until = FOREVER
+        else:
+            until = to_micros(later.revision.valid_from)
+            if later.revision.revision != stored.revision.revision + 1:
+                raise _gap(document_id, later.revision)
+        following[document_id] = stored
+        history.append((*row, until, stored.idempotency_key, stored.digest))
+    history.sort(key=_id_and_revision)  # nearly sequential inserts into the index
+    _close(connection, [stored.revision for stored in following.values()])
+    insert_rows(connection, document_history, history)
+    _replace_current(connection, following, last)
+
+
+def load_columns(connection: Connection) -> dict[str, Column]:
+    """Returns the columns that were added to the store, by name, in the order of their names."""
+    rows = connection.execute(select(document_columns).order_by(document_columns.c.name))
+    return {row[0]: Column(row[0], row[1]) for row in rows}
+
+
+def insert_column(connection: Connection, column: Column) -> None:
+    connection.execute(insert(document_columns).values(name=column.name, type=column.type))
+
+
+def read_state(connection: Connection, key: str, *, lock: bool = False) -> str | None:
+    """Returns a value of the store itself.
+
+    Args:
+        connection: open.
+        key: its name.
+        lock: on servers, others that lock it wait until this transaction ends.
+    """
+    query = select(store_state.c.value).where(store_state.c.name == key)
+    found: str | None = connection.scalar(query.with_for_update() if lock else query)
+    return found
+
+
+def write_state(connection: Connection, key: str, value: str) -> None:
+    insert_rows(connection, store_state, [(key, value)], replace=True)
+
+
+def read_clock(connection: Connection, *, lock: bool = False) -> datetime | None:
+    """Returns the moment of the last acknowledgement."""
+    micros = read_state(connection, _CLOCK, lock=lock)
+    return from_micros(int(micros)) if micros else None
+
+
+def write_clock(connection: Connection, moment: datetime) -> None:
+    write_state(connection, _CLOCK, str(to_micros(moment)))
+
+
+def read_histories(connection: Connection, after: str | None, limit: int) -> list[StoredRevision]:
+    """Returns about so many revisions of the documents that follow an id, by id and revision; no document is split."""
+    history = document_history.c
+    query = _stored().order_by(history.document_id, history.revision)
+    rows = connection.execute((query if after is None else query.where(history.document_id > after)).limit(limit)).all()
+    if len(rows) < limit:
+        return [_to_stored(row) for row in rows]
+    cut = rows[-1][0]  # more of its revisions may follow
+    whole = [row for row in rows if row[0] != cut]
+    return [_to_stored(row) for row in whole or connection.execute(query.where(history.document_id == cut)).all()]
+
+
+def load_histories(connection: Connection, ids: Collection[str]) -> dict[str, list[StoredRevision]]:
+    """Returns all revisions of documents, oldest first, as far as they ever existed."""
+    found: dict[str, list[StoredRevision]] = {}
+    history = document_history.c
+    query = _stored().order_by(history.document_id, history.revision)
+    for some in chunks(sorted(ids), _IDS_AT_ONCE):
+        for row in connection.execute(query.where(history.document_id.in_(some))):
+            found.setdefault(row[0], []).append(_to_stored(row))
+    return found
+
+
+def _close(connection: Connection, first: Iterable[Revision]) -> None:
+    """Ends the stored revisions that these follow."""
+    ends = [
+        {"of_id": r.document_id, "of_revision": r.revision - 1, "until": to_micros(r.valid_from)}
+        for r in first
+        if r.revision > 1
+    ]
+    if ends:
+        closed = connection.execute(_close_revision, ends).rowcount
+        if 0 <= closed < len(ends) and connection.dialect.name != "postgresql":  # its driver counts the last one
+            raise IntegrityError(
+                f"{len(ends) - closed} revisions have no predecessor in the store", hint="frazil docs verify"
+            )
+
+
+def _replace_current(
+    connection: Connection, first: Mapping[str, StoredRevision], last: Mapping[str, tuple[Any, ...] | None]
+) -> None:
+    known = [document_id for document_id, stored in first.items() if stored.revision.revision > 1]
+    changes = counts_of(connection, known)
+    removed, rows = [], []
+    for document_id, row in last.items():
+        if row is None:
+            removed.append({"of_id": document_id})
+        else:
+            rows.append(row)
+            changes.add(row)
+    if removed:
+        connection.execute(_remove_document, removed)
+    rows.sort(key=_first)
+    insert_rows(connection, documents, rows, replace=True)
+    add_counts(connection, changes)
+
+
+def _id_and_revision(row: Sequence[Any]) -> tuple[str, int]:
+    return row[0], row[17]
+
+
+def _first(row: Sequence[Any]) -> str:
+    return cast("str", row[0])
+
+
+def _gap(document_id: str, revision: Revision) -> IntegrityError:
+    return IntegrityError(f"revision {revision.revision} of document '{document_id}' does not follow the one before it")
+
+
+def _stored() -> Any:
+    history = document_history.c
+    return select(*(history[name] for name in REVISION_COLUMNS), history.idempotency_key, history.digest)
+
+
+def _to_stored(row: Row[Any]) -> StoredRevision:
+    return StoredRevision(to_revision(row), row.idempotency_key, row.digest)
