@@ -12,6 +12,7 @@ from frazil.errors import (
     ConfigError,
     CredentialsError,
     FrazilError,
+    IntegrityError,
     NotAllowedError,
     NotFoundError,
     UnavailableError,
@@ -33,6 +34,7 @@ _WRONG_KEYS = {
     "RequestTimeTooSkewed",
 }
 _MISSING = {"404", "NoSuchKey", "NotFound", "NoSuchVersion"}
+_ALTERED = {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
 _REDIRECTED = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
 
 
@@ -119,6 +121,10 @@ def from_boto(error: Exception, bucket: str, key: str | None = None) -> FrazilEr
         return NotFoundError(f"there is nothing at {where}", cause=cause, hint="check the name and the bucket")
     if status == 403:
         return NotAllowedError(f"not allowed: {where}", cause=cause, hint="check the policy of user and bucket")
+    if code in _ALTERED:
+        return IntegrityError(
+            f"the server received other bytes for {where} than were sent", cause=cause, hint="repeat; check the network"
+        )
     if status == 501 or code == "NotImplemented":
         return UnsupportedError(f"the server cannot do this: {where}", cause=cause, hint="another store")
     if status in (408, 429) or status >= 500 or code == "SlowDown":
