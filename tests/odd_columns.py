@@ -16,6 +16,7 @@ from frazil.log.access import Ack
 from frazil.log.batch import Batch
 from frazil.log.columns import HEADERS, MESSAGE
 from frazil.log.frame import Kind
+from frazil.topics.dead_letters.json_values import python_values
 from tests.sink_kit import SinkKit
 
 NAMES = (
@@ -205,6 +206,28 @@ def odd_batch(random: Random, mark: str) -> pa.RecordBatch:
         names.append(random.choice(NAMES if random.random() < 0.5 else ("a", "b", "own", mark.replace("-", "_"))))
         columns.append(odd_array(random, odd_type(random), count))
     return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def sent_values(column: pa.Array) -> list[Any]:
+    """The values as a reader is to get them: dictionaries and runs written out, times in UTC."""
+    return python_values(column.cast(_plain(column.type)))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    kinds = pa.types
+    if kinds.is_dictionary(kind) or kinds.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    if kinds.is_timestamp(kind):
+        return pa.timestamp(kind.unit, "UTC" if kind.tz else None)
+    if kinds.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if kinds.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if kinds.is_fixed_size_list(kind):
+        return pa.list_(_plain(kind.value_type), kind.list_size)
+    if kinds.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    return kind
 
 
 # -- an older log ------------------------------------------------------------------------------------------------------

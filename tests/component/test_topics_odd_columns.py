@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from random import Random
@@ -28,7 +29,7 @@ from frazil.topics.dead_letters.json_values import python_values
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.sinks import isolation
 from frazil.topics.storage import IcebergStorage
-from tests.odd_columns import append_unchecked, odd_batch
+from tests.odd_columns import append_unchecked, odd_batch, sent_values
 from tests.sink_kit import SinkKit, sink_kit
 
 TIME = pa.timestamp("us", "UTC")
@@ -144,8 +145,17 @@ def drain(kit: SinkKit, topic: str) -> None:
     engine.catch_up(end)
 
 
-def check_topic(kit: SinkKit, topic: str, payloads: list[bytes]) -> tuple[list[int], list[int]]:
-    """Every message is in table or dead letters, once, and every reader reads; the offsets of both."""
+#: Values of columns, by name and offset.
+Values = dict[str, dict[int, Any]]
+
+
+def check_topic(
+    kit: SinkKit, topic: str, payloads: list[bytes], values: Values | None = None
+) -> tuple[list[int], list[int]]:
+    """Every message is in table or dead letters, once, and every reader reads; the offsets of both.
+
+    Where `values` is given, columns are read with these values, and as null in all other messages.
+    """
     in_table = [row["offset"] for row in kit.rows(topic)]
     dead = [row["offset"] for row in kit.dead(topic)]
     assert sorted(in_table + dead) == list(range(len(payloads)))
@@ -158,6 +168,11 @@ def check_topic(kit: SinkKit, topic: str, payloads: list[bytes]) -> tuple[list[i
     for name in message_schema(view).names:
         if name not in MESSAGE.names:
             assert repr(python_values(replayed[name])) == repr(python_values(from_log[name])), name
+            if values is not None:
+                sent = values.pop(name)
+                for offset, value in enumerate(python_values(from_log[name])):
+                    assert is_same(value, sent.get(offset)), (name, offset)
+    assert not values, "columns that were taken and are not read"
     for reader in (
         TopicReader(kit.client, topic, first="log"),
         IcebergStorage(kit.client, topic, kit.settings, kit.tables).reader,
@@ -165,6 +180,17 @@ def check_topic(kit: SinkKit, topic: str, payloads: list[bytes]) -> tuple[list[i
         page = read_page(reader, 0, 1000, 1 << 20)
         assert len(json.loads(as_json(page, topic, "text"))["messages"]) == len(payloads)
     return in_table, dead
+
+
+def is_same(found: Any, sent: Any) -> bool:
+    """Whether values are equal; not a number equals itself here, and zeros differ by their signs."""
+    if isinstance(found, dict) and isinstance(sent, dict):
+        return list(found) == list(sent) and all(is_same(found[name], sent[name]) for name in found)
+    if isinstance(found, (list, tuple)) and isinstance(sent, (list, tuple)):
+        return len(found) == len(sent) and all(map(is_same, found, sent))
+    if isinstance(found, float) and isinstance(sent, float):
+        return repr(found) == repr(sent)
+    return type(found) is type(sent) and bool(found == sent)
 
 
 def check_engines(kit: SinkKit, topic: str, rows: int) -> None:
@@ -300,14 +326,19 @@ def publish_odd(kit: SinkKit, topic: str, batch: pa.RecordBatch, *, unchecked: b
 def check_any_columns(kit: SinkKit, seed: int, *, unchecked: bool) -> str:
     """Sends some odd batches, and a good message after each."""
     random, topic, payloads = Random(seed), new_topic(kit), list[bytes]()
+    values: Values = defaultdict(dict)
     for number in range(3):
-        payloads += publish_odd(kit, topic, odd_batch(random, f"m-{number}"), unchecked=unchecked)
+        batch = odd_batch(random, f"m-{number}")
+        if taken := publish_odd(kit, topic, batch, unchecked=unchecked):
+            for name, column in zip(batch.schema.names[1:], batch.columns[1:], strict=True):
+                values[name].update(enumerate(sent_values(column), len(payloads)))
+        payloads += taken
         kit.publish(topic, good := f"good {number}".encode())
         payloads.append(good)
         if random.random() < 0.5:
             drain(kit, topic)
     drain(kit, topic)
-    _, dead = check_topic(kit, topic, payloads)
+    _, dead = check_topic(kit, topic, payloads, values)
     assert not any(payloads[offset].startswith(b"good") for offset in dead)
     assert unchecked or not dead
     return topic
