@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
@@ -183,6 +183,10 @@ class DocumentStore(Protocol):
 
     def history(self, document_id: str) -> list[Revision]:
         """Returns all revisions, oldest first. Raises NotFoundError if the document never existed."""
+        ...
+
+    def latest_revisions(self, ids: Collection[str]) -> dict[str, Revision]:
+        """Returns the latest revisions of documents, as far as they ever existed; a deleted one's is its delete."""
         ...
 
     def revisions(self, after: str | None = None) -> Iterator[list[Revision]]:

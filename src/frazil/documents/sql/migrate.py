@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, String, column, inspect, select, tabl
 from frazil.documents.sql.engine import begin_write, connect, name_of
 from frazil.documents.sql.records import read_state, write_state
 from frazil.documents.sql.schema import store_state
-from frazil.errors import ConflictError, LockedError, UnsupportedError
+from frazil.errors import ConflictError, LockedError, NotFoundError, UnsupportedError
 
 #: The newest version, in `versions/`.
 HEAD = "0001"
@@ -42,6 +42,24 @@ def migrate(engine: Engine) -> None:
             _refuse_others(connection, name_of(engine))
             _upgrade(connection)
             _initialize(connection)
+
+
+def require_schema(engine: Engine) -> None:
+    """Checks that a database has the tables of this version, and changes nothing.
+
+    Raises:
+        NotFoundError: it has none of Frazil's.
+        UnsupportedError: it has those of another version.
+    """
+    with connect(engine) as connection:
+        if _is_ready(connection):
+            return
+        if not inspect(connection).has_table(VERSION_TABLE):
+            raise NotFoundError(f"the database {name_of(engine)} has no documents", hint="check the URL")
+    raise UnsupportedError(
+        f"the schema of the database {name_of(engine)} is not version {HEAD}",
+        hint="open it once with this version of Frazil, which updates it: frazil docs stats",
+    )
 
 
 def _is_ready(connection: Connection) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -159,6 +159,11 @@ class SqlReads:
         if not rows:
             lifecycle.require_present(None, _shown(document_id))
         return [to_revision(row) for row in rows]
+
+    def latest_revisions(self, ids: Collection[str]) -> dict[str, Revision]:
+        """Returns the latest revisions of documents, as far as they ever existed; a deleted one's is its delete."""
+        with self.connection() as connection:
+            return load_current(connection, [document_id for document_id in ids if is_document_id(document_id)])
 
     def revisions(self, after: str | None = None) -> Iterator[list[Revision]]:
         """Streams all revisions ordered by document id and revision, in batches that never split a document."""
