@@ -118,16 +118,13 @@ def place_at(
     run: Run, text: str, prefix: str, versions: bool | None = None, *, look: bool = True
 ) -> Iterator[tuple[Settings, Place]]:
     """The place, looked at before anything is started: a misspelt name changes nothing."""
-    from frazil.content.buckets import require_text
-    from frazil.content.looking.folder import Folder, check_prefix
-    from frazil.content.looking.listing import place_of
+    from frazil.content.looking.folder import Folder
+    from frazil.content.looking.listing import open_place
     from frazil.topics.sinks.jobs import for_pipeline
 
-    require_text(prefix, "prefix")
     settings = for_pipeline(run.settings(*SECTIONS))
-    there = place_of(text, settings, None if versions is None else "all" if versions else "latest", look=look)
+    there = open_place(text, settings, prefix, versions=versions, look=look)
     if isinstance(there, Folder):
-        check_prefix(prefix)
         say_own(run, there)
     yield settings, there
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from frazil.cli.amounts import shown_size
 from frazil.cli.content_look import PlaceArgument, PrefixOption, opened, place_at
-from frazil.cli.content_progress import Phases, phases
+from frazil.cli.content_progress import phases
 from frazil.cli.content_summary import as_json, print_summary
 from frazil.cli.invocation import CatalogOption, Run
 from frazil.cli.printing import visible
 from frazil.cli.stopping import Stopping, leave_soon
-from frazil.errors import FrazilError, InterruptedByUser, UsageError
+from frazil.errors import FrazilError, InterruptedByUser
 
 if TYPE_CHECKING:
+    from frazil.content.looking.full_scan import ScanRequest
     from frazil.content.looking.listing import Place
-    from frazil.content.looking.scan import Scanned
-    from frazil.content.looking.work import Work
     from frazil.content.summary import Summary
     from frazil.settings import Settings
 
@@ -60,110 +58,31 @@ def scan(
     The first time that is everything, and later what has changed. A scan that broke off goes on where it was. Of a
     bucket, what the table has and the bucket has not is left alone: that is what `frazil content reconcile` is for.
     """
-    from frazil.content.extract.registry import extractors
+    from frazil.content.looking.full_scan import ScanRequest
 
     with place_at(run, place, prefix, versions) as (settings, there):
-        asked = _Asked(prefix, everything, gone, restart, wait, _looks_inside(there, extract, wait))
-        if gone and not there.is_local:
-            raise UsageError("--gone is for folders: events of a bucket may be late", hint="frazil content reconcile")
-        if asked.extract:
-            extractors(settings)  # one that nobody knows is told before anything is done
+        asked = ScanRequest(prefix, everything, gone, restart, wait, extract).checked(there, settings)
         _Scan(run, settings, there, asked, place, catalog).go()
-
-
-@dataclass(frozen=True)
-class _Asked:
-    prefix: str
-    everything: bool
-    gone: bool | None
-    restart: bool
-    wait: bool
-    extract: bool
-
-
-def _looks_inside(there: Place, asked: bool | None, wait: bool) -> bool:
-    """Reading a whole bucket costs money and time, so that somebody has to say it."""
-    if asked and not wait:
-        raise UsageError("what is not in the table yet cannot be looked into", hint="leave --no-wait out")
-    return wait and (there.is_local if asked is None else asked)
 
 
 class _Scan:
     def __init__(
-        self, run: Run, settings: Settings, there: Place, asked: _Asked, typed: str, catalog: str | None
+        self, run: Run, settings: Settings, there: Place, asked: ScanRequest, typed: str, catalog: str | None
     ) -> None:
         self._run, self._settings, self._there, self._asked = run, settings, there, asked
         self._typed, self._catalog = typed, catalog
 
     def go(self) -> None:
+        from frazil.content.looking.full_scan import run_full_scan
+
         began = time.monotonic()
         with self._interruptible(), opened(self._run, self._settings, self._catalog) as work:
             with phases(self._run.printer.json_output) as bar:
-                report = self._work(work, bar)
+                report = run_full_scan(work, self._there, self._asked, bar)
+            for text in report.extraction.notes if report.extraction is not None else ():
+                self._run.printer.note(f"note: {text}")
             summary = self._summary() if self._asked.wait else None
-        self._print({**report, "total_s": round(time.monotonic() - began, 3)}, summary)
-
-    def _work(self, work: Work, bar: Phases) -> dict[str, Any]:
-        began = time.monotonic()
-        if self._asked.wait and work.waiting():
-            with bar.waiting("taking what was told before into the table"):
-                work.until_visible()
-        asked = self._asked
-        with bar.listing() as progress:
-            done = work.scan(
-                self._there, asked.prefix, restart=asked.restart, everything=asked.everything, gone=asked.gone,
-                wait=asked.wait, progress=progress,
-            )  # fmt: skip
-        report = self._told(done)
-        if asked.wait:
-            with bar.waiting("taking it into the table"):
-                work.until_visible(done.tally.end)
-            report["visible_s"] = round(time.monotonic() - began, 3)
-            report["in_table"] = work.rows(self._there.bucket, asked.prefix, latest=_only_latest(self._there))
-        if asked.extract and work.pending(self._there.bucket, asked.prefix):
-            report["extraction"] = self._look_inside(work, bar)
-        return report
-
-    def _look_inside(self, work: Work, bar: Phases) -> dict[str, Any]:
-        from frazil.content.extract.choose import Asked
-        from frazil.content.extract.job import extract
-
-        asked = Asked(self._there.bucket, self._asked.prefix, latest=_only_latest(self._there))
-        with bar.looking_inside() as progress:
-            done = extract(work, asked, progress=progress)
-        with bar.waiting("taking what was found into the table"):
-            work.until_visible(done.end)
-        for text in done.notes:
-            self._run.printer.note(f"note: {text}")
-        return {
-            "objects": done.objects,
-            "by_status": done.by_status,
-            "bytes_read": done.bytes_read,
-            "seconds": round(done.seconds, 3),
-            "objects_per_s": round(done.objects / max(done.seconds, 0.001)),
-        }
-
-    def _told(self, done: Scanned) -> dict[str, Any]:
-        tally = done.tally
-        return {
-            "bucket": self._there.bucket,
-            "prefix": self._asked.prefix,
-            "objects": tally.objects,
-            "bytes": tally.bytes,
-            "new": tally.new,
-            "changed": tally.changed,
-            "unchanged": tally.objects - tally.new - tally.changed,
-            "gone": done.gone,
-            "skipped": tally.skipped,
-            "skipped_first": [{"key": skipped.key, "reason": skipped.reason} for skipped in tally.named],
-            "resumed": done.resumed,
-            "listing_s": round(done.seconds, 3),
-            "objects_per_s": round(done.listed / max(done.seconds, 0.001)),
-            "visible_s": None,
-            "in_table": None,
-            "extraction": None,
-            "total_s": None,
-        }
+        self._print({**report.to_dict(), "total_s": round(time.monotonic() - began, 3)}, summary)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -226,10 +145,6 @@ def _headlines(report: dict[str, Any], thing: str) -> Iterator[str]:
         each = f"{inside['objects_per_s']:,} per second, " if inside["objects_per_s"] else ""
         looked = f"looked into {inside['objects']:,} in {inside['seconds']:,.1f} s"
         yield f"{looked}: {each}{shown_size(inside['bytes_read'])} read"
-
-
-def _only_latest(there: Place) -> bool:
-    return getattr(there, "versions", None) == "latest"
 
 
 def _late() -> FrazilError:

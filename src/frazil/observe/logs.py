@@ -21,7 +21,8 @@ def get_logger(name: str) -> Any:
     Tracebacks become text first: the default formatter of structlog, and some others, print the local variables of each
     frame, and tokens and bodies are among them. So a program that configures nothing logs no secrets either.
     """
-    processors = [structlog.processors.format_exc_info, _mask, partial(_send_to_logging, name), _as_configured]
+    send = partial(_send_to_logging, name)
+    processors: list[structlog.typing.Processor] = [structlog.processors.format_exc_info, _mask, send, _as_configured]
     return structlog.wrap_logger(None, processors=processors, logger_factory_args=(name,))
 
 

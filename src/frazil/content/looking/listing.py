@@ -129,6 +129,32 @@ def place_of(text: str, settings: Settings, versions: Versions | None = None, *,
         raise
 
 
+def open_place(
+    text: str, settings: Settings, prefix: str = "", *, versions: bool | None = None, look: bool = True
+) -> Place:
+    """Opens a bucket or folder before anything is started, so that a misspelt name changes nothing.
+
+    Args:
+        text: s3://bucket, a bucket's name, or a folder.
+        settings: the settings.
+        prefix: only keys that begin with it.
+        versions: of a bucket, whether all versions are listed or only the latest; None: all if it has versions.
+        look: whether a bucket has to prove that it exists and may be listed.
+
+    Raises:
+        FrazilError: it does not exist, or may not be listed.
+        UsageError: the prefix cannot be one of the place.
+    """
+    from frazil.content.buckets import require_text
+    from frazil.content.looking.folder import Folder, check_prefix
+
+    require_text(prefix, "prefix")
+    place = place_of(text, settings, None if versions is None else "all" if versions else "latest", look=look)
+    if isinstance(place, Folder):
+        check_prefix(prefix)
+    return place
+
+
 def split(place: Place, prefix: str, wanted: int) -> list[Shard]:
     """The place as shards, at least as many as are wanted where two levels of slashes give that many."""
     shards = [Shard(prefix)]
