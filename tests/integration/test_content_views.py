@@ -25,10 +25,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TIME = NOON.replace(tzinfo=None)
 
 
-def content_in(lane_settings: Settings, catalog: str) -> Content:
+def empty_content(lane_settings: Settings, catalog: str) -> Content:
     """Both tables, in a namespace of their own."""
     content = lane_settings.model.content.model_copy(update={"namespace": f"content_{uuid.uuid4().hex[:8]}"})
-    made = Content(replace(lane_settings, model=lane_settings.model.model_copy(update={"content": content})), catalog)
+    return Content(replace(lane_settings, model=lane_settings.model.model_copy(update={"content": content})), catalog)
+
+
+def content_in(lane_settings: Settings, catalog: str) -> Content:
+    made = empty_content(lane_settings, catalog)
     made.add_objects(
         [
             an_object("a", etag="ea", metadata="{}", labels=["Bird"], image_width=4, tags=[("k", "v")]),
@@ -110,6 +114,36 @@ def test_the_text_for_a_real_journal_runs_on_spark(content, spark):
     }  # fmt: skip
     inventory = tuple(n for n in columns if not n.startswith(("record_", "request", "source_")))
     assert spark.sql(queries(content, "spark", columns=inventory).text("objects_with_content")).count() > 0
+
+
+def events_of_one_second(key: str) -> list[dict[str, Any]]:
+    """As EventBridge tells them: whole seconds, and no sequencer for a tag."""
+    second = {"record_timestamp": TIME + timedelta(seconds=5)}
+    tag = {"version_id": "v2", "event_name": "Object Tags Added", **second}
+    return [
+        a_change(key, "01", version_id="v1", record_timestamp=TIME),
+        a_change(key, "0A", version_id="v2", **second),
+        a_change(key, f"!{5:020d}", "UPDATE_METADATA", **tag),
+        a_change(key, "0B", "DELETE", version_id="v2", is_delete_marker=None, **second),
+    ]
+
+
+def test_a_version_that_was_created_tagged_and_deleted_within_one_second_is_gone_on_spark_too(lane_settings, spark):
+    here = empty_content(lane_settings, "sql")
+    transition = [
+        a_change("moved", "01", storage_class="STANDARD"),
+        a_change("moved", "02", "UPDATE_METADATA", storage_class="GLACIER"),
+        a_change("moved", "03", "UPDATE_METADATA"),
+    ]
+    here.add_changes([*events_of_one_second("in order"), *events_of_one_second("reversed")[::-1], *transition])
+    spark.catalog.setCurrentCatalog("sql")
+    text = queries(here, "spark").text("s3_metadata_coalesced")
+    found = {
+        (r["key"], r["version_id"]): (r["is_latest_version"], r["storage_class"]) for r in spark.sql(text).collect()
+    }
+    assert found == {
+        ("in order", "v1"): (True, None), ("reversed", "v1"): (True, None), ("moved", None): (True, "GLACIER")
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("catalog", ["sql", "rest", "glue"])
