@@ -465,6 +465,14 @@ class ContentSettings(Section):
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+class FollowedBucketSettings(Section):
+    """What the events of one bucket do to documents. Restores and transitions of tiers are always followed."""
+
+    provider: str | None = Field(None, description="provider of the documents that are created; by default `aws`")
+    create: bool = Field(False, description="an object that comes up makes a document")
+    delete: bool = Field(False, description="an object that is removed deletes its document")
+
+
 class DocumentsSettings(Section):
     """The store of documents in Iceberg; `database.url` chooses the store."""
 
@@ -478,6 +486,12 @@ class DocumentsSettings(Section):
     )
     keep_snapshots: Annotated[int, Field(ge=1)] = Field(
         50, description="own snapshots that the tables keep, or more if their upkeep policy says so"
+    )
+
+    follow_buckets: dict[str, FollowedBucketSettings] = Field(
+        default_factory=dict,
+        description="buckets whose object events update documents, by name",
+        json_schema_extra={"dotted_names": True},
     )
 
     @field_validator("partition", mode="before")
