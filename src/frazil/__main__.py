@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "Own the log, and serve it by Arrow Flight and HTTP"),
     "pipeline": ("pipeline", "Take messages from the log into tables, on Spark"),
     "content": ("content", "Know what is in buckets and folders: scan, events, list, reconcile"),
+    "docs": ("docs", "Keep the metadata of documents, on any store, with every moment of its past"),
     "upkeep": ("upkeep", "Keep tables fast and small: what is planned, done and was done"),
     "up": ("up", "Run serve and pipeline together"),
 }

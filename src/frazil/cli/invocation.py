@@ -105,7 +105,7 @@ def command(
         @functools.wraps(function)
         def wrapper(**values: Any) -> Any:
             taken = {name: values.pop(name) for name in common}
-            taken["set_"] = tuple(taken["set_"] or ())
+            taken["set_"] = tuple(taken.get("set_") or ())
             return function(Run(**taken), **values)
 
         parameters = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]

@@ -1,0 +1,244 @@
+"""Copies all documents with their history from one store to another, and proves that they are the same there.
+
+No state is kept beside the stores: what the target has already says where an interrupted migration goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from frazil.documents.fingerprint import Fingerprint, documents_in, documents_of, history_of
+from frazil.documents.model import Column, Revision
+from frazil.documents.store import DocumentStore, Statistics
+from frazil.errors import ConflictError, IntegrityError
+
+#: Revisions that are loaded at once.
+_BATCH = 20_000
+_NAMED = 10
+
+Progress = Callable[[str, int], None]
+"""Is told the phase, `compare`, `copy` or `verify`, and how many revisions of it are done."""
+
+
+class Readable(Protocol):
+    """The reads of a store that a migration needs."""
+
+    def columns(self) -> dict[str, Column]: ...
+
+    def get_statistics(self) -> Statistics: ...
+
+    def revisions(self, after: str | None = None) -> Iterator[list[Revision]]: ...
+
+
+@dataclass(frozen=True)
+class MigrationPlan:
+    """What a migration would do.
+
+    Attributes:
+        documents: that the source has now.
+        size_bytes: the sum of their sizes.
+        columns: added columns that the target lacks.
+        present: revisions that the target has already.
+        after: the target has everything up to this document id; None: nothing.
+        copied: fingerprint of the source up to there.
+    """
+
+    source: str
+    target: str
+    documents: int
+    size_bytes: int
+    columns: Sequence[Column]
+    present: int
+    after: str | None = None
+    copied: Fingerprint = field(default_factory=Fingerprint)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "from": self.source,
+            "to": self.target,
+            "documents": self.documents,
+            "size_bytes": self.size_bytes,
+            "add_columns": [{"name": column.name, "type": column.type} for column in self.columns],
+            "revisions_in_target": self.present,
+            "resume_after": self.after,
+        }
+
+
+@dataclass(frozen=True)
+class MigrationReport:
+    """A migration that was verified.
+
+    Attributes:
+        loaded: revisions that this run has added to the target.
+        fingerprint: of all documents and revisions, equal in both stores.
+    """
+
+    loaded: int
+    fingerprint: Fingerprint
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"revisions_loaded": self.loaded, **self.fingerprint.to_dict()}
+
+
+def plan_migration(
+    source: Readable, target: Readable, names: tuple[str, str], progress: Progress = lambda *_: None
+) -> MigrationPlan:
+    """Compares what the target has with the source. Changes nothing.
+
+    Args:
+        source: is only read.
+        target: empty, or with a part of what the source has.
+        names: of both, for messages.
+        progress: is called again and again, at most once per document.
+
+    Raises:
+        ConflictError: the target has other documents, another past of a document, or a column of another type.
+    """
+    columns = _missing_columns(source.columns(), target.columns(), names)
+    totals = source.get_statistics()
+    compared = _Comparison(names)
+    for ours, theirs in _pairs(source, target, whole=False):
+        compared.add(ours, theirs)
+        progress("compare", compared.present)
+    return MigrationPlan(
+        *names,
+        totals["total_documents"],
+        totals["total_size_bytes"],
+        columns,
+        compared.present,
+        compared.after,
+        compared.copied,
+    )
+
+
+def run_migration(
+    source: Readable, target: DocumentStore, plan: MigrationPlan, progress: Progress = lambda *_: None
+) -> MigrationReport:
+    """Copies what is missing and verifies everything. May be killed at any point and repeated.
+
+    Raises:
+        ConflictError: the source was changed meanwhile; the message names the documents.
+        IntegrityError: the target has not what was written to it.
+    """
+    for column in plan.columns:
+        target.add_column(column.name, column.type)
+    expected = plan.copied.copy()
+    loaded = target.load_revisions(_read(source, plan.after, expected, progress))
+    target.refresh()
+    _verify(source, target, plan, expected, progress)
+    return MigrationReport(loaded, expected)
+
+
+def _missing_columns(wanted: Mapping[str, Column], there: Mapping[str, Column], names: tuple[str, str]) -> list[Column]:
+    for column in wanted.values():
+        found = there.get(column.name, column)
+        if found.type != column.type:
+            raise ConflictError(
+                f"column '{column.name}' has type {column.type} in {names[0]}, and {found.type} in {names[1]}",
+                hint="migrate to a store without it",
+            )
+    return [column for column in wanted.values() if column.name not in there]
+
+
+@dataclass
+class _Comparison:
+    """What is known of the target after a walk through both stores by document id."""
+
+    names: tuple[str, str]
+    present: int = 0
+    after: str | None = None
+    copied: Fingerprint = field(default_factory=Fingerprint)
+    _is_complete: bool = True
+
+    def add(self, ours: Sequence[Revision], theirs: Sequence[Revision]) -> None:
+        """Takes a document: what the target has of it, and what the source has."""
+        if list(theirs[: len(ours)]) != list(ours):
+            document_id = ours[0].document_id
+            raise ConflictError(
+                f"{self.names[1]} has {'another past of ' if theirs else ''}document '{document_id}'"
+                + ("" if theirs else f", which is not in {self.names[0]}")
+                + ", and nothing was migrated",
+                hint="migrate to an empty store, or to one that only has a part of this migration",
+            )
+        self.present += len(ours)
+        self._is_complete = self._is_complete and len(ours) == len(theirs)
+        if self._is_complete:
+            self.after = theirs[0].document_id
+            self.copied.add(theirs)
+
+
+def _pairs(source: Readable, target: Readable, *, whole: bool) -> Iterator[tuple[list[Revision], list[Revision]]]:
+    """Walks through both stores by document id, and yields what target and source have of each document.
+
+    Args:
+        source: the one.
+        target: the other.
+        whole: to the end of both, not only of the target.
+    """
+    theirs = documents_in(source.revisions())
+    there = next(theirs, None)
+    for ours in documents_in(target.revisions()):
+        while there is not None and there[0].document_id < ours[0].document_id:
+            yield [], there
+            there = next(theirs, None)
+        if there is None or there[0].document_id != ours[0].document_id:
+            yield ours, []
+        else:
+            yield ours, there
+            there = next(theirs, None)
+    while whole and there is not None:
+        yield [], there
+        there = next(theirs, None)
+
+
+def _read(source: Readable, after: str | None, into: Fingerprint, progress: Progress) -> Iterator[list[Revision]]:
+    """Streams the source in large batches, and adds what is passed on to a fingerprint."""
+    waiting: list[Revision] = []
+    for revisions in source.revisions(after):
+        into.add(revisions)
+        waiting += revisions
+        if len(waiting) >= _BATCH:
+            yield waiting
+            waiting = []
+            progress("copy", into.revisions.count)
+    if waiting:
+        yield waiting
+        progress("copy", into.revisions.count)
+
+
+def _verify(
+    source: Readable, target: DocumentStore, plan: MigrationPlan, expected: Fingerprint, progress: Progress
+) -> None:
+    done = 0
+
+    def told(count: int) -> None:
+        progress("verify", done + count)
+
+    found = history_of(target.revisions(), told)
+    done = found.revisions.count
+    now = history_of(source.revisions(), told)
+    if now != expected:
+        raise ConflictError(
+            f"{plan.source} was changed during the migration: {_name_differences(source, target)}",
+            hint="repeat the migration, which copies what is new; for the last one, stop writes to the source",
+        )
+    if found != expected:
+        raise IntegrityError(
+            f"{plan.target} has not what was written to it: {_name_differences(source, target)}",
+            cause="another process writes to it, or its storage is damaged",
+            hint="migrate to an empty store",
+        )
+    done += now.revisions.count
+    if documents_of(target.iterate(), told) != expected.documents:
+        raise IntegrityError(
+            f"{plan.target} lists other documents than its history has", hint="frazil docs verify, on the target"
+        )
+
+
+def _name_differences(source: Readable, target: Readable) -> str:
+    """Reads both stores again, and names the documents that are not equal."""
+    ids = [(ours or theirs)[0].document_id for ours, theirs in _pairs(source, target, whole=True) if ours != theirs]
+    count = "1 document differs" if len(ids) == 1 else f"{len(ids):,} documents differ"
+    return f"{count} ({', '.join(ids[:_NAMED])}{', …' if len(ids) > _NAMED else ''})"

@@ -1,0 +1,119 @@
+"""Checked rows on disk between check and load, so that a file is checked as a whole in bounded memory."""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.documents.arrow import REVISION_SCHEMA, revisions_to_table, table_to_revisions
+from frazil.documents.decide import StoredRevision
+from frazil.documents.model import Revision, to_micros
+from frazil.documents.transfer.checks import Checked, hash_ids
+
+_LINE = pa.field("line", pa.int64())
+#: Rows that are loaded at once.
+_BATCH = 20_000
+
+
+class Spool:
+    """A temporary file of revisions with their lines, written once and then read any number of times.
+
+    Memory is bounded but for 8 bytes per document, by which repeated ids are found.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="frazil-import-")  # noqa: SIM115 - closed by __exit__
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writer = pa.ipc.new_stream(self._file, pa.schema([*REVISION_SCHEMA, _LINE]), options=options)
+        self._hashes = array("Q")
+        self._pending: list[Checked] = []
+        self.rows = 0
+
+    def add(self, checked: Sequence[Checked]) -> None:
+        """Adds revisions, which will be in one batch."""
+        self._pending.extend(checked)
+        self.rows += len(checked)
+        if len(self._pending) >= _BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        checked, self._pending = self._pending, []
+        if not checked:
+            return
+        rows = revisions_to_table([StoredRevision(c.revision) for c in checked])
+        lines = pa.array([c.line for c in checked], _LINE.type)
+        self._writer.write_table(rows.append_column(_LINE, lines))
+        self._hashes.extend(hash_ids([c.revision.document_id for c in checked if c.revision.revision == 1]))
+
+    def finish(self) -> None:
+        self._flush()
+        self._writer.close()
+        self._file.flush()
+
+    def find_repeated(self) -> dict[int, tuple[int, str]]:
+        """Returns the lines of documents whose id a former line has: their line → the former line, and the id."""
+        counted = pc.value_counts(pa.array(self._hashes, pa.uint64()))
+        suspects = pa.array(
+            [each["values"] for each in counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist()], pa.uint64()
+        )
+        if not len(suspects):
+            return {}
+        wanted = set(suspects.to_pylist())
+        first: dict[str, int] = {}
+        repeated: dict[int, tuple[int, str]] = {}
+        for rows in self.tables():
+            firsts = rows.filter(pc.equal(rows["revision"], 1))
+            ids = firsts["document_id"].to_pylist()
+            for document_id, hashed, line in zip(ids, hash_ids(ids), firsts["line"].to_pylist(), strict=True):
+                if hashed not in wanted:
+                    continue
+                if document_id in first:
+                    repeated[line] = (first[document_id], document_id)
+                else:
+                    first[document_id] = line
+        return repeated
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Streams what was added, in `REVISION_SCHEMA` with the column `line`."""
+        self._file.seek(0)
+        for batch in pa.ipc.open_stream(self._file):
+            yield pa.Table.from_batches([batch])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def stamp(rows: pa.Table, checked_at: Any, moment: Any) -> pa.Table:
+    """Returns first revisions as acknowledged at a moment; `created_at` too where no other is given."""
+    then, now = (pa.scalar(to_micros(time), pa.int64()).cast(REVISION_SCHEMA.field("valid_from").type)
+                 for time in (checked_at, moment))  # fmt: skip
+    created = pc.if_else(pc.equal(rows["created_at"], then), now, rows["created_at"])
+    for name, values in (("created_at", created), ("updated_at", now), ("valid_from", now)):
+        if isinstance(values, pa.Scalar):
+            values = pa.repeat(values, rows.num_rows)
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(place), values)
+    return rows
+
+
+def without(rows: pa.Table, lines: AbstractSet[int]) -> pa.Table:
+    """Returns the rows of all other lines."""
+    if not lines:
+        return rows
+    return rows.filter(pc.invert(pc.is_in(rows["line"], pa.array(sorted(lines), _LINE.type))))
+
+
+def to_revisions(rows: pa.Table) -> list[Revision]:
+    return [stored.revision for stored in table_to_revisions(rows.drop_columns([_LINE.name]))]
