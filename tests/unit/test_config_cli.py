@@ -68,7 +68,7 @@ def test_show_prints_every_setting_with_its_source_and_no_secret(config):
     assert "zQ7" not in out
     optional = (
         *("catalog.s3.", "catalogs.", "spark.conf", "catalog.properties", "upkeep.tables."),
-        "content.schema.field.",
+        *("content.schema.field.", "documents.follow_buckets."),
     )
     assert {key for key, _ in keys.known_keys() if not key.startswith(optional)} <= set(shown)
 

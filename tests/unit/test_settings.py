@@ -184,6 +184,8 @@ SAMPLES = {
     "upkeep.policy.orphans": "false",
     "upkeep.policy.orphan_age_s": "7200",
     "upkeep.policy.statistics": "true",
+    "documents.follow_buckets.<name>.create": "true",
+    "documents.follow_buckets.<name>.delete": "true",
     "network.retry_attempts": "7",
     "network.breaker_failures": "7",
     "logging.level": "debug",

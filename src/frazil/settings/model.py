@@ -487,7 +487,6 @@ class DocumentsSettings(Section):
     keep_snapshots: Annotated[int, Field(ge=1)] = Field(
         50, description="own snapshots that the tables keep, or more if their upkeep policy says so"
     )
-
     follow_buckets: dict[str, FollowedBucketSettings] = Field(
         default_factory=dict,
         description="buckets whose object events update documents, by name",
