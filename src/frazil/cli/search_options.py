@@ -77,11 +77,9 @@ class Wanted:
             UsageError: an option makes no sense.
             NotFoundError: there is no such picture.
         """
-        from pathlib import Path
-
         from frazil.cli.amounts import size
-        from frazil.content.search.asked import DISTANCE, Similar, asked
-        from frazil.content.search.pictures import hash_of_file, hash_of_object
+        from frazil.content.search.asked import asked
+        from frazil.content.search.pictures import similar_to
 
         values = {name: value for name, value in self.values.items() if value is not None}
         for name in ("min_size", "max_size"):
@@ -92,11 +90,7 @@ class Wanted:
             if distance is not None:
                 raise UsageError("a distance needs a picture to be distant from", hint="--similar FILE")
             return found
-        bits = DISTANCE if distance is None else distance
-        Similar(0, bits)
-        here = Path(similar).is_file()
-        number = hash_of_file(Path(similar)) if here else hash_of_object(tables, self.bucket, similar)
-        return asked(bucket=self.bucket, similar=Similar(number, bits), **values)
+        return asked(bucket=self.bucket, similar=similar_to(tables, self.bucket, similar, distance), **values)
 
 
 def searching(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,6 @@ custom columns, and messages that cannot be read, are left to the sink.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,7 +21,7 @@ from frazil.content.filling import fields_of
 from frazil.content.keeping import Shape
 from frazil.content.merge import merge_changes
 from frazil.content.names import CONTENT, objects_name
-from frazil.errors import FrazilError, LockedError
+from frazil.errors import FrazilError
 from frazil.log.access import LogAccess, OffsetGoneError
 from frazil.settings import Settings
 from frazil.tables import TableStore, find_position
@@ -32,7 +31,7 @@ from frazil.tables.reading.overlay import OverlayTable, empty_table
 from frazil.tables.reading.rows_by_position import fetch_rows
 from frazil.tables.store import find_table
 from frazil.tables.writing.data_files import WriteTarget
-from frazil.topics.connection import connect, log_folder, silent
+from frazil.topics.connection import connect_patiently, has_log, silent
 from frazil.topics.reading.tail import Bound, Lag, Opener, Tail, TailReader
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 BOUND = Bound(messages=5_000, bytes=4 << 20)
 #: Stored rows whose keys are compared with those of the tail.
 _COMPARED = 2_000_000
-#: Seconds to wait for another command that has the log open.
-_LOCKED_S = 2.0
 _KEY = ["bucket", "key"]
 
 
@@ -83,10 +80,10 @@ class ContentTail:
 
         @contextmanager
         def opened() -> Iterator[LogAccess | None]:
-            if settings.model.log.broker is None and not (log_folder(settings) / "topics").is_dir():
-                yield None  # nothing was ever published here
+            if not has_log(settings):
+                yield None
                 return
-            with _connect(settings) as access:
+            with connect_patiently(settings, note=silent) as access:
                 yield access
 
         return cls(settings, opened, live=False)
@@ -188,15 +185,3 @@ def _evidence(messages: pa.Table, dialect: str) -> pa.Table:
     open_ones = changes.filter(changes.column("needs_asking"))
     known = pa.concat_tables([of_changes(changes), unverified(open_ones)])
     return pa.concat_tables([packed(known), packed_notes(notes)])
-
-
-def _connect(settings: Settings) -> LogAccess:
-    """The log, for reading. Another command may have it open for a moment."""
-    end = time.monotonic() + _LOCKED_S
-    while True:
-        try:
-            return connect(settings, note=silent)
-        except LockedError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.02)

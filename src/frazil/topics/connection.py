@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.errors import UsageError
+from frazil.errors import LockedError, UsageError
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.topics.committed_offsets import committed_offsets
@@ -30,6 +31,25 @@ def _told(text: str) -> None:
 
 def log_folder(settings: Settings) -> Path:
     return settings.model.log.directory or settings.model.home / "log"
+
+
+def has_log(settings: Settings) -> bool:
+    """Whether there can be messages: a broker is named, or the log's folder has topics."""
+    return settings.model.log.broker is not None or (log_folder(settings) / "topics").is_dir()
+
+
+def connect_patiently(
+    settings: Settings, *, note: Note = _told, catalog: str | None = None, patience_s: float = 2.0
+) -> LogAccess:
+    """The same as `connect`, but waits for another process that has the log open for a moment, as a command does."""
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            return connect(settings, note=note, catalog=catalog)
+        except LockedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
 
 
 def connect(settings: Settings, *, note: Note = _told, catalog: str | None = None) -> LogAccess:

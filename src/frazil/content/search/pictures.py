@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.content.buckets import bucket_of
 from frazil.content.choice import Choice
+from frazil.content.search.asked import DISTANCE, Similar
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UsageError, first_line
 from frazil.tables.reading.rows import RowScan
@@ -19,6 +20,25 @@ def signed(perceptual: str) -> int:
     """A hash as the column has it: its 64 bits as a number with a sign."""
     number = int(perceptual, 16)
     return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def similar_to(tables: ContentTables, bucket: str | None, picture: str, distance: int | None = None) -> Similar:
+    """Returns the condition for pictures that look like another one.
+
+    Args:
+        tables: where the hash of an object is looked up.
+        bucket: the bucket of that object.
+        picture: a file on this machine, or the key of an object.
+        distance: bits in which the hashes may differ.
+
+    Raises:
+        NotFoundError: there is no such picture.
+        UsageError: the file is no picture, or the distance is none.
+    """
+    bits = DISTANCE if distance is None else distance
+    Similar(0, bits)
+    file = Path(picture)
+    return Similar(hash_of_file(file) if file.is_file() else hash_of_object(tables, bucket, picture), bits)
 
 
 def hash_of_file(path: Path) -> int:
