@@ -199,6 +199,10 @@ class Log:
             opened.raise_floor(floor)
         return self.info(topic)
 
+    def raise_floor(self, topic: str, offset: int) -> None:
+        """Assigns no offset below this one from now on: tables know them already."""
+        self._topic(topic).raise_floor(offset)
+
     def _ask_floor(self, topic: str, log_id: str) -> int | None:
         if self._floor is None:
             raise UsageError(

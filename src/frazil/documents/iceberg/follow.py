@@ -1,0 +1,149 @@
+"""Follows the log: applies what a projection does not have yet, each part in one transaction with its position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.documents.arrow import OFFSET, table_to_revisions
+from frazil.documents.iceberg.projection import Projection, ProjectionPosition, write_position
+from frazil.documents.messages import BulkFile, DecodedBatch, decode_messages
+from frazil.documents.model import Column, Revision
+from frazil.documents.sql.records import (
+    StoredRevision,
+    apply_revisions,
+    insert_column,
+    load_columns,
+    load_current,
+    read_clock,
+    write_clock,
+)
+from frazil.errors import IntegrityError
+from frazil.log.access import LogAccess, TopicInfo
+from frazil.log.messages import decode_chunk
+from frazil.observe.logs import get_logger
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+#: Reads a staged file: its revisions in `REVISION_SCHEMA`.
+BulkReader = Callable[[BulkFile], pa.Table]
+
+#: Revisions that are held as Python objects at once.
+_AT_ONCE: Final = 10_000
+
+log = get_logger(__name__)
+
+
+def find_mismatch(access: LogAccess, info: TopicInfo, position: ProjectionPosition | None) -> str | None:
+    """Returns why a projection cannot go on from its position; None: it can."""
+    if position is None:
+        return "it was never finished"
+    if position.log_id != info.log_id:
+        return f"it belongs to log {position.log_id}, and this is log {info.log_id}"
+    if position.offset > info.end:
+        return f"it is at offset {position.offset:,}, and the log ends at {info.end:,}"
+    if position.offset < info.start:
+        return f"it is at offset {position.offset:,}, and the log begins at {info.start:,}"
+    if any(end > position.offset for _, end in info.gaps):
+        return "the log has a gap behind it"
+    epoch = access.epoch_below(info.name, position.offset)
+    if position.epoch and epoch and epoch != position.epoch:
+        return "the log has other messages before its position"
+    return None
+
+
+def follow_log(access: LogAccess, info: TopicInfo, projection: Projection, read_bulk: BulkReader) -> ProjectionPosition:
+    """Applies the messages up to the visible end, and returns the position there.
+
+    Raises:
+        OffsetGoneError: retention has removed messages that the projection needs.
+        IntegrityError: a revision does not follow the one before it.
+    """
+    position = projection.position()
+    assert position is not None, "it has been compared with the log"
+    for chunk in access.chunks(info.name, position.offset, info.end):
+        messages = decode_chunk(chunk, info.view, position.offset, info.end)
+        if not messages.num_rows:
+            continue
+        batch = decode_messages(messages)
+        for misfit in batch.misfits:
+            offset = messages.column("offset")[misfit.row].as_py()
+            log.warning("a message is no change of documents", offset=offset, reason=misfit.reason, error=misfit.error)
+        end = int(pc.max(messages.column("offset")).as_py()) + 1
+        with projection.write() as connection:
+            added = apply_batch(connection, batch, read_bulk)
+            position = position.advanced(end, access.epoch_below(info.name, end), added)
+            write_position(connection, position)
+    if position.offset < info.end:
+        with projection.write() as connection:
+            position = position.advanced(info.end, position.epoch, 0)
+            write_position(connection, position)
+    return position
+
+
+def apply_batch(connection: Connection, batch: DecodedBatch, read_bulk: BulkReader) -> int:
+    """Applies decoded messages in the order of the log, and returns how many revisions were new."""
+    add_columns(connection, batch.columns)
+    added, start = 0, 0
+    offsets = batch.revisions_table.column(OFFSET.name).to_pylist()
+    for offset, files in groupby(batch.bulk, key=lambda file: file.offset):
+        end = next((row for row in range(start, len(offsets)) if offsets[row] > offset), len(offsets))
+        added += apply_table(connection, batch.revisions_table.slice(start, end - start))
+        added += sum(apply_table(connection, read_bulk(file)) for file in files)
+        start = end
+    return added + apply_table(connection, batch.revisions_table.slice(start))
+
+
+def add_columns(connection: Connection, columns: Sequence[Column]) -> None:
+    """Adds columns that the projection does not have."""
+    if not columns:
+        return
+    known = load_columns(connection)
+    for column in columns:
+        if column.name not in known:
+            insert_column(connection, column)
+            known[column.name] = column
+
+
+def apply_table(connection: Connection, rows: pa.Table) -> int:
+    """Applies revisions, without those that the projection has, and returns how many were new."""
+    added = 0
+    for start in range(0, rows.num_rows, _AT_ONCE):
+        added += apply_new(connection, table_to_revisions(rows.slice(start, _AT_ONCE)))
+    return added
+
+
+def apply_new(connection: Connection, revisions: Sequence[StoredRevision]) -> int:
+    """Applies revisions, without those that the projection has, and returns how many were new.
+
+    A message can come twice: a dead letter that is replayed, or the log beside the table. Its first one counts.
+    """
+    latest = {i: r.revision for i, r in load_current(connection, {s.revision.document_id for s in revisions}).items()}
+    new = []
+    for stored in revisions:
+        revision = stored.revision
+        before = latest.get(revision.document_id, 0)
+        if revision.revision > before + 1:
+            raise _gap(revision, before)
+        if revision.revision == before + 1:
+            latest[revision.document_id] = revision.revision
+            new.append(stored)
+    apply_revisions(connection, new)
+    if new:
+        clock = read_clock(connection)
+        moments = [stored.revision.valid_from for stored in new]
+        write_clock(connection, max(moments if clock is None else [*moments, clock]))
+    return len(new)
+
+
+def _gap(revision: Revision, before: int) -> IntegrityError:
+    return IntegrityError(
+        f"revision {revision.revision} of document '{revision.document_id}' follows revision {before}",
+        cause="messages between them are lost",
+        hint="frazil docs verify",
+    )

@@ -1,0 +1,87 @@
+"""Staged files: revisions as Parquet beside the tables, to be named by one message of the log."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from frazil.documents.arrow import REVISION_SCHEMA
+from frazil.documents.messages import BulkFile
+from frazil.errors import IntegrityError, NotAllowedError, NotFoundError, UnavailableError, first_line
+from frazil.tables.durability import sync_files
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.settings import Settings
+    from frazil.tables import TableStore
+
+_FOLDER: Final = "_bulk"
+
+
+class Staging:
+    """The folder of staged files, in the namespace of the tables.
+
+    Args:
+        table: one of the tables: the folder lies beside it, and is reached as it is.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._io = table.io
+        self.location = f"{table.location().rstrip('/').rpartition('/')[0]}/{_FOLDER}/"
+
+    def write(self, rows: pa.Table) -> BulkFile:
+        """Writes revisions as one file, and returns when it is durable.
+
+        Args:
+            rows: in `REVISION_SCHEMA`.
+        """
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows.cast(REVISION_SCHEMA), sink, compression="zstd")
+        content = sink.getvalue()
+        uri = f"{self.location}{uuid.uuid4()}.parquet"
+        try:
+            with self._io.new_output(uri).create() as file:
+                file.write(content)
+        except OSError as error:
+            raise UnavailableError(f"cannot write the staged file {uri}", cause=first_line(error)) from error
+        sync_files([uri])
+        return BulkFile(uri, rows.num_rows, content.size, hashlib.sha256(content).hexdigest())
+
+    def read(self, file: BulkFile) -> pa.Table:
+        """Returns the revisions of a staged file.
+
+        Raises:
+            NotFoundError: it does not exist any more; its rows are in the tables.
+            IntegrityError: its bytes are not those that were published.
+            NotAllowedError: it lies outside of the folder.
+        """
+        if not file.uri.startswith(self.location) or "/" in file.uri.removeprefix(self.location):
+            raise NotAllowedError(f"{file.uri} is no staged file", cause=f"it does not lie in {self.location}")
+        try:
+            with self._io.new_input(file.uri).open() as stream:
+                content = stream.read()
+        except FileNotFoundError as error:
+            raise NotFoundError(f"the staged file {file.uri} does not exist") from error
+        except OSError as error:
+            raise UnavailableError(f"cannot read the staged file {file.uri}", cause=first_line(error)) from error
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise IntegrityError(
+                f"the staged file {file.uri} is damaged", cause="its SHA-256 is another", hint="frazil docs verify"
+            )
+        return pq.read_table(pa.BufferReader(content)).cast(REVISION_SCHEMA)
+
+    def remove(self, file: BulkFile) -> None:
+        """Removes a file that no message names."""
+        self._io.delete(file.uri)
+
+
+def open_staging(store: TableStore, settings: Settings) -> Staging:
+    """Returns the folder of staged files. The history table is created if it does not exist."""
+    from frazil.documents.tables import ensure_history  # type: ignore[import-not-found]
+
+    return Staging(ensure_history(store, settings))
