@@ -1,4 +1,4 @@
-"""docs/http-api.md says what the API does: paths, parameters, bodies and every field."""
+"""docs/http-api.md and docs/http-documents.md say what the API does: paths, parameters, bodies and every field."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from typing import Any
 
 import pytest
 
-from frazil.api import bodies
+from frazil.api import bodies, documents, documents_access
 from frazil.api.app import create_app
 from frazil.api.bodies import JSON
 from frazil.api.models import MAX_MESSAGES, Acknowledgement, Topic
+from frazil.api.problems import PREFIX, PROBLEM
 from frazil.api.publishing import KINDS
+from frazil.api.strict_json import MAX_DEPTH
+from frazil.documents.decide import MAX_WRITES
 from frazil.errors import FrazilError
 from frazil.log import Ack, Level, Log
 from frazil.settings import SettingsModel
 
-PAGE = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TOPICS_PAGE = (DOCS / "http-api.md").read_text()
+DOCUMENTS_PAGE = (DOCS / "http-documents.md").read_text()
+PAGE = TOPICS_PAGE + DOCUMENTS_PAGE
 #: Schemas that are values, not objects with fields.
 VALUES = {"Level", "JsonValue"}
 
@@ -32,7 +38,10 @@ def spec(tmp_path_factory) -> dict[str, Any]:
 
 
 def documented_fields() -> dict[str, dict[str, str]]:
-    sections = re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    pages = (TOPICS_PAGE, DOCUMENTS_PAGE)
+    sections = [
+        s for page in pages for s in re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", page, re.DOTALL | re.MULTILINE)
+    ]
     rows = {name: re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE) for name, text in sections}
     return {name: dict(found) for name, found in rows.items()}
 
@@ -64,13 +73,18 @@ def test_every_reference_leads_to_a_schema(spec):
 
 def test_every_content_type_is_documented(spec):
     taken = spec["paths"]["/topics/{topic}/messages"]["post"]["requestBody"]["content"]
-    assert set(taken) == set(KINDS) == set(re.findall(r"^\| `(application/[^`]+)` \|", PAGE, re.MULTILINE))
+    assert set(taken) == set(KINDS) == set(re.findall(r"^\| `(application/[^`]+)` \|", TOPICS_PAGE, re.MULTILINE))
 
 
 def test_limits_are_documented():
-    assert f"{MAX_MESSAGES:,} messages" in PAGE
-    assert f"after {bodies._PATIENCE:.0f} seconds" in PAGE
-    assert f"for {bodies._IDLE:.0f} seconds" in PAGE
+    assert f"{MAX_MESSAGES:,} messages" in TOPICS_PAGE
+    assert f"after {bodies._PATIENCE:.0f} seconds" in TOPICS_PAGE
+    for page in (TOPICS_PAGE, DOCUMENTS_PAGE):
+        assert f"for {bodies._IDLE:.0f} seconds" in page
+    assert f"{documents.DEFAULT_LIMIT} by default, up to {documents.MAX_LIMIT:,}" in DOCUMENTS_PAGE
+    assert f"up to {MAX_WRITES:,} writes" in DOCUMENTS_PAGE
+    assert f"waits up to {documents_access._PATIENCE_S:.0f} seconds" in DOCUMENTS_PAGE
+    assert f"more than {MAX_DEPTH} levels" in DOCUMENTS_PAGE
 
 
 def test_answers_have_the_fields_that_are_described(tmp_path):
@@ -83,7 +97,9 @@ def test_answers_have_the_fields_that_are_described(tmp_path):
 def test_errors_have_the_fields_that_are_described(spec):
     more = {"start", "acknowledged", "stored"}
     assert set(FrazilError("x").to_dict()) | more == set(spec["components"]["schemas"]["Failure"]["properties"])
-    for operations in spec["paths"].values():
+    for path, operations in spec["paths"].items():
+        kind, schema = (PROBLEM, "Problem") if path.startswith(PREFIX) else (JSON, "Failure")
         for operation in operations.values():
-            assert operation["responses"]["default"]["content"][JSON]["schema"]["$ref"].endswith("/Failure")
+            (content,) = operation["responses"]["default"]["content"].items()
+            assert content == (kind, {"schema": {"$ref": f"#/components/schemas/{schema}"}})
             assert "422" not in operation["responses"]

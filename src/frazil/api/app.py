@@ -7,15 +7,20 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from pydantic.json_schema import models_json_schema
 
-from frazil.api import content, edits, events, health, messages, search, topics
+from frazil.api import content, documents, documents_writes, edits, events, health, messages, search, topics
+from frazil.api.documents_access import OpenStore
 from frazil.api.failures import answer_errors
 from frazil.api.guard import refuse_other_sites
 from frazil.api.models import Failure
+from frazil.api.problems import PREFIX, PROBLEM, Problem
 from frazil.api.reading import ReaderOf
 from frazil.api.service import Service
 from frazil.log.log import Log
 from frazil.settings import SettingsModel
 from frazil.version import __version__
+
+_SCHEMA = "#/components/schemas/{model}"
+_PROBLEM_SCHEMA = _SCHEMA.format(model=Problem.__name__)
 
 
 class Api(FastAPI):
@@ -24,22 +29,28 @@ class Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             described = super().openapi()
-            models = [
-                (model, "validation") for model in (*messages.EXTRA_MODELS, *topics.EXTRA_MODELS, *edits.EXTRA_MODELS)
-            ]
-            _, more = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+            parts = (messages, topics, edits, documents_writes)
+            models = [(model, "validation") for part in parts for model in part.EXTRA_MODELS]
+            models.append((Problem, "serialization"))
+            _, more = models_json_schema(models, ref_template=_SCHEMA)  # type: ignore[arg-type]
             schemas = described["components"]["schemas"]
             schemas.update(more["$defs"])
             for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own form of errors; ours is Failure
                 schemas.pop(unused, None)
-            for path in described["paths"].values():
-                for operation in path.values():
+            for path, operations in described["paths"].items():
+                for operation in operations.values():
                     operation["responses"].pop("422", None)
+                    if path.startswith(PREFIX):
+                        operation["responses"]["default"]["content"] = {PROBLEM: {"schema": {"$ref": _PROBLEM_SCHEMA}}}
         return self.openapi_schema or {}
 
 
 def create_app(
-    log: Log, settings: SettingsModel, reader_of: ReaderOf | None = None, tables_of: content.TablesOf | None = None
+    log: Log,
+    settings: SettingsModel,
+    reader_of: ReaderOf | None = None,
+    tables_of: content.TablesOf | None = None,
+    open_documents: OpenStore | None = None,
 ) -> Api:
     """The HTTP API around a log that is open in this process.
 
@@ -48,22 +59,23 @@ def create_app(
         settings: those in force.
         reader_of: who reads a topic; by default the log alone.
         tables_of: opens the tables of content; without it nobody can ask about objects.
+        open_documents: opens the document store, when it is needed; without it there is none.
     """
     app = Api(
         title="Frazil",
         version=__version__,
-        summary="Durable topics over HTTP",
+        summary="Durable topics, and metadata of objects and documents, over HTTP",
         # The pages at /docs would load scripts from another server.
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(refuse_other_sites)],
         responses={"default": {"model": Failure, "description": "what went wrong"}},
     )
-    app.state.service = Service(log, settings, reader_of)
+    app.state.service = Service(log, settings, reader_of, open_documents)
     app.state.event_gatherer = events.gatherer(app.state.service)
     app.state.content = content.ContentLooks(tables_of)
     app.state.searches = search.Searches(settings)
     answer_errors(app)
-    for part in (health, topics, messages, events, content, edits, search):
+    for part in (health, topics, messages, events, content, edits, search, documents, documents_writes):
         app.include_router(part.router)
     return app

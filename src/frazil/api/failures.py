@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from frazil.api.problems import allowed_methods, build_invalid, build_problem, has_problems
 from frazil.errors import FrazilError, NotFoundError, UnavailableError, UsageError
 from frazil.log.access import NOT_TAKEN
 from frazil.observe.logs import get_logger
@@ -65,10 +66,19 @@ def publishes(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
-def _refusal(request: Request, error: FrazilError) -> JSONResponse:
+def _refusal(request: Request, error: FrazilError) -> Response:
+    if has_problems(request):
+        return _problem(request, error)
     if getattr(request.scope.get("endpoint"), "publishes", False) and "stored" not in error.details:
         error.details |= {"acknowledged": 0, "stored": "no"}  # else `telling_what_is_stored` has said it
     return answer_to(error)
+
+
+def _problem(request: Request, error: FrazilError) -> Response:
+    answer = build_problem(request, error, status_of(error))
+    if isinstance(error, UnavailableError):
+        answer.headers["Retry-After"] = str(RETRY_AFTER)
+    return answer
 
 
 def answer_errors(app: FastAPI) -> None:
@@ -80,13 +90,15 @@ def answer_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-async def _known(request: Request, error: Exception) -> JSONResponse:
+async def _known(request: Request, error: Exception) -> Response:
     assert isinstance(error, FrazilError)
     return _refusal(request, error)
 
 
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    if has_problems(request):
+        return _problem(request, build_invalid(error.errors()))
     problems = [{**e, "loc": e["loc"][1:]} for e in error.errors()]  # query, path, …
     return _refusal(request, invalid("the request", problems))
 
@@ -98,16 +110,19 @@ def invalid(what: str, problems: Sequence[Any]) -> UsageError:
     return UsageError(f"{what} is not valid{f' at {place}' if place else ''}", cause=first["msg"], hint="/openapi.json")
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
+async def _refused(request: Request, error: Exception) -> Response:
     """Starlette's own: no such path, or not with this method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return answer_to(NotFoundError(f"there is nothing at {request.url.path}", hint="/openapi.json lists all paths"))
+        unknown = NotFoundError(f"there is nothing at {request.url.path}", hint="/openapi.json lists all paths")
+        return _problem(request, unknown) if has_problems(request) else answer_to(unknown)
     refused = RequestError(
         f"{request.method} {request.url.path}: {error.detail}", status=error.status_code, hint="/openapi.json"
     )
-    answer = answer_to(refused)
+    answer = _problem(request, refused) if has_problems(request) else answer_to(refused)
     answer.headers.update(error.headers or {})
+    if has_problems(request) and error.status_code == 405:
+        answer.headers["Allow"] = ", ".join(allowed_methods(request))
     return answer
 
 
@@ -116,6 +131,7 @@ async def _left(_request: Request, _error: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("unexpected error in a request", method=request.method, path=request.url.path, exc_info=error)
-    return answer_to(FrazilError(f"unexpected {type(error).__name__}", hint="the server's log says more"))
+    unexpected = FrazilError(f"unexpected {type(error).__name__}", hint="the server's log says more")
+    return _problem(request, unexpected) if has_problems(request) else answer_to(unexpected)

@@ -26,7 +26,7 @@ async def healthz() -> JSONResponse:
 
 @router.get("/readyz", responses={200: {"model": Readiness}})
 async def readyz(service: Shared) -> JSONResponse:
-    """The server takes messages for every topic; 503 where it does not."""
+    """The server takes messages for every topic; 503 where it does not. An absent document store is only named."""
     service.must_run()
     topics = await service.off_loop(_topics, service)
     if broken := next((topic for topic in topics if topic.problem), None):
@@ -39,7 +39,10 @@ async def readyz(service: Shared) -> JSONResponse:
             cause=shut.refuses,
             hint="see to that; after a disk has failed, restart frazil serve",
         )
-    return JSONResponse({"status": "ready", "topics": len(topics)})
+    documents = service.documents.state
+    return JSONResponse(
+        {"status": "ready", "topics": len(topics), **({} if documents is None else {"documents": documents})}
+    )
 
 
 def _topics(service: Service) -> list[TopicInfo]:

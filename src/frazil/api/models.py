@@ -161,6 +161,9 @@ class Health(Answered):
 class Readiness(Answered):
     status: Literal["ready"] = Field(description="always `ready`; 503 otherwise")
     topics: int = Field(description="how many there are")
+    documents: Literal["opening", "ready", "unavailable"] = Field(
+        description="state of the document store, once it is in use; it does not change the status"
+    )
 
 
 class Failure(Answered):

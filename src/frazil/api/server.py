@@ -19,6 +19,8 @@ from frazil.api.service import Service
 from frazil.api.sockets import check_free, listening, shown_host
 from frazil.content.tables import ContentTables
 from frazil.content.tail import ContentTail
+from frazil.documents.open import open_store, store_url
+from frazil.documents.store import DocumentStore
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.observe.logs import get_logger
@@ -72,10 +74,13 @@ def run_server(settings: Settings, ready: Callable[[Served], None]) -> None:
             settings.model,
             _reader_of(settings, opened, tables),
             lambda: ContentTables.of(tables.store(), settings, tail),
+            lambda: _open_documents(settings, opened),
         )
         with Broker(opened, serve.host, serve.flight_port, max_streams=serve.max_streams) as broker:
             http = f"http://{shown_host(serve.host)}:{web.getsockname()[1]}"
             opened.announce(flight=broker.address, http=http)
+            if settings.model.database.url:
+                app.state.service.documents.start()
             served = Served(str(opened.directory), http, broker.address, os.getpid())
             try:
                 asyncio.run(_serve(app, web, lambda: ready(served)))
@@ -98,6 +103,14 @@ def _reader_of(settings: Settings, opened: Log, tables: LazyStore) -> ReaderOf:
         return reader_of(opened, settings, topic, tables, first="log")
 
     return reader
+
+
+def _open_documents(settings: Settings, opened: Log) -> DocumentStore:
+    if store_url(settings) != "iceberg":
+        return open_store(settings)
+    from frazil.documents.iceberg.store import open_iceberg_store
+
+    return open_iceberg_store(settings, opened)
 
 
 async def _serve(app: Api, web: socket.socket, ready: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from fastapi import Request
 
 from frazil.api.bodies import Allowance
+from frazil.api.documents_access import DocumentsAccess, OpenStore
 from frazil.api.reading import ReaderOf
 from frazil.api.watching import Watch
 from frazil.errors import UnavailableError
@@ -30,12 +31,19 @@ _SMALLEST_BODY_LIMIT = 16 * 1024 * 1024
 class Service:
     """Belongs to one app and one event loop."""
 
-    def __init__(self, log: Log, settings: SettingsModel, reader_of: ReaderOf | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        settings: SettingsModel,
+        reader_of: ReaderOf | None = None,
+        open_documents: OpenStore | None = None,
+    ) -> None:
         self.log = log
         self.settings = settings
         self.reader_of: ReaderOf = reader_of or (lambda topic: TopicReader(log, topic))
         self.body_limit = max(2 * settings.log.max_message_size, _SMALLEST_BODY_LIMIT)
         self.bodies = Allowance(max(settings.log.max_buffer, self.body_limit))
+        self.documents = DocumentsAccess(open_documents)
         self.stopping = False
         self.probing = threading.Lock()
         """Held by the one probe that tries whether a topic takes messages again."""
@@ -74,6 +82,7 @@ class Service:
         self._watch.close()
         self._threads.shutdown()
         self._publishing.shutdown()
+        self.documents.close()
 
 
 def service_of(request: Request) -> Service:
