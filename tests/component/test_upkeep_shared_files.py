@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +17,13 @@ from pyiceberg.table import Table
 from frazil.__main__ import main
 from frazil.catalogs import local_path
 from frazil.errors import UnsupportedError
+from frazil.tables import ensure_table
 from frazil.tables.metadata.reachable import find_exclusive_files
 from frazil.upkeep.care import Care
 from frazil.upkeep.expiry import expire, orphans, reclaim
 from frazil.upkeep.expiry.neighbours import SharedLocationError, require_alone, require_free
 from tests.component.test_upkeep_orphans import TwoCatalogs
+from tests.lane import people
 from tests.upkeep_files import (
     DAY,
     age,
@@ -224,6 +229,22 @@ def test_such_a_table_says_so_itself(care):
     assert "Spark" in (error.value.hint or "")
 
 
+@pytest.mark.parametrize("command", ["show", "health", "orphans"])
+def test_its_commands_say_so_too_and_other_tables_are_served(care, capsys, command):
+    make(care, "ns.t")
+    unparsable(make(care, "other.strange"))
+    home = f"home={care.settings.model.home}"
+    with pytest.raises(SystemExit) as ended:
+        main(["table", command, "other.strange", "--set", home])
+    errors = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "error: the metadata of other.strange cannot be parsed" in errors and "Traceback" not in errors
+    assert "Try: query it with Spark" in errors
+    with pytest.raises(SystemExit) as ended:
+        main(["table", command, "ns.t", "--set", home])
+    assert not ended.value.code
+
+
 def lost_creation(care: Care, table: Table, **changes: object) -> str:
     """The first metadata file of a table that PyIceberg made in the same place, and that no catalog has now."""
     twin = care.store.catalog.create_table("ns.twin", schema=table.schema(), location=table.location())
@@ -241,6 +262,40 @@ def test_what_a_lost_creation_left_goes_with_the_other_orphans(care):
     assert orphans.run(care, table, step("orphans", age_s=DAY)).files_removed == 2
     assert stray not in files_in(table)
     sound(care, table, [1, 2, 3])
+
+
+#: Creates a table, and is killed when its metadata lies in storage and the catalog does not have it yet.
+KILLED = """
+import os, signal, sys
+from pyiceberg.catalog.sql import SqlCatalog
+from frazil.tables import ensure_table
+from tests.lane import people
+from tests.upkeep_files import care_of
+from pathlib import Path
+
+write = SqlCatalog._write_metadata
+
+def write_and_die(*args, **options):
+    write(*args, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+SqlCatalog._write_metadata = staticmethod(write_and_die)
+ensure_table(care_of(Path(sys.argv[1])).store, "ns.t", people().schema)
+"""
+
+
+def test_what_a_process_left_that_was_killed_while_it_created_the_table_goes_with_the_other_orphans(care):
+    home = str(care.settings.model.home)
+    killed = subprocess.run([sys.executable, "-c", KILLED, home], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    table = grow(ensure_table(care.store, "ns.t", people().schema))
+    strays = [name for name in files_in(table) if name.startswith("metadata/00000-")]
+    assert len(strays) == 2, "that of the killed process, and the first one of the table"
+    litter(table, "data/lost.parquet")
+    age(table)
+    assert orphans.run(care, table, step("orphans", age_s=DAY)).files_removed == 2
+    assert len([name for name in files_in(table) if name.startswith("metadata/00000-")]) == 1
+    sound(care, table, [1])
 
 
 def test_a_young_one_stays_and_keeps_nothing_else_from_going(care):

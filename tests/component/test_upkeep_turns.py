@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,9 +19,11 @@ from frazil.topics.sinks.jobs import in_process
 from frazil.topics.sinks.lane import Lane
 from frazil.topics.sinks.pipeline import Pipeline
 from frazil.upkeep.model import Outcome
+from frazil.upkeep.runs.caretaker import caretaking
 from frazil.upkeep.runs.history import History
-from tests.sink_kit import SinkKit, sink_kit
+from tests.sink_kit import SinkKit, sink_kit, until
 from tests.tables import embedded, make_table, open_store
+from tests.upkeep_files import DAY, age, files_in, folder, litter
 
 NAME = "frazil.upkeep_history"
 
@@ -189,4 +192,29 @@ def test_a_pipeline_that_is_told_to_stop_ends_a_turn_of_upkeep_and_takes_what_is
         stop.set()
         assert running.result() is None
         assert time.monotonic() - began < 40, "the turn would take 50 seconds"
+    kit.check("orders")
+
+
+def test_a_plain_pipeline_keeps_the_files_of_a_table_whose_folder_is_a_link(kit: SinkKit, tmp_path: Path) -> None:
+    """The worst that upkeep has done: with default settings it deleted every old file of such a table."""
+    kit.publish("orders", b"a", b"b")
+    kit.engine("orders").catch_up()
+    table = kit.table("orders")
+    litter(table, "data/lost.parquet")
+    place, elsewhere = folder(table), tmp_path / "big_disk" / "orders"
+    elsewhere.parent.mkdir()
+    place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+    age(table, 4 * DAY)
+    before = files_in(table)
+    stop, cores = threading.Event(), SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+    with caretaking(kit.settings, cores) as caretaker, ThreadPoolExecutor() as pool:  # type: ignore[arg-type]
+        pipeline = Pipeline(kit.settings, kit.client, None, kit.client.address, run=in_process, caretaker=caretaker)
+        with pipeline:
+            running = pool.submit(pipeline.run, stop)
+            kit.publish("orders", b"c")
+            until(lambda: "data/lost.parquet" not in files_in(table) or running.done())
+            stop.set()
+            assert running.result() is None
+    assert files_in(table) >= before - {"data/lost.parquet"}
     kit.check("orders")
