@@ -90,6 +90,7 @@ documents = Table(
     *_record(),
     Index("documents_by_creation", "created_at", "document_id"),
     Index("documents_by_tier", "storage_tier", "created_at", "document_id"),
+    Index("documents_by_object", "object_key"),  # object events find their documents by it
     mysql_engine="InnoDB",
 )
 

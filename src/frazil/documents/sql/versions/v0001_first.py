@@ -56,6 +56,7 @@ def _tables() -> list[Table]:
             *_record(in_history=False),
             Index("documents_by_creation", "created_at", "document_id"),
             Index("documents_by_tier", "storage_tier", "created_at", "document_id"),
+            Index("documents_by_object", "object_key"),
             **engine,
         ),
         history,
