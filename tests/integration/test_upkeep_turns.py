@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 import threading
 import time
@@ -9,10 +11,14 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import structlog
+import yaml
 from pyspark.sql import SparkSession
 
+from frazil.cli.run import run_command
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.upkeep import metrics
@@ -88,6 +94,39 @@ def test_two_runs_at_once_are_harmless(bench: Bench) -> None:
         assert any("compact" in kinds(report) for report in reports)
         assert bench.ids(name) == expected
         assert sound(bench, name)
+
+
+def test_a_compaction_that_loses_and_uses_up_the_time_keeps_no_snapshot_from_expiring(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`frazil upkeep run --for 20s`, with the session of this process, and a minute that passes with the conflict."""
+    name = bench.table(**MERGE_ON_READ)
+    bench.insert(name, *range(0, 60, 10))
+    sql = bench.care.catalog.model_dump(mode="json", exclude_none=True, include={"kind", "uri", "warehouse"})
+    file = tmp_path / "frazil.yaml"
+    policy = {"max_snapshots": 2, "min_input_files": 4}
+    section = {"name": bench.catalog, **sql}
+    file.write_text(yaml.safe_dump({"home": str(tmp_path), "catalog": section, "upkeep": {"policy": policy}}))
+    monkeypatch.setattr("frazil.spark.spark_session", lambda _: contextlib.nullcontext(bench.spark))
+    late = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late, time=time.time)
+    monkeypatch.setattr("frazil.upkeep.runs.run.time", clock)
+
+    def delete() -> None:
+        nonlocal late
+        late += 60.0
+        bench.sql(f"DELETE FROM {name} WHERE id % 10 = 3")
+
+    with striking("upkeep.compact.commit.before", delete):
+        command = ["run", short(name), "--for", "20s", "--config", str(file), "--output", "json"]
+        assert run_command("upkeep", "upkeep", command) == 11
+    structlog.reset_defaults()
+    [report] = json.loads(capfd.readouterr().out)
+    outcomes = {o["kind"]: o for o in report["outcomes"]}
+    assert (outcomes["compact"]["result"], outcomes["compact"]["conflicts"]) == ("conflict", 1)
+    assert (outcomes["expire"]["result"], outcomes["expire"]["snapshots_removed"]) == ("done", 4)
+    assert len(bench.load(name).metadata.snapshots) == 3, "two, and the delete of the other writer"
+    assert bench.ids(name) == [i for i in range(60) if i % 10 != 3]
 
 
 class Merger:
