@@ -21,7 +21,6 @@ from frazil.content.intake.messages import headers_of, store
 from frazil.content.keeping import Shape
 from frazil.content.merge import merge_changes
 from frazil.content.names import CONTENT
-from frazil.content.stages import _written
 from frazil.content.tables import ContentTables, ensure_objects
 from frazil.content.tail import BOUND, ContentTail
 from frazil.content.topic import ensure_events_topic
@@ -33,6 +32,7 @@ from frazil.tables.reading.rows_by_position import fetch_rows
 from frazil.tables.writing.data_files import WriteTarget
 from frazil.topics import open_log
 from frazil.topics.reading.tail import Bound
+from frazil.topics.sinks.keyed_tasks import write_merged
 from tests.content_kit import Content
 
 
@@ -80,7 +80,7 @@ class TailKit:
             fields, skew_s = fields_of(table), self.settings.model.content.skew_s
             found = merge_changes(everything, partial(fetch_rows, target), _shape(table), fields, skew_s)
             if found is not None and found.rows.num_rows:
-                written = _written(target, [found.rows], found.files, found.positions, None)
+                written = write_merged(target, "objects", [found.rows], found.files, found.positions, None)
                 files = [file for kind in written.files.values() for file in kind]
         commit_append(
             self.content.store, table, files, expected=expected, reached=reached,

@@ -7,12 +7,13 @@ import pickle
 import pyarrow as pa
 
 from frazil.content.asking import Asker
-from frazil.content.stages import REPORT, Reading
+from frazil.content.stages import LAYOUT, EventReader
 from frazil.errors import UnavailableError
 from frazil.log.access import Span
 from frazil.tables.writing.data_files import WriteTarget
 from frazil.topics.dead_letters.writer import Origin
 from frazil.topics.layout import ensure_dead_letters
+from frazil.topics.sinks.keyed_tasks import REPORT, ReadTask
 from tests.content_sink_kit import body
 from tests.content_truth import Told
 from tests.sink_kit import sink_kit
@@ -25,15 +26,15 @@ def test_a_change_that_does_not_fit_the_journal_fails_the_batch_and_is_not_lost(
         dead = WriteTarget.of(ensure_dead_letters(kit.store, kit.settings))
         kit.store.catalog.create_namespace_if_not_exists("content")
         journal = kit.store.catalog.create_table("content.journal", pa.schema([("bucket", pa.string())]))
-        reading = Reading(
+        reading = ReadTask(
+            layout=LAYOUT,
             address=kit.client.address,
             view=kit.log.info("events").view,
-            spans=(Span(0, 1, 0),),
-            dialect="auto",
+            parts=(Span(0, 1, 0),),
             nearby=True,
-            asker=Asker.of(kit.settings),
-            journal=WriteTarget.of(journal),
-            journal_from=0,
+            reader=EventReader("events", "auto", Asker.of(kit.settings)),
+            side=WriteTarget.of(journal),
+            side_from=0,
             dead=dead,
             origin=Origin("content", "events", "aa"),
             known_dead=frozenset(),

@@ -255,8 +255,8 @@ def test_the_work_shows_in_sparks_plan(kit):
 
     seen = _executed(kit.spark, lambda: _drained(kit, look))
     assert plans
-    merge = next(plan for plan in seen if "Merging" in plan)
-    assert "Reading" in merge
+    merge = next(plan for plan in seen if "MergeTask" in plan)
+    assert "ReadTask" in merge
     assert "BroadcastHashJoin" in merge
     assert "LeftSemi" in merge
 

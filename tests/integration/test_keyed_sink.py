@@ -1,0 +1,134 @@
+"""The keyed-table sink on its own: a second sink on it, which knows nothing of Spark, is right under faults."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from frazil.log.batch import Batch
+from frazil.observe.faultpoints import handled
+from frazil.settings import Settings
+from frazil.tables import commit_append, find_position
+from frazil.topics.sinks.engine import Engine
+from frazil.topics.sinks.jobs import on_spark
+from tests import counter_sink
+from tests.counter_sink import CounterSink
+from tests.sink_kit import SinkKit, sink_kit_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
+
+TOPIC = "amounts"
+STEPS = (
+    "counters.merge.plan",
+    "sink.dead_letters.before",
+    "sink.dead_letters.after",
+    "counters.amounts.before",
+    "counters.amounts.after",
+    "sink.commit.before",
+    "tables.commit.after",
+    "sink.commit.after",
+)
+
+# Workers of Spark cannot import the tests.
+cloudpickle.register_pickle_by_value(counter_sink)
+
+
+class DiesError(BaseException):
+    """The process 'dies' here: nothing below catches it."""
+
+
+class Counted:
+    """A topic of amounts, its tables, and the sums as they should be."""
+
+    def __init__(self, kit: SinkKit, spark: SparkSession, partition: Sequence[str]) -> None:
+        self.kit, self.spark = kit, spark
+        self.sink = type(
+            "OwnCounterSink", (CounterSink,), {"namespace": f"k{uuid.uuid4().hex[:10]}", "partition": partition}
+        )
+        self.amounts: list[tuple[str, int]] = []
+        kit.create(TOPIC, storage="log")
+
+    def publish(self, *amounts: tuple[str, int]) -> None:
+        self.amounts += amounts
+        self.kit.publish(TOPIC, *(json.dumps({"name": n, "amount": a}).encode() for n, a in amounts))
+
+    def engine(self) -> Engine:
+        """The sink as in a new process."""
+        sink = self.sink(self.kit.store, self.kit.settings, self.kit.client.address, self.spark)
+        return Engine(TOPIC, sink, self.kit.client, on_spark(self.spark), self.kit.settings.model.pipeline)
+
+    def check(self) -> None:
+        sums = Counter[str]()
+        for name, amount in self.amounts:
+            sums[name] += amount
+        scan = self.kit.store.load(f"{self.sink.namespace}.counters").scan().to_arrow()
+        assert sorted(scan.to_pylist(), key=lambda r: r["name"]) == [
+            {"name": name, "total": total} for name, total in sorted(sums.items()) if total
+        ]
+        side = self.kit.store.load(f"{self.sink.namespace}.amounts").scan().to_arrow().sort_by("offset")
+        assert list(zip(*(side[n].to_pylist() for n in ("name", "amount")), strict=True)) == self.amounts
+
+
+@pytest.fixture
+def kit(lane_settings: Settings, tmp_path: Path) -> Iterator[SinkKit]:
+    model = lane_settings.model
+    log = model.log.model_copy(update={"directory": tmp_path / "log", "min_free": 0})
+    topics = model.topics.model_copy(update={"namespace": f"t{uuid.uuid4().hex[:10]}"})
+    with sink_kit_of(Settings(model.model_copy(update={"log": log, "topics": topics})), "sql") as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [pytest.param(("truncate(1, name)",), id="partitioned"), pytest.param((), id="plain", marks=pytest.mark.deep)],
+)
+def test_rows_of_keys_are_merged_once_although_every_step_fails_once(kit, spark, partition):
+    counted, chance = Counted(kit, spark, partition), random.Random(5)
+    for step in STEPS:
+        names = [f"{chance.choice('abcdef')}{chance.randrange(9)}" for _ in range(40)]
+        counted.publish(*((name, chance.randrange(-3, 4)) for name in names))
+        kit.client.append(TOPIC, Batch.of_messages([b"not json"]))
+
+        def die(reached: str, at: str = step) -> None:
+            if reached == at:
+                raise DiesError
+
+        with handled(die), pytest.raises(DiesError):
+            counted.engine().catch_up()
+    engine = counted.engine()
+    engine.catch_up()
+    assert engine.catch_up().commits == 0
+    counted.check()
+    assert len(kit.dead(TOPIC)) == len(STEPS)
+
+
+def test_a_commit_of_others_since_the_rows_were_read_begins_the_batch_again(kit, spark):
+    counted = Counted(kit, spark, ())
+    counted.publish(("a", 1))
+    engine = counted.engine()
+    engine.catch_up()
+    counted.publish(("a", 2), ("b", 3))
+    turns = []
+
+    def interfere(step: str) -> None:
+        if step == "sink.commit.before" and not turns:
+            turns.append(step)
+            table = kit.store.load(f"{counted.sink.namespace}.counters")
+            position = find_position(table, "counters", TOPIC)
+            assert position is not None
+            other = replace(position, batch_id=str(uuid.uuid4()))
+            commit_append(kit.store, table, [], expected=position, reached=other)
+
+    with handled(interfere):
+        engine.catch_up()
+    assert turns
+    counted.check()
