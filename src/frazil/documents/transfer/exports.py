@@ -59,12 +59,16 @@ def _export(
     progress: Callable[[int], None],
 ) -> int:
     count = 0
-    writer = _WRITERS[form](file, list(columns.values()), with_stamps)
-    for batch in batches:
-        writer.write(batch)
-        count += len(batch)
-        progress(count)
-    writer.finish()
+    target = _Position(file)
+    writer = _WRITERS[form](target, list(columns.values()), with_stamps)
+    try:
+        for batch in batches:
+            writer.write(batch)
+            count += len(batch)
+            progress(count)
+        writer.finish()
+    finally:
+        target.detach()
     return count
 
 
@@ -88,7 +92,7 @@ def to_table(revisions: Sequence[Revision], schema: pa.Schema) -> pa.Table:
 class _Ndjson:
     """One object per line. Fields without a value are there, as null."""
 
-    def __init__(self, file: IO[bytes], columns: Sequence[Column], with_stamps: bool) -> None:
+    def __init__(self, file: _Position, columns: Sequence[Column], with_stamps: bool) -> None:
         self._file, self._with_stamps = file, with_stamps
         self._added = [column.name for column in columns]
 
@@ -114,7 +118,7 @@ class _Ndjson:
 class _Csv:
     """Texts in quotation marks; without any: null. Tags and attributes as JSON, times in UTC."""
 
-    def __init__(self, file: IO[bytes], columns: Sequence[Column], with_stamps: bool) -> None:
+    def __init__(self, file: _Position, columns: Sequence[Column], with_stamps: bool) -> None:
         from pyarrow import csv
 
         self._file = file
@@ -142,11 +146,11 @@ class _Csv:
 class _Parquet:
     """Columns in their types: tags as a map, attributes as JSON."""
 
-    def __init__(self, file: IO[bytes], columns: Sequence[Column], with_stamps: bool) -> None:
+    def __init__(self, file: _Position, columns: Sequence[Column], with_stamps: bool) -> None:
         import pyarrow.parquet as pq
 
         self._schema = export_schema(columns, with_stamps=with_stamps)
-        self._writer = pq.ParquetWriter(_Position(file), self._schema, compression="zstd")
+        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
         self._waiting: list[pa.Table] = []
 
     def write(self, revisions: Sequence[Revision]) -> None:
@@ -165,29 +169,38 @@ class _Parquet:
 
 
 class _Position:
-    """A file that knows its position, which Parquet needs and a pipe does not have."""
+    """A file that knows its position, which Parquet needs and a pipe does not have.
+
+    Once it is detached it drops what is written: Arrow ends a Parquet file that was broken off, so that it looks whole.
+    """
 
     closed = False
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._position = file, 0
+        self._file: IO[bytes] | None = file
+        self._position = 0
 
     def write(self, data: Any) -> int:
-        self._file.write(data)
-        self._position += len(data)
+        if self._file is not None:
+            self._file.write(data)
+            self._position += len(data)
         return len(data)
 
     def tell(self) -> int:
         return self._position
 
     def flush(self) -> None:
-        self._file.flush()
+        if self._file is not None:
+            self._file.flush()
+
+    def detach(self) -> None:
+        self._file = None
 
     def close(self) -> None:
         """The file is the caller's."""
 
 
-_WRITERS: Mapping[Format, Callable[[IO[bytes], Sequence[Column], bool], Writer]] = {
+_WRITERS: Mapping[Format, Callable[[_Position, Sequence[Column], bool], Writer]] = {
     "csv": _Csv,
     "ndjson": _Ndjson,
     "parquet": _Parquet,

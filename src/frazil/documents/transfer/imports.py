@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, Any, Protocol
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +22,7 @@ from frazil.documents.transfer import Format
 from frazil.documents.transfer.checks import HistoryCheck, check_documents, explain, is_history
 from frazil.documents.transfer.readers import BadRow, read_rows
 from frazil.documents.transfer.spool import Spool, stamp, to_revisions, without
+from frazil.documents.transfer.values import json_text
 from frazil.errors import ConflictError, FrazilError, UsageError
 
 #: Bad rows that an error names.
@@ -61,7 +61,7 @@ class _BadRows:
         self.first.extend(rows[: SHOWN - len(self.first)])
         if self.file is not None:
             for row in rows:
-                self.file.write(orjson.dumps(asdict(row), default=str, option=orjson.OPT_APPEND_NEWLINE))
+                self.file.write(f"{json_text(asdict(row))}\n".encode(errors="replace"))
 
     def refuse(self, rows: int) -> UsageError:
         one = self.count == 1

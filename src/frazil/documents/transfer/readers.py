@@ -113,28 +113,27 @@ def _read_csv(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Rows]:
         invalid.append(row)
         return "skip"
 
-    reader = csv.open_csv(
-        file,
-        csv.ReadOptions(column_names=names, use_threads=False, block_size=_BLOCK),
-        csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip, ignore_empty_lines=False),
-        csv.ConvertOptions(
-            column_types={name: pa.binary() for name in names},
-            strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
-        ),
-    )  # fmt: skip
     parsers = {name: parser_of(name, columns) for name in names}
     position = _CsvPosition()
-    while True:
-        try:
-            batch = reader.read_next_batch()
-        except StopIteration:
-            break
-        except pa.ArrowInvalid as error:
+    try:
+        blocks = csv.open_csv(
+            file,
+            csv.ReadOptions(column_names=names, use_threads=False, block_size=_BLOCK),
+            csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip, ignore_empty_lines=False),
+            csv.ConvertOptions(
+                column_types={name: pa.binary() for name in names},
+                strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
+            ),
+        )  # fmt: skip
+        for batch in blocks:
+            yield _csv_rows(batch, names, parsers, position, invalid)
+    except pa.ArrowInvalid as error:
+        if not str(error).startswith("Empty CSV"):  # nothing after the head line
             raise UsageError(
                 f"the CSV file cannot be read after line {position.line - 1:,}",
-                cause=str(error), hint="a quotation mark that is not closed there? Or --format",
-            ) from error  # fmt: skip
-        yield _csv_rows(batch, names, parsers, position, invalid)
+                cause=str(error),
+                hint="is there a quotation mark that is not closed?",
+            ) from error
     yield Rows([], [], [position.bad(row, len(names)) for row in invalid])
 
 

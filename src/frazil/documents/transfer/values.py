@@ -41,11 +41,11 @@ def parse_json(text: bytes) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """Returns JSON with sorted keys and without spaces."""
+    """Returns JSON with sorted keys and without spaces; what JSON has not, as text."""
     try:
-        return orjson.dumps(value, default=dict, option=orjson.OPT_SORT_KEYS).decode()
-    except TypeError:  # whole numbers of more than 64 bits
-        return json.dumps(value, default=dict, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_UTC_Z).decode()
+    except TypeError:  # whole numbers of more than 64 bits, keys that are no texts, lone surrogates
+        return json.dumps(value, default=_plain, sort_keys=True, separators=(",", ":"))
 
 
 def plain_number(value: float) -> Any:
@@ -75,6 +75,10 @@ def _parse_tags(text: str) -> Any:
         return parse_json(text.encode())
     except ValueError:
         return text
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _refuse_constant(name: str) -> Any:
