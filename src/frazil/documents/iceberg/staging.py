@@ -15,7 +15,7 @@ from frazil.errors import IntegrityError, NotAllowedError, NotFoundError, Unavai
 from frazil.tables.durability import sync_files
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
+    from pyiceberg.io import FileIO
 
     from frazil.settings import Settings
     from frazil.tables import TableStore
@@ -27,12 +27,13 @@ class Staging:
     """The folder of staged files, in the namespace of the tables.
 
     Args:
-        table: one of the tables: the folder lies beside it, and is reached as it is.
+        io: reaches the tables' files.
+        location: of one of the tables: the folder lies beside it.
     """
 
-    def __init__(self, table: Table) -> None:
-        self._io = table.io
-        self.location = f"{table.location().rstrip('/').rpartition('/')[0]}/{_FOLDER}/"
+    def __init__(self, io: FileIO, location: str) -> None:
+        self._io = io
+        self.location = f"{location.rstrip('/').rpartition('/')[0]}/{_FOLDER}/"
 
     def write(self, rows: pa.Table) -> BulkFile:
         """Writes revisions as one file, and returns when it is durable.
@@ -82,6 +83,7 @@ class Staging:
 
 def open_staging(store: TableStore, settings: Settings) -> Staging:
     """Returns the folder of staged files. The history table is created if it does not exist."""
-    from frazil.documents.tables import ensure_history  # type: ignore[import-not-found]
+    from frazil.documents.tables import ensure_history
 
-    return Staging(ensure_history(store, settings))
+    history = ensure_history(store, settings)
+    return Staging(history.io, history.location())
