@@ -64,13 +64,14 @@ def run_sql(
     from frazil.spark.session import check_ready
 
     try:
-        check_ready(settings)
+        if spark is None:
+            check_ready(settings)
+        open_catalog(chosen, settings.model.network)  # says within seconds what Spark would take minutes to find out
+        session = None if spark is None else spark()
     except SetupError as error:
         if obstacle is not None:
             error.adding(f"and DuckDB cannot run this: {obstacle.in_one_line}")
         raise
-    open_catalog(chosen, settings.model.network)  # says within seconds what Spark would take minutes to find out
-    session = None if spark is None else spark()
     table, seconds, truncated = run_on_spark(statement, settings, chosen.name, limit, session)
     return Result(table, "spark", seconds, truncated)
 

@@ -47,6 +47,7 @@ class OnDemand:
     def __init__(self, settings: Settings, access: LogAccess) -> None:
         self._settings, self._access = settings, access
         self._stack = ExitStack()
+        self._served: str | None = None
         self._ready: Ready | None = None
         self._checked = False
 
@@ -61,6 +62,14 @@ class OnDemand:
     @property
     def address(self) -> str:
         return self._started().address
+
+    def serve(self) -> str:
+        """Serves the log to executors if no broker does, without starting Spark. Returns its address."""
+        if self._served is None:
+            from frazil.topics import flight_address
+
+            self._served = self._stack.enter_context(flight_address(self._access))
+        return self._served
 
     def require_ready(self) -> None:
         """Checks Java, the jars and the master, once, without starting anything.
@@ -79,9 +88,8 @@ class OnDemand:
     def _started(self) -> Ready:
         if self._ready is None:
             from frazil.spark import spark_session
-            from frazil.topics import flight_address
 
-            address = self._stack.enter_context(flight_address(self._access))
+            address = self.serve()
             self._ready = Ready(self._stack.enter_context(spark_session(self._settings)), address)
         return self._ready
 

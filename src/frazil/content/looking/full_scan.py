@@ -44,9 +44,11 @@ class ScanRequest:
         from frazil.content.extract.registry import extractors
 
         if self.gone and not place.is_local:
-            raise UsageError("--gone is for folders: events of a bucket may be late", hint="frazil content reconcile")
+            raise UsageError(
+                "the option gone is for folders: events of a bucket may be late", hint="frazil content reconcile"
+            )
         if self.extract and not self.wait:
-            raise UsageError("what is not in the table yet cannot be looked into", hint="leave --no-wait out")
+            raise UsageError("what is not in the table yet cannot be looked into", hint="wait for the table")
         # Reading a whole bucket costs money and time, so that somebody has to ask for it.
         chosen = self.wait and (place.is_local if self.extract is None else self.extract)
         if chosen:

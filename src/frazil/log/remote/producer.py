@@ -30,7 +30,7 @@ from frazil.settings.model import NetworkSettings
 _MIB = 1024 * 1024
 _INT64 = range(-(2**63) + 1, 2**63)
 
-Messages: TypeAlias = Sequence[bytes] | pa.RecordBatch
+Messages: TypeAlias = Sequence[bytes] | pa.RecordBatch | pa.Table
 
 
 class Producer:
@@ -186,8 +186,8 @@ class Producer:
         """Publishes messages as one batch: all of them are taken, or none. The acknowledgement has the first offset.
 
         Args:
-            messages: payloads, or a record batch with a column `payload`, and as it likes `request_id`, `headers` and
-                columns of its own.
+            messages: payloads; or a record batch or table with a column `payload`, and as it likes `request_id`,
+                `headers` and columns of its own.
             request_ids: one per payload.
         """
         waiter = ThreadWaiter()
@@ -363,6 +363,15 @@ def _headers(headers: dict[str, str] | None) -> dict[str, str] | None:
 
 
 def _parcel(messages: Messages, request_ids: Sequence[int | None] | None, waiter: Waiter) -> Parcel:
+    if isinstance(messages, pa.Table):
+        messages = _one_batch(messages)
     if isinstance(messages, pa.RecordBatch):
         return Parcel.of_batch(Batch.of_arrow(messages), waiter)
     return Parcel.of_batch(Batch.of_messages(messages, request_ids), waiter)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    if len(batches) > 1:  # a column with more than 2 GiB of text
+        raise UsageError("the table is too large for one batch", hint="smaller batches")
+    return batches[0]

@@ -32,9 +32,16 @@ def parse_place(text: str) -> Place:
 
 def offset_at(reader: TopicReader, text: str) -> int:
     """The offset that a text leads to."""
-    place = parse_place(text)
-    if isinstance(place, int):
-        return place
+    return resolve_place(reader, parse_place(text))
+
+
+def resolve_place(reader: TopicReader, place: Place) -> int:
+    """Returns the offset of a place as the topic is now."""
     if isinstance(place, datetime.datetime):
         return reader.offset_at(place)
-    return reader.bounds().start if place == "start" else reader.bounds().end
+    if place == "start" or place == "end":
+        bounds = reader.bounds()
+        return bounds.start if place == "start" else bounds.end
+    if isinstance(place, int):
+        return place
+    raise UsageError(f"{place!r} is no place in a topic", hint="an offset, a datetime, 'start' or 'end'")

@@ -50,6 +50,8 @@ def open_care(
             return opened.enter_context(spark_session(settings))
 
         jobs = Jobs(spark or start)
+        if spark is not None:
+            opened.callback(jobs.leave)
 
         def cancel() -> None:
             while not over.is_set():

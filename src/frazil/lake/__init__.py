@@ -1,0 +1,1 @@
+"""The Python API. Its public names are those of `frazil`; docs/python.md describes them."""
