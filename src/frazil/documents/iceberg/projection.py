@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "projection.db"
 _POSITION, _SCHEMA, _CURSOR_KEY = "projection_position", "projection_schema", "projection_cursor_key"
+#: Page cache of a projection that is being built.
+_BUILD_KIB: Final = 65_536
 _SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 
 
@@ -85,8 +87,14 @@ class Projection:
 
     @classmethod
     def create(cls, file: Path, cursor_key: bytes) -> Self:
-        """Creates an empty one without indexes, to be filled, indexed and published."""
+        """Creates an empty one without indexes and without a journal, to be filled, completed and published.
+
+        One thread uses it, and it is removed if that fails.
+        """
         engine = open_sqlite(file, synchronous="OFF")
+        with connect(engine) as connection:
+            for setting in ("journal_mode = OFF", "locking_mode = EXCLUSIVE", f"cache_size = -{_BUILD_KIB}"):
+                connection.exec_driver_sql(f"PRAGMA {setting}")
         with begin_write(engine) as connection:
             for table in metadata.sorted_tables:
                 connection.execute(CreateTable(table))
@@ -104,7 +112,8 @@ class Projection:
         with begin_write(self.engine) as connection:
             yield connection
 
-    def create_indexes(self) -> None:
+    def complete(self) -> None:
+        """Creates the indexes of a filled one."""
         with begin_write(self.engine) as connection:
             for index in _indexes():
                 connection.execute(CreateIndex(index))
@@ -170,7 +179,8 @@ class ProjectionFolder:
             keep_former: the former generation is kept under another name, for whoever wants to look into it.
         """
         with connect(built.engine) as connection:
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            for setting in ("locking_mode = NORMAL", "journal_mode = WAL"):
+                connection.exec_driver_sql(f"PRAGMA {setting}")
         built.close()
         sync_file(built.file)
         if keep_former and (former := self.link.resolve()).exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,21 +11,21 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.documents.arrow import COLUMN_TYPES, HISTORY_SCHEMA, TIME, encode_added
+from frazil.documents.arrow import HISTORY_SCHEMA, TIME, encode_added
 from frazil.documents.iceberg.projection import Projection
 from frazil.documents.model import Column, from_micros
 from frazil.documents.sql.bulk import insert_rows
 from frazil.documents.sql.records import insert_column, write_clock
 from frazil.documents.sql.rows import search_text
 from frazil.documents.sql.schema import FOREVER, document_counts, document_history, documents
+from frazil.documents.tables import added_columns
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from sqlalchemy import Connection
 
 _AT_ONCE: Final = 20_000
-_MEMORY: Final = "512MB"
-_TYPES: Final = {kind: name for name, kind in COLUMN_TYPES.items()}
+_MEMORY: Final = "256MB"
 
 _COPY_CURRENT: Final = f"""
 INSERT INTO documents SELECT {", ".join(column.name for column in documents.columns)} FROM document_history
@@ -58,20 +59,8 @@ def fill_projection(projection: Projection, table: Table | None) -> int:
             _count(connection)
             if latest is not None:
                 write_clock(connection, from_micros(latest))
-    projection.create_indexes()
+    projection.complete()
     return rows
-
-
-def added_columns(table: Table) -> list[Column]:
-    """Returns the columns that were added to a table of documents or of their history."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    found = []
-    for field in schema_to_pyarrow(table.schema(), include_field_ids=False):
-        kind = pa.string() if pa.types.is_large_string(field.type) else field.type
-        if field.name not in HISTORY_SCHEMA.names and kind in _TYPES:
-            found.append(Column(field.name, _TYPES[kind]))  # type: ignore[arg-type]  # its keys are the literals
-    return found
 
 
 def _read_sorted(table: Table, columns: list[Column], folder: Path) -> Iterator[pa.Table]:
@@ -129,12 +118,20 @@ def _plain_times(rows: pa.Table) -> pa.Table:
 def _to_rows(batch: pa.Table, columns: list[Column]) -> list[tuple[Any, ...]]:
     """Returns rows of `document_history`."""
     read = {name: batch.column(name).to_pylist() for name in batch.column_names if name != "tags"}
-    tags = [dict(found) if found else {} for found in batch.column("tags").to_pylist()]
-    read["tags"] = [orjson.dumps(found).decode() if found else "{}" for found in tags]
+    tags = [_texts_of_tags(tuple(found) if found else ()) for found in batch.column("tags").to_pylist()]
+    read["tags"] = [json for json, _ in tags]
     read["attributes"] = [text or "{}" for text in read["attributes"]]
     read["columns"] = _added_values(read, columns, batch.num_rows)
-    read["search_text"] = list(map(search_text, read["filename"], tags))
+    names = map(str.casefold, read["filename"])
+    read["search_text"] = [name + searched for name, (_, searched) in zip(names, tags, strict=True)]
     return list(zip(*(read[column.name] for column in document_history.columns), strict=True))
+
+
+@lru_cache(maxsize=10_000)
+def _texts_of_tags(tags: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    """Returns tags as JSON, and what `search_text` has of them after the name. Few combinations make up an archive."""
+    found = dict(tags)
+    return orjson.dumps(found).decode(), search_text("", found)
 
 
 def _added_values(read: dict[str, list[Any]], columns: list[Column], count: int) -> list[str | None]:
