@@ -24,10 +24,6 @@ REMAINING = {
     },
     "topics/dead_letters/filters.py": {"pyiceberg.io.pyarrow.expression_to_pyarrow"},
     "topics/reading/left_out.py": {"pyiceberg.io.pyarrow.ArrowScan"},
-    "topics/sinks/retention.py": {"pyiceberg.conversions.from_bytes"},
-    "upkeep/plans/groups.py": {"pyiceberg.conversions.from_bytes"},
-    "upkeep/rewrite/ordering.py": {"pyiceberg.conversions.from_bytes"},
-    "upkeep/rewrite/partition_plan.py": {"pyiceberg.conversions.from_bytes"},
 }
 
 

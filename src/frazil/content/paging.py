@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import UsageError
-from frazil.tables.reading.rows import bound
+from frazil.tables.metadata.bounds import decode_bounds
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -95,10 +95,10 @@ class Order:
         """Files with the first place that a row of them may have, in the order of these."""
         if self.sort not in _RANKED:
             fields = [schema.find_field(name) for name in ("bucket", "key")]
-            found = [(file, tuple(bound(file, f, upper=False) or "" for f in fields)) for file in files]
+            found = [(file, tuple(decode_bounds(file.file, f)[0] or "" for f in fields)) for file in files]
             return sorted(found, key=lambda f: f[1])
         field = schema.find_field(_RANKED[self.sort])
-        ends = [bound(file, field, upper=True) for file in files]
+        ends = [decode_bounds(file.file, field)[1] for file in files]
         ranked = [(file, 2**63 if end is None else int(end)) for file, end in zip(files, ends, strict=True)]
         return sorted(ranked, key=lambda f: f[1], reverse=True)
 

@@ -17,8 +17,8 @@ from frazil.content.search.asked import Search
 from frazil.content.search.conditions import degrees, hash_distances
 from frazil.content.search.values import numbers
 from frazil.errors import UsageError
+from frazil.tables.metadata.bounds import decode_bounds
 from frazil.tables.reading.column_blocks import Block
-from frazil.tables.reading.rows import bound
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -116,13 +116,13 @@ class Order:
         """Numbers of files with the first place that a row of them may have, in the order of these."""
         if self.sort == "key":
             fields = [schema.find_field(name) for name in ("bucket", "key")]
-            places = [tuple(bound(file, f, upper=False) or "" for f in fields) for file in files]
+            places = [tuple(decode_bounds(file.file, f)[0] or "" for f in fields) for file in files]
             return sorted(enumerate(places), key=lambda f: f[1])
         name = _COLUMNS.get(self.sort)
         if name is None or name not in schema.column_names:
             return [(number, None) for number in range(len(files))]
         field = schema.find_field(name)
-        ends = [bound(file, field, upper=True) for file in files]
+        ends = [decode_bounds(file.file, field)[1] for file in files]
         ranked = [(number, 2**63 if end is None else int(end)) for number, end in enumerate(ends)]
         return sorted(ranked, key=lambda f: f[1], reverse=True)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 
+from frazil.tables.metadata.bounds import decode_integer_bounds
+
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import FileScanTask, Table
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 
 #: The column by which rows are ordered, and the one with their times.
 OFFSET, TIME = "offset", "publish_time"
-#: Stand for "no bound": a file without statistics may hold any offset.
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 
 class RowSource(Protocol):
@@ -109,21 +109,9 @@ def _with_bounds(table: Table, tasks: Sequence[FileScanTask]) -> Iterator[Planne
     schema = table.schema()
     offset, time = schema.find_field(OFFSET), schema.find_field(TIME)
     for task in tasks:
-        lower, upper = integer_bounds(task, offset)
-        earliest, latest = integer_bounds(task, time)
+        lower, upper = decode_integer_bounds(task.file, offset)
+        earliest, latest = decode_integer_bounds(task.file, time)
         yield PlannedFile(task, lower, upper, earliest, latest)
-
-
-def integer_bounds(task: FileScanTask, field: Any) -> tuple[int, int]:
-    """Returns the lowest and the highest value that a file may have of a column of integers or times."""
-    from pyiceberg.conversions import from_bytes
-
-    lower = (task.file.lower_bounds or {}).get(field.field_id)
-    upper = (task.file.upper_bounds or {}).get(field.field_id)
-    return (
-        LOWEST if lower is None else int(from_bytes(field.field_type, lower)),
-        HIGHEST if upper is None else int(from_bytes(field.field_type, upper)),
-    )
 
 
 def _is_compatible(one: pa.DataType, other: pa.DataType) -> bool:

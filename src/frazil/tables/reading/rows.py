@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -63,11 +63,3 @@ class RowScan:
                 self._kept[delete.file_path] = places
             found += [places[file.file.file_path]] if file.file.file_path in places else []
         return found
-
-
-def bound(file: FileScanTask, field: Any, *, upper: bool) -> Any:
-    """The least, or the greatest, value of a column that a file may have; None: its statistics do not tell."""
-    from pyiceberg.conversions import from_bytes
-
-    raw = ((file.file.upper_bounds if upper else file.file.lower_bounds) or {}).get(field.field_id)
-    return None if raw is None else from_bytes(field.field_type, raw)

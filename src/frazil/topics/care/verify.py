@@ -12,7 +12,7 @@ from frazil.errors import IntegrityError, NotFoundError
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.log.care.verify import Finding, LogReport, verify_log
 from frazil.settings import Settings
-from frazil.tables.reading.ordered_plan import HIGHEST
+from frazil.tables.metadata.bounds import HIGHEST
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.care.compare import Chunks, can_compare, chunks_of, differing

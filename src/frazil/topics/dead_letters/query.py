@@ -20,7 +20,8 @@ from frazil.errors import NotFoundError
 from frazil.log.columns import TIME
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST, OrderedPlan, PlannedFile, integer_bounds
+from frazil.tables.metadata.bounds import HIGHEST, LOWEST, decode_integer_bounds
+from frazil.tables.reading.ordered_plan import OrderedPlan, PlannedFile
 from frazil.tables.reading.retrying import read_with_retry
 from frazil.tables.reading.row_groups import split_into_pieces
 from frazil.topics.dead_letters.filters import DeadLetterFilter, in_arrow
@@ -187,7 +188,7 @@ class _Listing:
     def _from_the_end(self, plan: OrderedPlan) -> list[tuple[PlannedFile, int]]:
         """Files with the time of their newest letter, or of their oldest, in the order of these."""
         field = self._table.schema().find_field("written_at")
-        found = [(file, integer_bounds(file.task, field)[0 if self._oldest else 1]) for file in plan.files]
+        found = [(file, decode_integer_bounds(file.task.file, field)[0 if self._oldest else 1]) for file in plan.files]
         return sorted(found, key=lambda f: f[1], reverse=not self._oldest)
 
     def _rows_of(self, plan: OrderedPlan, file: PlannedFile) -> Iterator[pa.Table]:

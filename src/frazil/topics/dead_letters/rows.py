@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.tables.reading.ordered_plan import HIGHEST, OrderedPlan, order_files
+from frazil.tables.metadata.bounds import HIGHEST
+from frazil.tables.reading.ordered_plan import OrderedPlan, order_files
 from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.tables.reading.planning import plan_files
 from frazil.tables.reading.retrying import MissingFileCheck

@@ -13,7 +13,8 @@ import pyarrow as pa
 from frazil.log.access import TopicInfo
 from frazil.log.columns import MESSAGE
 from frazil.settings import NetworkSettings
-from frazil.tables.reading.ordered_plan import HIGHEST, PlannedFile, by_offset, order_files, without_history
+from frazil.tables.metadata.bounds import HIGHEST
+from frazil.tables.reading.ordered_plan import PlannedFile, by_offset, order_files, without_history
 from frazil.tables.reading.planning import plan_files
 from frazil.tables.reading.retrying import read_with_retry
 from frazil.topics.dead_letters.json_values import from_plain

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from frazil.log.columns import PARTITION
 from frazil.observe.faultpoints import reach
 from frazil.tables import RemovedFiles, RolledBackError, TableStore, find_position, list_data_files, remove_files
+from frazil.tables.metadata.bounds import decode_integer_bounds
 from frazil.topics.layout import ARCHIVE
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-#: Stand for "no bound": a file of which nothing is known may hold anything, and is as young as can be.
-_LOWEST, _LATEST = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -87,21 +85,14 @@ def aged(store: TableStore, table: Table) -> list[Aged]:
     found = [
         Aged(
             file.file_path,
-            _bound(file.lower_bounds, offset, _LOWEST),
-            _bound(file.upper_bounds, published, _LATEST),
+            decode_integer_bounds(file, offset)[0],
+            decode_integer_bounds(file, published)[1],  # a file without statistics is as young as can be
             file.file_size_in_bytes,
             file.record_count,
         )
         for file in list_data_files(store, table)
     ]
     return sorted(found, key=lambda f: (f.lower, f.latest_us))
-
-
-def _bound(bounds: dict[int, bytes] | None, field: Any, otherwise: int) -> int:
-    from pyiceberg.conversions import from_bytes
-
-    value = (bounds or {}).get(field.field_id)
-    return otherwise if value is None else int(from_bytes(field.field_type, value))
 
 
 def _remove(store: TableStore, table: Table, going: Iterable[Aged]) -> RemovedFiles:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from frazil.log.columns import PARTITION
-from frazil.tables.reading.ordered_plan import HIGHEST, LOWEST
+from frazil.tables.metadata.bounds import HIGHEST, LOWEST
 from frazil.topics.reading.reader import microseconds
 
 

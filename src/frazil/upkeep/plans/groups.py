@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.types import DateType, PrimitiveType, TimestampNanoType, TimestamptzNanoType
+
+from frazil.tables.metadata.bounds import decode_bound
 
 _Bounds = Mapping[int, bytes] | None
 #: Where a group of files lies: id of the spec, and the values of the partition.
@@ -167,10 +168,11 @@ class Removed:
         """Between which values of these columns a file's rows are; a column of which it is not known is left out."""
         found = {}
         for column in columns:
-            kind = self.types.get(column)
-            first, last = (lower or {}).get(column), (upper or {}).get(column)
-            if kind is not None and first is not None and last is not None:
-                found[column] = (from_bytes(kind, first), from_bytes(kind, last))
+            if (kind := self.types.get(column)) is None:
+                continue
+            first, last = decode_bound(lower, column, kind), decode_bound(upper, column, kind)
+            if first is not None and last is not None:
+                found[column] = (first, last)
         return found
 
     def applying(self, key: Key, path: str, sequence: int, ranges: _Ranges, enough: int) -> int:
@@ -236,10 +238,10 @@ class Watch:
             self.mixed_files, self.mixed_bytes = self.mixed_files + 1, self.mixed_bytes + size
 
     def _moment(self, bounds: Mapping[int, bytes] | None) -> int | None:
-        data = (bounds or {}).get(self.field_id)
-        if data is None:
+        bound = decode_bound(bounds, self.field_id, self.kind)
+        if bound is None:
             return None
-        value = int(from_bytes(self.kind, data))
+        value = int(bound)
         if isinstance(self.kind, DateType):
             return value * 86_400_000_000
         return value // 1000 if isinstance(self.kind, (TimestampNanoType, TimestamptzNanoType)) else value

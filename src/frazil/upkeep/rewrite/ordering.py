@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.tables.metadata.bounds import decode_bound
+
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
@@ -36,13 +38,11 @@ class Order:
 
     def range_of(self, file: DataFile) -> Range | None:
         """What is known of a file; None where it may be out of order, or has nulls there."""
-        from pyiceberg.conversions import from_bytes
-
-        lower, upper = ((bounds or {}).get(self.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
+        lower, upper = (decode_bound(b, self.field_id, self.kind) for b in (file.lower_bounds, file.upper_bounds))
         nulls = (file.null_value_counts or {}).get(self.field_id)
         if file.sort_order_id != self.order_id or nulls != 0 or lower is None or upper is None:
             return None
-        return Range(str(file.file_path), from_bytes(self.kind, lower), from_bytes(self.kind, upper))
+        return Range(str(file.file_path), lower, upper)
 
 
 def order_of(table: Table) -> Order | None:

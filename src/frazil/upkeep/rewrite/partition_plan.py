@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestContent
 
+from frazil.tables.metadata.bounds import decode_bound
 from frazil.upkeep.plans import words
 from frazil.upkeep.rewrite.partition import terms_of
 
@@ -187,7 +187,7 @@ def look(care: Care, table: Table) -> Facts:
 def _span(name: str, field_id: int, kind: Any, files: Iterable[DataFile]) -> Span | None:
     lows, highs = [], []
     for file in files:
-        low, high = ((bounds or {}).get(field_id) for bounds in (file.lower_bounds, file.upper_bounds))
+        low, high = (decode_bound(bounds, field_id, kind) for bounds in (file.lower_bounds, file.upper_bounds))
         if low is None or high is None:
             return None
         lows.append(_hours(kind, low))
@@ -199,9 +199,9 @@ def _span(name: str, field_id: int, kind: Any, files: Iterable[DataFile]) -> Spa
     return Span(name, whole, each / whole if whole else 1.0)
 
 
-def _hours(kind: Any, bound: bytes) -> float:
+def _hours(kind: Any, bound: Any) -> float:
     """Since 1970."""
-    value = float(from_bytes(kind, bound))
+    value = float(bound)
     if str(kind) == "date":
         return value * 24
     return value / (3.6e12 if str(kind).endswith("_ns") else 3.6e9)
