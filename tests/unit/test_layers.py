@@ -18,10 +18,6 @@ FILE_FORMATS = ("fastavro", "pyiceberg.avro", "pyiceberg.conversions", "pyiceber
 NAMES = {"pyiceberg.manifest.DataFileContent", "pyiceberg.manifest.ManifestContent"}
 #: Files above `tables` that still do it themselves. This list only gets shorter.
 REMAINING = {
-    "content/fields/spec.py": {
-        "pyiceberg.io.pyarrow._ConvertToIcebergWithoutIDs",
-        "pyiceberg.io.pyarrow.visit_pyarrow",
-    },
     "topics/dead_letters/filters.py": {"pyiceberg.io.pyarrow.expression_to_pyarrow"},
     "topics/reading/left_out.py": {"pyiceberg.io.pyarrow.ArrowScan"},
 }

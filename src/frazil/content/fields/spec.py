@@ -313,13 +313,11 @@ def _becomes(narrow: IcebergType, wide: IcebergType) -> bool:
 
 def _iceberg(arrow: pa.DataType, like: IcebergType) -> IcebergType:
     """The type in Iceberg; an array gets the id of the element that the table's column has."""
-    from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
-    from pyiceberg.schema import Schema
     from pyiceberg.types import ListType
 
-    schema = visit_pyarrow(pa.schema([pa.field("c", arrow)]), _ConvertToIcebergWithoutIDs())
-    assert isinstance(schema, Schema)
-    found = schema.fields[0].field_type
+    from frazil.tables.create import assign_field_ids
+
+    found = assign_field_ids(pa.schema([pa.field("c", arrow)])).fields[0].field_type
     if isinstance(found, ListType):
         element_id = like.element_id if isinstance(like, ListType) else -1
         required = like.element_required if isinstance(like, ListType) else False
