@@ -18,11 +18,14 @@ import pytest
 from sqlalchemy import delete, update
 
 from frazil.documents.decide import decide_writes, ids_of, keys_of
+from frazil.documents.iceberg.store import IcebergDocumentStore
 from frazil.documents.model import Column, Document, Revision, parse_time
 from frazil.documents.sql.schema import metadata, store_state
 from frazil.documents.sql.store import SqlDocumentStore
 from frazil.documents.store import DocumentFilter, DocumentStore, Statistics, Write
 from frazil.errors import FrazilError, NotFoundError
+from frazil.settings import load_settings
+from tests.machine import machine_flags
 from tests.services.kit import Services
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -70,10 +73,17 @@ def _postgresql(services: Services, folder: Path, use: str) -> Place:
     return _on_server("postgresql", services.postgres, use)
 
 
+def _iceberg(services: Services, folder: Path, use: str) -> Place:
+    flags = {**machine_flags(), "home": str(folder / uuid.uuid4().hex), "log.min_free": "0"}
+    settings = load_settings(flags=flags, environ={})
+    return Place("iceberg", lambda **options: IcebergDocumentStore(settings, **options))
+
+
 PLACES: dict[str, Callable[[Services, Path, str], Place]] = {
     "sqlite": _sqlite,
     "mysql": _mysql,
     "postgresql": _postgresql,
+    "iceberg": _iceberg,
 }
 #: Kinds that `make test` runs all of the contract on. The others show their main promises there, all in the deep tier.
 MAIN_KINDS = ("sqlite",)
