@@ -196,7 +196,7 @@ def test_a_deleted_document_comes_back_when_its_file_is_added_again(store, setti
 
 def test_what_cannot_be_added_leaves_nothing(store, settings, report: Path, tmp_path: Path):
     target = tmp_path / "archive"
-    with pytest.raises(UnsupportedError, match="no storage classes"):
+    with pytest.raises(UnsupportedError, match="no storage tiers"):
         add_file(store, settings, report, str(target), AddOptions(tier="archive"))
     with pytest.raises(UsageError, match="storage tier 'cold'"):
         add_file(store, settings, report, str(target), AddOptions(tier="cold"))

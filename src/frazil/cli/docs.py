@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.cli import docs_schema
+from frazil.cli import docs_files, docs_schema
 from frazil.cli.docs_migrate import migrate, verify
 from frazil.cli.docs_read import get, history, list_, stats
 from frazil.cli.docs_transfer import export, import_
@@ -26,4 +26,5 @@ command(app, "import", example="frazil docs import documents.csv --skip-bad bad.
 command(app, example="frazil docs export archive.parquet --storage-tier archive")(export)
 command(app, example="frazil docs migrate --from sqlite --to iceberg --dry-run")(migrate)
 command(app, example="frazil docs verify")(verify)
+docs_files.register(app)
 app.add_typer(docs_schema.app, name="schema")

@@ -25,7 +25,7 @@ from frazil.documents.objects import (
 )
 from frazil.documents.restores import record_restore
 from frazil.documents.store import DocumentStore, Time, Write
-from frazil.errors import ConflictError, IntegrityError, NotFoundError, UsageError
+from frazil.errors import ConflictError, IntegrityError, NotFoundError, UnsupportedError, UsageError
 from frazil.settings import SettingsModel
 from frazil.storage import Location, parse
 from frazil.storage.files import ArchivedError, FileDigests, FileStore, StoredFile, open_files
@@ -118,6 +118,10 @@ def add_file(
     if not file.is_file():
         raise NotFoundError(f"{file} is no file", hint="the path of a file that can be read")
     root, key = _target(target, file.name)
+    if root.scheme != "s3" and options.tier != "standard":
+        raise UnsupportedError(
+            f"{root} has no storage tiers", hint="leave out --storage-tier, or a bucket: --to s3://bucket/prefix"
+        )
     files = open_files(root, s3=settings.s3, network=settings.network)
     digests = FileDigests.of(file)
     uri = str(root.child(key))
