@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import content, foundation, inside, topics_commits, topics_log, topics_tables, upkeep
+from benchmarks import content, documents, foundation, inside, topics_commits, topics_log, topics_tables, upkeep
 from benchmarks.measure import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -26,6 +26,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "upkeep": upkeep.run,
     "content": content.run,
     "inside": inside.run,
+    "documents": documents.run,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

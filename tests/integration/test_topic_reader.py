@@ -15,7 +15,7 @@ from frazil.log.remote.broker import Broker
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.settings.model import LogSettings
-from frazil.tables.reading import retrying as vanished
+from frazil.tables.reading import retrying
 from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.reading.reader import TopicReader
@@ -187,9 +187,9 @@ def commit_each(table: TopicTable, batches: int) -> None:
 @pytest.mark.deep
 def test_on_s3_a_replay_and_spark_read_on_when_files_are_replaced_and_reclaimed(spark, log, on_s3, monkeypatch):
     seen_gone = []
-    check = vanished.MissingFileCheck.check
+    check = retrying.MissingFileCheck.check
     monkeypatch.setattr(
-        vanished.MissingFileCheck, "check", lambda *given: seen_gone.append(str(given[1])) or check(*given)
+        retrying.MissingFileCheck, "check", lambda *given: seen_gone.append(str(given[1])) or check(*given)
     )
     topic = f"on_s3_{uuid.uuid4().hex[:8]}"
     log.create_topic(topic, storage="iceberg")
@@ -206,7 +206,7 @@ def test_on_s3_a_replay_and_spark_read_on_when_files_are_replaced_and_reclaimed(
         if len(seen) >= 150:
             break
     assert seen == list(range(150))
-    assert any(word in text for text in seen_gone for word in vanished._GONE), seen_gone
+    assert any(word in text for text in seen_gone for word in retrying._MISSING), seen_gone
 
     with Broker(log) as broker:
         given = {"topic": topic, "broker": broker.address}
