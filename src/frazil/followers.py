@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -53,6 +54,8 @@ _BATCH: Final = 500
 _ATTEMPTS: Final = 5
 #: Seconds between two looks for a topic that does not exist yet.
 _WAIT_S: Final = 1.0
+#: Seconds that a write which has begun may take to end.
+_TO_END_S: Final = 10.0
 _COLUMNS: Final = ("offset", "payload", "headers")
 _BACKOFF: Final = Backoff(first=0.5, longest=30.0)
 
@@ -201,6 +204,23 @@ class ObjectFollower:
         except FrazilError as error:
             log.debug("an object cannot be inspected", bucket=bucket, key=key, error=error.in_one_line)
             return Inspected(None, is_known=False)
+
+
+@contextmanager
+def following(settings: Settings, access: LogAccess, store_of: Callable[[], DocumentStore]) -> Iterator[None]:
+    """Follows object events in a thread within this block, if the settings name buckets."""
+    if not settings.model.documents.follow_buckets:
+        yield
+        return
+    stop = threading.Event()
+    follower = ObjectFollower(access, settings, store_of)
+    thread = threading.Thread(target=follower.run, args=(stop,), name="frazil-object-follower", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(_TO_END_S)
 
 
 def event_of(change: Change, log_id: str, offset: int) -> ObjectEvent | None:

@@ -83,6 +83,14 @@ class DocumentsAccess:
         self._used = True
         self._readers.submit(self._try_open)
 
+    def store(self) -> DocumentStore:
+        """Returns the store, opened if need be, for work outside of requests.
+
+        Raises:
+            UnavailableError: it cannot be opened now.
+        """
+        return self._opened()
+
     async def read(self, operation: str, call: Callable[[DocumentStore], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._run, operation, call)
 

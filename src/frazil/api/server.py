@@ -21,6 +21,7 @@ from frazil.content.tables import ContentTables
 from frazil.content.tail import ContentTail
 from frazil.documents.open import open_store, store_url
 from frazil.documents.store import DocumentStore
+from frazil.followers import following
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.observe.logs import get_logger
@@ -83,7 +84,8 @@ def run_server(settings: Settings, ready: Callable[[Served], None]) -> None:
                 app.state.service.documents.start()
             served = Served(str(opened.directory), http, broker.address, os.getpid())
             try:
-                asyncio.run(_serve(app, web, lambda: ready(served)))
+                with following(settings, opened, app.state.service.documents.store):
+                    asyncio.run(_serve(app, web, lambda: ready(served)))
             finally:
                 app.state.service.close()
 
