@@ -190,6 +190,8 @@ class IcebergDocumentStore(SqlReads, Convenience):
     get_statistics = _repairing(SqlReads.get_statistics)
     get_time_travel_snapshot = _repairing(SqlReads.get_time_travel_snapshot)
     history = _repairing(SqlReads.history)
+    latest_revisions = _repairing(SqlReads.latest_revisions)
+    last_change = _repairing(SqlReads.last_change)
     columns = _repairing(SqlReads.columns)
     _fetch = _repairing(SqlReads._fetch)  # what pages and streams are made of
 
