@@ -7,7 +7,18 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from pydantic.json_schema import models_json_schema
 
-from frazil.api import content, documents, documents_writes, edits, events, health, messages, search, topics
+from frazil.api import (
+    content,
+    documents,
+    documents_internal,
+    documents_writes,
+    edits,
+    events,
+    health,
+    messages,
+    search,
+    topics,
+)
 from frazil.api.documents_access import OpenStore
 from frazil.api.failures import answer_errors
 from frazil.api.guard import refuse_other_sites
@@ -76,6 +87,7 @@ def create_app(
     app.state.content = content.ContentLooks(tables_of)
     app.state.searches = search.Searches(settings)
     answer_errors(app)
-    for part in (health, topics, messages, events, content, edits, search, documents, documents_writes):
+    about_documents = (documents, documents_writes, documents_internal)
+    for part in (health, topics, messages, events, content, edits, search, *about_documents):
         app.include_router(part.router)
     return app
