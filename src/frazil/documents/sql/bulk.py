@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Select, Table
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 T = TypeVar("T")
@@ -41,18 +41,37 @@ def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield values[start : start + size]
 
 
+def copy_rows(connection: Connection, table: Table, source: Select[Any], parameters: Mapping[str, Any]) -> None:
+    """Inserts the rows of a query, which has the columns of the table; they replace rows with the same key."""
+    connection.execute(_copy(table, source, connection.dialect.name), parameters)
+
+
+@lru_cache(maxsize=64)
+def _copy(table: Table, source: Select[Any], dialect: str) -> Any:
+    made = _sql(dialect).insert(table).from_select([column.name for column in table.columns], source)
+    return _replacing(made, table, dialect)
+
+
 @lru_cache(maxsize=64)
 def _statement(table: Table, dialect: str, replace: bool) -> str:
+    sql = _sql(dialect)
+    made = sql.insert(table)
+    if replace:
+        made = _replacing(made, table, dialect)
+    return str(made.compile(dialect=sql.dialect(paramstyle="qmark" if dialect == "sqlite" else "format")))
+
+
+def _replacing(made: Any, table: Table, dialect: str) -> Any:
     keys = [column.name for column in table.primary_key]
     changed = [column.name for column in table.columns if column.name not in keys]
-    # Modules of SQLAlchemy that have the same functions.
-    sql: Any = {"postgresql": postgresql, "sqlite": sqlite}.get(dialect, mysql)
-    made = sql.insert(table)
-    if replace and dialect in ("postgresql", "sqlite"):
-        made = made.on_conflict_do_update(index_elements=keys, set_={name: made.excluded[name] for name in changed})
-    elif replace:
-        made = made.on_duplicate_key_update({name: made.inserted[name] for name in changed})
-    return str(made.compile(dialect=sql.dialect(paramstyle="qmark" if dialect == "sqlite" else "format")))
+    if dialect in ("postgresql", "sqlite"):
+        return made.on_conflict_do_update(index_elements=keys, set_={name: made.excluded[name] for name in changed})
+    return made.on_duplicate_key_update({name: made.inserted[name] for name in changed})
+
+
+def _sql(dialect: str) -> Any:
+    """Returns one of the modules of SQLAlchemy that have the same functions for each database."""
+    return {"postgresql": postgresql, "sqlite": sqlite}.get(dialect, mysql)
 
 
 def _split(statement: str) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, literal_column, select, tuple_
+from sqlalchemy import ColumnElement, Connection, delete, func, literal_column, select, tuple_
 
 from frazil.documents.model import FIELD_NAMES
 from frazil.documents.sql.bulk import chunks, insert_rows
@@ -91,7 +91,7 @@ def count_rows(connection: Connection, source: Any, conditions: Sequence[Any]) -
     """Counts rows of `documents` or of the history."""
     c = source.c
     # The sum of sizes may exceed 64 bits; of their halves it does not.
-    half = literal_column("32")  # PostgreSQL does not shift by a parameter, which is a bigint
+    half: ColumnElement[int] = literal_column("32")  # PostgreSQL does not shift by a parameter, which is a bigint
     high, low = func.sum(c.size_bytes.bitwise_rshift(half)), func.sum(c.size_bytes.bitwise_and(_LOW_BITS))
     group = (c.provider, c.storage_tier, c.restore_status)
     rows = connection.execute(select(*group, func.count(), high, low).where(*conditions).group_by(*group))
