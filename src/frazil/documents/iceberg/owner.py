@@ -46,7 +46,7 @@ _HEADERS: Final = marked({"source": "documents"})
 #: Bytes of a message's headers in the log, generously.
 _HEADER_BYTES: Final = 64
 
-log = get_logger(__name__)
+logger = get_logger(__name__)
 
 WriteRequest = Request[Sequence[Write], list[Revision]]
 
@@ -94,8 +94,8 @@ class DocumentOwner:
     def __init__(
         self, settings: Settings, opened: Log, keeper: ProjectionKeeper, *, now: Callable[[], datetime] = _now
     ) -> None:
-        self.keeper = keeper
-        self._log, self._now = opened, now
+        self.keeper, self.log = keeper, opened
+        self._now = now
         self._topic = settings.model.documents.topic
         self._max_bytes = settings.model.log.batch_limit
         self._lock = keeper.lock
@@ -257,7 +257,7 @@ class DocumentOwner:
                     if ack is not None:
                         self.keeper.invalidate()
                     raise
-                log.warning("the projection did not take a change in", error=str(error))
+                logger.warning("the projection did not take a change in", error=str(error))
             self._catch_up()
 
     def _append(self, messages: list[bytes]) -> Ack:
@@ -265,7 +265,7 @@ class DocumentOwner:
         batch = batch_with_headers(messages, [None] * count, [_HEADERS] * count)
         reach("documents.append.before")
         try:
-            ack = self._log.append(self._topic, batch, Level.disk, internal=True)
+            ack = self.log.append(self._topic, batch, Level.disk, internal=True)
         except NOT_TAKEN:
             raise
         except BaseException:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from frazil.documents.arrow import HISTORY_SCHEMA, TIME, encode_added
 from frazil.documents.iceberg.projection import Projection
+from frazil.documents.iceberg.sorting import sort_rows
 from frazil.documents.model import Column, from_micros
 from frazil.documents.sql.bulk import insert_rows
 from frazil.documents.sql.records import insert_column, write_clock
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _AT_ONCE: Final = 20_000
-_MEMORY: Final = "256MB"
 
 _COPY_CURRENT: Final = f"""
 INSERT INTO documents SELECT {", ".join(column.name for column in documents.columns)} FROM document_history
@@ -64,24 +64,17 @@ def fill_projection(projection: Projection, table: Table | None) -> int:
 
 
 def _read_sorted(table: Table, columns: list[Column], folder: Path) -> Iterator[pa.Table]:
-    """The rows by id and revision, each once, with `valid_to`. What does not fit into memory is sorted on disk."""
-    import duckdb
-
-    names = [*HISTORY_SCHEMA.names, *(column.name for column in columns)]
-    history = table.scan(selected_fields=tuple(names)).to_arrow_batch_reader()
-    with duckdb.connect(":memory:") as duck:
-        duck.execute(f"SET memory_limit = '{_MEMORY}'; SET temp_directory = '{folder}/sorting'")
-        duck.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
-        duck.register("history", history)
-        found = duck.execute('SELECT * FROM history ORDER BY document_id, revision, "offset"')
-        yield from _with_ends(found.to_arrow_reader(_AT_ONCE))
+    """The rows by id and revision, each once, with `valid_to`."""
+    names = (*HISTORY_SCHEMA.names, *(column.name for column in columns))
+    rows = table.scan(selected_fields=names).to_arrow_batch_reader()
+    yield from _with_ends(sort_rows([rows], 'document_id, revision, "offset"', folder, _AT_ONCE))
 
 
-def _with_ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _with_ends(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Adds `valid_to`, which the next row says, and leaves out repeated rows."""
     before: pa.Table | None = None
     for batch in batches:
-        rows = _plain_times(pa.Table.from_batches([batch]))
+        rows = _plain_times(batch)
         if before is not None:
             rows = pa.concat_tables([before, rows])
         rows = _without_repeats(rows)

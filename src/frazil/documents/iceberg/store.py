@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
@@ -15,6 +15,7 @@ from frazil.documents.arrow import revisions_to_table
 from frazil.documents.convenience import Convenience
 from frazil.documents.fields import check_column, is_document_id
 from frazil.documents.iceberg.client import DocumentClient
+from frazil.documents.iceberg.follow import find_mismatch
 from frazil.documents.iceberg.keeper import ProjectionKeeper
 from frazil.documents.iceberg.lease import OwnerLease
 from frazil.documents.iceberg.owner import DocumentOwner
@@ -23,19 +24,22 @@ from frazil.documents.iceberg.staging import open_staging
 from frazil.documents.loading import plan_load
 from frazil.documents.messages import BulkFile
 from frazil.documents.model import Column, Revision
-from frazil.documents.sql.engine import connect
+from frazil.documents.sql.engine import connect, snapshot
 from frazil.documents.sql.reads import SqlReads
 from frazil.documents.sql.records import load_columns, load_histories
 from frazil.documents.store import StoreKind, Write
-from frazil.errors import IntegrityError, LockedError, NotAllowedError, UnavailableError, UsageError
+from frazil.errors import FrazilError, IntegrityError, LockedError, NotAllowedError, UnavailableError, UsageError
 from frazil.log.owner import OwnerInfo, read_owner
 from frazil.log.trust import key_of, read_key
 from frazil.tables.store import LazyStore
-from frazil.topics.connection import log_folder
+from frazil.topics.connection import connect as connect_log
+from frazil.topics.connection import log_folder, silent
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
+    from frazil.documents.consistency import ConsistencyReport
+    from frazil.log.access import LogAccess
     from frazil.log.log import Log
     from frazil.settings import Settings
 
@@ -103,6 +107,7 @@ class IcebergDocumentStore(SqlReads, Convenience):
 
     def __init__(self, settings: Settings, log: Log | None = None, *, now: Callable[[], datetime] = _now) -> None:
         self._settings = settings
+        self._topic = settings.model.documents.topic
         self._log_folder = log_folder(settings)
         self._folder = ProjectionFolder(settings.model.home / "documents")
         self._lease = OwnerLease(settings, self._folder, now)
@@ -222,8 +227,53 @@ class IcebergDocumentStore(SqlReads, Convenience):
         """Brings the projection in line with the log, whoever has it."""
         if self._owner is not None:
             self._owner.keeper.current()
-        else:
+        elif not self._is_in_line():
             self._by_owner(lambda owner: owner.keeper.follow(), lambda client: client.refresh())
+
+    def verify(self, progress: Callable[[int], None] = lambda _: None) -> ConsistencyReport:
+        """Compares the projection with tables and log, row by row, and the parts of the projection with each other."""
+        from frazil.documents.consistency import check_consistency
+        from frazil.documents.iceberg.verify import ComparedTables, PartsComparison
+
+        report = check_consistency(self, progress)
+        tables = ComparedTables.load(self._tables.store(), self._settings)
+        read_bulk = open_staging(self._tables.store(), self._settings).read
+        with self._log_access() as access:
+            self.refresh()
+            with snapshot(self._projection().engine) as connection:
+                parts = PartsComparison(access, self._topic, tables, connection, read_bulk, self._folder.folder, report)
+                parts.run(progress)
+        return report
+
+    @contextmanager
+    def _log_access(self) -> Iterator[LogAccess]:
+        """The log: of this process, behind its broker, or opened for the time of the block."""
+        if self._owner is not None:
+            yield self._owner.log
+        elif read_owner(self._log_folder) is not None:
+            with connect_log(self._settings, note=silent) as access:
+                yield access
+        else:
+            with self._lease.owner() as owner:
+                yield owner.log
+
+    def _is_in_line(self) -> bool:
+        """Whether a pipeline has the log, which decides no revisions, and the projection has all of it."""
+        owner = read_owner(self._log_folder)
+        if owner is None or "http" in owner.addresses or "flight" not in owner.addresses:
+            return False
+        try:
+            found = self._folder.open(read_only=True)
+        except FrazilError:
+            return False
+        if found is None:
+            return False
+        with closing(found), connect_log(self._settings, note=silent) as access:
+            position = found.position()
+            info = access.info(self._topic)
+            return (
+                find_mismatch(access, info, position) is None and position is not None and position.offset == info.end
+            )
 
     def rebuild(self, reason: str = "on request") -> None:
         """Builds the projection anew from the history table and the log."""
