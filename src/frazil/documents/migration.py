@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from frazil.documents.fingerprint import Fingerprint, documents_in, documents_of, history_of
@@ -30,6 +31,8 @@ class Readable(Protocol):
     def get_statistics(self) -> Statistics: ...
 
     def revisions(self, after: str | None = None) -> Iterator[list[Revision]]: ...
+
+    def last_change(self) -> datetime | None: ...
 
 
 @dataclass(frozen=True)
@@ -218,8 +221,9 @@ def _verify(
 
     found = history_of(target.revisions(), told)
     done = found.revisions.count
+    changed = source.last_change()
     now = history_of(source.revisions(), told)
-    if now != expected:
+    if now != expected or source.last_change() != changed:
         raise ConflictError(
             f"{plan.source} was changed during the migration: {_name_differences(source, target)}",
             hint="repeat the migration, which copies what is new; for the last one, stop writes to the source",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import make_url
@@ -113,3 +114,6 @@ class _Nothing:
 
     def revisions(self, after: str | None = None) -> Iterator[list[Revision]]:
         yield from ()
+
+    def last_change(self) -> datetime | None:
+        return None

@@ -197,6 +197,10 @@ class DocumentStore(Protocol):
         """
         ...
 
+    def last_change(self) -> datetime | None:
+        """Returns the moment of the last acknowledgement, or of the newest loaded revision; None: there is none."""
+        ...
+
     # -- schema
 
     def columns(self) -> dict[str, Column]: ...

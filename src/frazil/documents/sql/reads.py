@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import Connection, Engine, Row, func, select
@@ -26,7 +27,7 @@ from frazil.documents.sql.query import (
     order_of,
     place_of,
 )
-from frazil.documents.sql.records import load_columns, load_current, read_histories
+from frazil.documents.sql.records import load_columns, load_current, read_clock, read_histories
 from frazil.documents.sql.rows import to_document, to_revision
 from frazil.documents.sql.schema import REVISION_COLUMNS, document_history
 from frazil.documents.store import DocumentFilter, Page, Statistics, Time
@@ -179,6 +180,11 @@ class SqlReads:
                 return
             yield batch
             after = batch[-1].revision.document_id
+
+    def last_change(self) -> datetime | None:
+        """Returns the moment of the last acknowledgement, or of the newest loaded revision; None: there is none."""
+        with self.connection() as connection:
+            return read_clock(connection)
 
     def columns(self) -> dict[str, Column]:
         with self.connection() as connection:
