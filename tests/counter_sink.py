@@ -72,7 +72,7 @@ class CounterSink(KeyedTableSink):
     def kept_snapshots(self) -> int:
         return 10
 
-    def make_reader(self, plan: Plan) -> Any:
+    def make_reader(self, table: Table, plan: Plan) -> Any:
         return read_amounts
 
     def make_decider(self, table: Table) -> Adding:

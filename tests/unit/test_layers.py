@@ -63,6 +63,12 @@ def test_the_registry_has_every_sink_with_its_section_and_tables() -> None:
         ("content", "content.journal"),
         ("content", "content.objects"),
     ]
+    topic = settings.model.documents.topic
+    assert sink_tables(settings, topic) == [
+        ("archive", f"topics.{topic}"),
+        ("documents", "document_archive.document_history"),
+        ("documents", "document_archive.document_metadata"),
+    ]
     assert sink_tables(settings, "orders") == [("archive", "topics.orders")]
 
 

@@ -69,7 +69,8 @@ class ContentSink(KeyedTableSink):
     def kept_snapshots(self) -> int:
         return self._settings.model.content.keep_snapshots
 
-    def make_reader(self, plan: Plan) -> EventReader:
+    def make_reader(self, table: Table, plan: Plan) -> EventReader:
+        del table
         return EventReader(plan.info.name, self._settings.model.content.dialect, self._asker)
 
     def make_decider(self, table: Table) -> ObjectDecider:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +112,7 @@ class KeyedTableSink(ABC):
         """Returns the names of side table and table, in this order."""
 
     @abstractmethod
-    def make_reader(self, plan: Plan) -> ChangeReader:
+    def make_reader(self, table: Table, plan: Plan) -> ChangeReader:
         """Returns what parses messages."""
 
     @abstractmethod
@@ -136,9 +136,9 @@ class KeyedTableSink(ABC):
         del plan, notices
         return table
 
-    def references(self, plan: Plan, notices: Sequence[Any]) -> Sequence[Reference]:
+    def references(self, table: Table, plan: Plan, notices: Sequence[Any]) -> Sequence[Reference]:
         """Returns data that messages of the batch name, to be read as well."""
-        del plan, notices
+        del table, plan, notices
         return ()
 
     def related(self, changes: Changes) -> DataFrame | None:
@@ -266,6 +266,26 @@ class KeyedTableSink(ABC):
         """Returns the name of a table for Spark's SQL."""
         return ".".join(f"`{part}`" for part in (self._store.settings.name, *table.name()))
 
+    def select(self, table: Table, names: Collection[str], where: Column | str) -> DataFrame:
+        """Returns rows of a table's current snapshot in the layout's schema; columns not named are null."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        fields = from_arrow_schema(self.layout.changes).fields
+        types = {field.name: field.dataType.simpleString() for field in fields}
+        columns = ", ".join(n if n in names else f"CAST(NULL AS {types[n]}) AS {n}" for n in types)
+        at = table.metadata.current_snapshot_id
+        sql = f"SELECT {columns} FROM {self.quoted(table)} VERSION AS OF {at}"  # noqa: S608 - names of our own
+        return self.session.sql(sql).where(where)
+
+    def with_keys(self, rows: DataFrame, changes: Changes) -> DataFrame:
+        """Returns the rows that have a key of the changes."""
+        from pyspark.sql.functions import broadcast
+
+        keys = list(self.layout.keys)
+        wanted = changes.frame.select(*keys)
+        found = rows.join(broadcast(wanted) if changes.count <= _BROADCAST else wanted, keys, "left_semi")
+        return found.select(*self.layout.changes.names)  # the join puts the keys first
+
     def side_table(self) -> Table:
         if self._side is None:
             self._side = self.ensure_side_table()
@@ -285,34 +305,35 @@ class KeyedTableSink(ABC):
     def _read_all(self, table: Table, plan: Plan, frames: list[DataFrame], reports: list[TaskReport]) -> Table:
         """Reads the spans, then what their messages name. Frames and reports are added to the lists."""
         columns = self.side_table().schema() if self.layout.side is not None else None
-        self._read(plan, plan.spans, frames, reports)
+        self._read(table, plan, plan.spans, frames, reports)
         table = self.prepare(table, plan, [notice for report in reports for notice in report.notices])
         if columns is not None and self.side_table().schema() != columns:
             # Rows were written without the columns that messages of this batch have added.
             discard_files(table.io, [path for report in reports for path in report.written.paths()])
             frames.pop().unpersist()
             reports.clear()
-            self._read(plan, plan.spans, frames, reports)
-        found = self.references(plan, [notice for report in reports for notice in report.notices])
+            self._read(table, plan, plan.spans, frames, reports)
+        found = self.references(table, plan, [notice for report in reports for notice in report.notices])
         if found:
-            self._read(plan, found, frames, reports)
+            self._read(table, plan, found, frames, reports)
         return table
 
     def _read(
         self,
+        table: Table,
         plan: Plan,
         parts: Sequence[Span | Reference],
         frames: list[DataFrame],
         reports: list[TaskReport],
     ) -> None:
-        task = self._read_task(plan, parts)
+        task = self._read_task(table, plan, parts)
         numbers = self.session.range(0, len(parts), 1, len(parts))
         frame = map_in_arrow(numbers, task, pa.schema([*self.layout.changes, REPORT])).persist()
         frames.append(frame)
         rows = frame.where(f"{REPORT.name} IS NOT NULL").select(REPORT.name).collect()
         reports += checked_reports(rows, len(parts))
 
-    def _read_task(self, plan: Plan, parts: Sequence[Span | Reference]) -> ReadTask:
+    def _read_task(self, table: Table, plan: Plan, parts: Sequence[Span | Reference]) -> ReadTask:
         topic = plan.info.name
         side = self.side_table() if self.layout.side is not None else None
         begun = find_position(side, self.name, topic) if side is not None else None
@@ -323,7 +344,7 @@ class KeyedTableSink(ABC):
             plan.info.view,
             tuple(parts),
             self._settings.model.pipeline.read_segments == "auto",
-            self.make_reader(plan),
+            self.make_reader(table, plan),
             None if side is None else WriteTarget.of(side),
             begun.offsets.get(PARTITION, 0) if begun is not None and begun.log_id == plan.info.log_id else 0,
             self._dead_letters.target(),
@@ -334,14 +355,8 @@ class KeyedTableSink(ABC):
 
     def _stored(self, table: Table, changes: Changes) -> DataFrame:
         """The rows of the table with the keys of the changes, by their places."""
-        from pyspark.sql.functions import broadcast
-
-        keys = list(self.layout.keys)
-        sql = f"SELECT {_places_only(self.layout)} FROM {self.quoted(table)} VERSION AS OF {self._read_on}"  # noqa: S608 - names of our own
-        rows = self.session.sql(sql).where(spark_filter(changes.bounds))
-        wanted = changes.frame.select(*keys)
-        found = rows.join(broadcast(wanted) if changes.count <= _BROADCAST else wanted, keys, "left_semi")
-        return found.select(*self.layout.changes.names)  # the join puts the keys first
+        rows = self.select(table, {*self.layout.keys, *self.layout.carried, *PLACE.names}, spark_filter(changes.bounds))
+        return self.with_keys(rows, changes)
 
     def _append_side_rows(self, plan: Plan, files: Sequence[Any]) -> None:
         side = self.side_table()
@@ -364,15 +379,6 @@ def _own_session(spark: SparkSession) -> SparkSession:
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")
     return session
-
-
-def _places_only(layout: KeyedLayout) -> str:
-    """What Spark reads of a stored row: where it is. Executors read the rest of it where a key has changed."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    known = {*layout.keys, *PLACE.names}
-    nulls = {f.name: f"CAST(NULL AS {f.dataType.simpleString()})" for f in from_arrow_schema(layout.changes).fields}
-    return ", ".join(name if name in known else f"{nulls[name]} AS {name}" for name in layout.changes.names)
 
 
 def _expressions(terms: Sequence[str]) -> list[Column]:

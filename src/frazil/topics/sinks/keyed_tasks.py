@@ -53,6 +53,7 @@ class KeyedLayout:
         rows: begins the names of the table's files.
         side: begins the names of the side table's files; None: there is no side table.
         side_row: what a row of the side table is, for errors.
+        carried: other columns of the table that the changes have, and that stored rows are to have beside their places.
     """
 
     room: str
@@ -61,6 +62,7 @@ class KeyedLayout:
     rows: str
     side: str | None = None
     side_row: str = "a row"
+    carried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
