@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from frazil.content.events.parse import DIALECT_HEADER
 from frazil.documents.model import Revision, parse_time
 from frazil.documents.object_events import Inspected, Kind, ObjectEvent, decide_event, document_id_of
 from frazil.documents.store import DocumentStore, Write
-from frazil.errors import ConflictError, FrazilError, NotFoundError, UnavailableError
+from frazil.errors import ConflictError, FrazilError, NotFoundError, UnavailableError, UsageError
 from frazil.log.access import LogAccess, OffsetGoneError
 from frazil.log.trust import is_marked
 from frazil.observe.backoff import Backoff
@@ -188,8 +188,9 @@ class ObjectFollower:
         found = {place: by_id[document_id] for place, document_id in ids.items() if document_id in by_id}
         others = {}
         for bucket, key in ids.keys() - {place for place, revision in found.items() if not revision.is_deleted}:
-            for document in store.list_metadata(bucket=bucket, object_key=key, limit=1):
-                others[document.document_id] = (bucket, key)
+            with suppress(UsageError):  # no document can have such a key
+                for document in store.list_metadata(bucket=bucket, object_key=key, limit=1):
+                    others[document.document_id] = (bucket, key)
         return found | {others[name]: revision for name, revision in store.latest_revisions(list(others)).items()}
 
     def _decide(self, event: ObjectEvent, latest: dict[_Object, Revision]) -> list[Write]:
