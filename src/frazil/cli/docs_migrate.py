@@ -80,10 +80,8 @@ def verify(run: Run) -> None:
 
     Exit code 13 where they do not.
     """
-    from frazil.documents.consistency import check_consistency
-
     with opened_store(run) as store, progress(run, "verify") as show:
-        report = check_consistency(store, lambda count: show("verify", count))
+        report = store.verify(lambda count: show("verify", count))
     if run.printer.json_output:
         run.printer.json(report.to_dict())
     else:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from frazil.documents.consistency import ConsistencyReport, check_consistency
 from frazil.documents.model import Document, Revision
 from frazil.documents.store import DocumentFilter, DocumentStore, Page, Statistics, Time, Write
 
@@ -90,6 +91,14 @@ class Convenience:
 
     async def ahistory(self: DocumentStore, document_id: str) -> list[Revision]:
         return await asyncio.to_thread(self.history, document_id)
+
+    def verify(self: DocumentStore, progress: Callable[[int], None] = lambda _: None) -> ConsistencyReport:
+        """Reads all of the store, and checks that its parts agree: documents, history, statistics.
+
+        Args:
+            progress: is told again and again how many revisions were read.
+        """
+        return check_consistency(self, progress)
 
     def close(self) -> None:
         raise NotImplementedError

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict
 
 from frazil.documents.model import Column, Document, Revision
+
+if TYPE_CHECKING:
+    from frazil.documents.consistency import ConsistencyReport
 
 StoreKind = Literal["sqlite", "mysql", "postgresql", "iceberg"]
 Time = datetime | int | float | str
@@ -213,6 +216,10 @@ class DocumentStore(Protocol):
 
     def refresh(self) -> None:
         """Waits until reads of this object see all that is acknowledged in the store by now."""
+        ...
+
+    def verify(self, progress: Callable[[int], None] = ...) -> ConsistencyReport:
+        """Reads all of the store, and checks that its parts agree."""
         ...
 
     def close(self) -> None: ...
