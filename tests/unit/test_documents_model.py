@@ -12,6 +12,10 @@ from frazil.documents.fields import check_column
 from frazil.documents.model import ARCHIVE_TIERS, RESTORE_STATES, TIERS, Column, Revision, parse_time
 from frazil.errors import ConflictError, FrazilError, NotFoundError, UsageError
 
+#: Attributes with one level more than they may have.
+DEEP: dict = {}
+for _ in range(64):
+    DEEP = {"a": DEEP}
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
 EXPIRY = NOW + timedelta(days=7)
@@ -160,7 +164,7 @@ WRONG = {
     ],
     "restore_expiry": ["soon", []],
     "tags": [["a"], {"a": 5}, {"": "x"}, {"a": "x" * 300}, {str(i): "x" for i in range(300)}, {"a": "x" * 10_000_000}],
-    "attributes": ["{", "[1]", 5, {"a": float("nan")}, {"a": object()}, {"a": "x" * 70_000}],
+    "attributes": ["{", "[1]", 5, {"a": float("nan")}, {"a": object()}, {"a": "x" * 70_000}, DEEP],
     "no_such_field": [1],
 }
 

@@ -7,9 +7,11 @@ import math
 import re
 from typing import Any
 
+from frazil.documents.fields import is_nested_within
 from frazil.errors import UsageError
 
-MAX_DEPTH = 64
+#: More than the attributes of a document may have, which lie inside of other objects.
+MAX_DEPTH = 100
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_DIGITS = 20
 
@@ -27,7 +29,8 @@ def parse_json(body: bytes) -> Any:
         value = json.loads(
             body.decode(), object_pairs_hook=_object, parse_int=_int, parse_float=_float, parse_constant=_constant
         )
-        _check_depth(value)
+        if not is_nested_within(value, MAX_DEPTH):
+            raise _too_deep()
         if _SURROGATE.search(body):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -60,7 +63,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _int(text: str) -> int:
     value = int(text) if len(text) <= _MAX_DIGITS else None
-    if value is None or not -(2**63) <= value < 2**63:
+    if value is None or not -(2**63) <= value < 2**64:
         raise _invalid(f"the number {text[:_MAX_DIGITS]}… does not fit into 64 bits")
     return value
 
@@ -74,16 +77,6 @@ def _float(text: str) -> float:
 
 def _constant(name: str) -> Any:
     raise _invalid(f"{name} is no number of JSON")
-
-
-def _check_depth(value: Any) -> None:
-    level = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(MAX_DEPTH):
-        inside = (v for outside in level for v in (outside.values() if isinstance(outside, dict) else outside))
-        level = [v for v in inside if isinstance(v, (dict, list))]
-        if not level:
-            return
-    raise _too_deep()
 
 
 def _too_deep() -> UsageError:

@@ -31,6 +31,8 @@ MAX_TEXT = 1024
 MAX_TAGS = 256
 MAX_TAG = 256
 MAX_ATTRIBUTES_BYTES = 64 * 1024
+#: Levels of nesting: JSON libraries and databases have limits of their own, none below 100.
+MAX_ATTRIBUTES_DEPTH = 64
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,254}")
 _PROVIDER = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -194,9 +196,22 @@ def _check_attributes(name: str, value: Any) -> dict[str, Any] | None:
         orjson.dumps(made)  # refuses what stores cannot hold: lone surrogates, numbers beyond 64 bits
     except (TypeError, ValueError, RecursionError):
         raise _wrong(name, value, "JSON cannot hold it", "texts, numbers, booleans, lists and objects") from None
+    if not is_nested_within(made, MAX_ATTRIBUTES_DEPTH):
+        raise UsageError(f"field '{name}' is nested too deep", hint=f"at most {MAX_ATTRIBUTES_DEPTH} levels")
     if len(text) > MAX_ATTRIBUTES_BYTES:
         raise UsageError(f"field '{name}' has {len(text):,} bytes of JSON", hint=f"at most {MAX_ATTRIBUTES_BYTES:,}")
     return cast("dict[str, Any]", made)
+
+
+def is_nested_within(value: Any, levels: int) -> bool:
+    """Whether a JSON value has at most so many lists and objects inside of each other."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(levels):
+        inside = (v for outside in level for v in (outside.values() if isinstance(outside, dict) else outside))
+        level = [v for v in inside if isinstance(v, (dict, list))]
+        if not level:
+            return True
+    return False
 
 
 _CHECKS: Mapping[str, Any] = MappingProxyType(
