@@ -55,7 +55,16 @@ def test_without_a_word_the_built_in_policy_holds(place: Place):
     assert policy.gc
 
 
-@pytest.mark.parametrize("name", ["topics.orders", "topics.dead_letters", "content.journal", "frazil.upkeep_history"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "topics.orders",
+        "topics.dead_letters",
+        "content.journal",
+        "document_archive.document_history",
+        "frazil.upkeep_history",
+    ],
+)
 def test_orphans_of_frazils_own_tables_are_removed_without_a_word(place: Place, name: str):
     own = name == "frazil.upkeep_history"
     table = place.table(name, **({} if own else {"frazil_position_archive_orders": "{}"}))
@@ -195,11 +204,13 @@ def test_a_table_whose_files_may_not_be_removed_says_so(place: Place):
     assert policy.source("gc") == "table property gc.enabled"
 
 
-@pytest.mark.parametrize("section", ["topics", "content"])
-def test_tables_of_sinks_keep_as_many_snapshots_as_their_sinks_do(place: Place, section: str):
-    policy = place.policy(name=f"{section}.clicks")
+@pytest.mark.parametrize(
+    ("section", "namespace"), [("topics", "topics"), ("content", "content"), ("documents", "document_archive")]
+)
+def test_tables_of_sinks_keep_as_many_snapshots_as_their_sinks_do(place: Place, section: str, namespace: str):
+    policy = place.policy(name=f"{namespace}.clicks")
     assert (policy.max_snapshots, policy.source("max_snapshots")) == (50, f"{section}.keep_snapshots, default")
-    said = place.policy({"tables": {f"{section}.*": {"max_snapshots": 9}}}, f"{section}.more")
+    said = place.policy({"tables": {f"{namespace}.*": {"max_snapshots": 9}}}, f"{namespace}.more")
     assert said.max_snapshots == 9
 
 
