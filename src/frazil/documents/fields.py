@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import orjson
 
@@ -113,11 +113,11 @@ def check_text(name: str, value: Any, limit: int = MAX_TEXT) -> str | None:
     return value
 
 
-def is_document_id(value: Any) -> bool:
+def is_document_id(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
-def _check_id(name: str, value: Any) -> str | None:
+def _check_id(name: str, value: Any) -> Any:
     if value is not None and not is_document_id(value):
         raise _wrong(
             name,
