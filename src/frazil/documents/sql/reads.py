@@ -224,4 +224,4 @@ def _place(listing: Listing, row: Row[Any]) -> list[Any]:
 
 
 def _shown(document_id: Any) -> str:
-    return cast("str", document_id if is_document_id(document_id) else str(document_id)[:80])
+    return document_id if is_document_id(document_id else str(document_id)[:80])
