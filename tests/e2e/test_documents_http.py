@@ -8,14 +8,21 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from frazil.documents.decide import new_document_id
 from frazil.documents.iceberg.client import INTERNAL_PATH
-from frazil.log.trust import KEY_METADATA
+from frazil.documents.iceberg.store import open_iceberg_store
+from frazil.documents.lifecycle import RevisionMismatchError
+from frazil.documents.model import Document, Revision
+from frazil.log.trust import KEY_METADATA, proof_of, read_key
+from frazil.settings import load_settings
+from tests.documents_kit import place_of
 from tests.e2e.conftest import Shell
 from tests.e2e.servers import JSON, Answer, Server, serving
 
@@ -26,13 +33,17 @@ CLIENTS = 16
 def shell_at(base: Path, url: str) -> Shell:
     for name in ("home", "work"):
         (base / name).mkdir()
-    database = f"sqlite:///{base}/documents.db" if url == "sqlite" else url
-    return Shell(base / "work", base / "home", {"DATABASE_URL": database})
+    return Shell(base / "work", base / "home", {"DATABASE_URL": url})
 
 
-@pytest.fixture(scope="module", params=["sqlite", "iceberg"])
-def server(request, tmp_path_factory) -> Iterator[Server]:
-    with serving(shell_at(tmp_path_factory.mktemp(request.param), request.param)) as running:
+KINDS = ["sqlite", "iceberg", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("mysql", "postgresql"))]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def server(request, services, tmp_path_factory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp(request.param)
+    url = place_of(request.param, services, folder, "http").url
+    with serving(shell_at(folder, "iceberg" if url is None else url)) as running:
         yield running
 
 
@@ -169,6 +180,30 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path):
             past = server.get(f"{DOCUMENTS}/{document_id}/history")["revisions"]
             assert [found["revision"] for found in past] == list(range(1, len(past) + 1))
             assert revision <= len(past) <= revision + 1, "the last one may have been made durable without an answer"
+
+
+def test_another_process_with_the_key_loads_in_bulk_through_the_server(tmp_path):
+    shell = shell_at(tmp_path, "iceberg")
+    with serving(shell) as server:
+        home = Path(server.served["log"]).parent
+        environ = {**shell.environment(), "FRAZIL_HOME": str(home), "FRAZIL_CACHE": str(tmp_path)}
+        settings = load_settings(environ=environ, folder=shell.folder)
+        assert settings.model.home == home
+        now = datetime.now(UTC)
+        document = Document(new_document_id(now), "bulk.pdf", created_at=now, updated_at=now, revision=1)
+        with open_iceberg_store(settings) as store:
+            assert store.load_revisions([[Revision(document, "put", now)]]) == 1
+            assert store.put_metadata({"document_id": "b", "filename": "by its server"}).revision == 1
+            assert store.get_metadata("b").filename == "by its server"
+            with pytest.raises(RevisionMismatchError):
+                store.update_metadata("b", {"size_bytes": 1}, if_match=7)
+            assert store.add_column("pages", "long").name == "pages"
+        assert server.get(f"{DOCUMENTS}/{document.document_id}")["filename"] == "bulk.pdf"
+        key = read_key(Path(server.served["log"]))
+        assert key is not None
+        proven = {**JSON, KEY_METADATA: proof_of(key)}
+        assert server.ask("POST", INTERNAL_PATH, b'{"action": "refresh"}', proven).status == 200
+        assert server.ask("POST", INTERNAL_PATH, b'{"action": "rob"}', proven).status == 400
 
 
 def test_a_server_starts_although_its_database_is_away(tmp_path):

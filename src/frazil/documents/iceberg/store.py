@@ -111,7 +111,7 @@ class IcebergDocumentStore(SqlReads, Convenience):
         self._log_folder = log_folder(settings)
         self._folder = ProjectionFolder(settings.model.home / "documents")
         self._lease = OwnerLease(settings, self._folder, now)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._clients: dict[str, DocumentClient] = {}
         self._tables = LazyStore(settings)
         self._reading: Projection | None = None
