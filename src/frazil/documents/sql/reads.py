@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
@@ -224,4 +224,4 @@ def _place(listing: Listing, row: Row[Any]) -> list[Any]:
 
 
 def _shown(document_id: Any) -> str:
-    return document_id if is_document_id(document_id else str(document_id)[:80])
+    return document_id if is_document_id(document_id) else str(document_id)[:80]
