@@ -19,12 +19,15 @@ from frazil.errors import (
     UnavailableError,
 )
 
-Failure = Literal["lost", "busy", "rejected", "not_allowed", "no_database", "full", "read_only", "damaged", "other"]
+Failure = Literal[
+    "lost", "deadlock", "busy", "rejected", "not_allowed", "no_database", "full", "read_only", "damaged", "other"
+]
 
 _MYSQL: dict[int, Failure] = {
     **dict.fromkeys((1040, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1927), "lost"),
     **dict.fromkeys((2002, 2003, 2006, 2013, 2014, 2055, 4031), "lost"),
-    **dict.fromkeys((1205, 1213), "busy"),
+    1205: "busy",
+    1213: "deadlock",
     **dict.fromkeys((1044, 1142, 1143, 1227), "not_allowed"),
     **dict.fromkeys((1021, 1114), "full"),
     **dict.fromkeys((1290, 1836), "read_only"),
@@ -33,8 +36,8 @@ _MYSQL: dict[int, Failure] = {
     1049: "no_database",
 }
 _POSTGRES: dict[str, Failure] = {
-    "40001": "busy",
-    "40P01": "busy",
+    "40001": "deadlock",
+    "40P01": "deadlock",
     "55P03": "busy",
     "42501": "not_allowed",
     "3D000": "no_database",
@@ -94,7 +97,7 @@ def _translate(error: SQLAlchemyError, name: str) -> FrazilError:
             return UnavailableError(
                 f"cannot reach the database {name}", cause=cause, hint="check that it runs: frazil doctor; then repeat"
             )
-        case "busy":
+        case "busy" | "deadlock":
             return LockedError(f"the database {name} is locked by another writer", cause=cause, hint="repeat it")
         case "rejected":
             return CredentialsError(

@@ -55,6 +55,14 @@ def load_current(connection: Connection, ids: Collection[str]) -> dict[str, Revi
     return found
 
 
+def load_revision(connection: Connection, document_id: str, revision: int) -> Revision | None:
+    """Returns one revision of a document."""
+    history = document_history.c
+    query = select(*(history[name] for name in REVISION_COLUMNS))
+    row = connection.execute(query.where(history.document_id == document_id, history.revision == revision)).first()
+    return None if row is None else to_revision(row)
+
+
 def find_repeats(connection: Connection, keys: Collection[str]) -> dict[str, StoredRevision]:
     """Returns what requests with these idempotency keys have made, by key."""
     found: dict[str, StoredRevision] = {}

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 
 from frazil.documents.convenience import Convenience
-from frazil.documents.decide import Decision, decide_writes, ids_of, keys_of, next_moment
+from frazil.documents.decide import Decision, StoredRevision, decide_writes, ids_of, keys_of, next_moment
 from frazil.documents.fields import check_column, is_document_id
 from frazil.documents.loading import plan_load
 from frazil.documents.model import Column, Revision
-from frazil.documents.sql.engine import begin_write, connect, kind_of, open_engine
+from frazil.documents.sql.engine import connect, kind_of, open_engine
 from frazil.documents.sql.migrate import CURSOR_SECRET, migrate
 from frazil.documents.sql.reads import SqlReads
 from frazil.documents.sql.records import (
@@ -22,10 +22,12 @@ from frazil.documents.sql.records import (
     load_columns,
     load_current,
     load_histories,
+    load_revision,
     read_clock,
     read_state,
     write_clock,
 )
+from frazil.documents.sql.transactions import run_write
 from frazil.documents.store import StoreKind, Write
 from frazil.errors import ConflictError
 
@@ -67,7 +69,8 @@ class SqlDocumentStore(SqlReads, Convenience):
             ConflictError: another revision than expected, a forbidden transition, or a key of another request.
         """
         ids, keys = ids_of(writes), keys_of(writes)
-        with begin_write(self._engine) as connection:
+
+        def work(connection: Connection) -> list[Decision]:
             now = next_moment(read_clock(connection, lock=True), self._now())
             decisions = decide_writes(
                 writes,
@@ -76,8 +79,10 @@ class SqlDocumentStore(SqlReads, Convenience):
                 load_columns(connection),
                 now,
             )
-            _apply(connection, decisions, now)
-        return [decision.revision for decision in decisions]
+            _apply(connection, [decision for decision in decisions if not decision.is_repeat], now)
+            return decisions
+
+        return [decision.revision for decision in run_write(self._engine, work, _is_stored)]
 
     def load_revisions(self, revisions: Iterable[Sequence[Revision]]) -> int:
         """Adds complete histories of documents, and returns how many revisions were new.
@@ -92,20 +97,21 @@ class SqlDocumentStore(SqlReads, Convenience):
 
     def _load(self, revisions: Sequence[Revision]) -> int:
         ids = {revision.document_id for revision in revisions if is_document_id(revision.document_id)}
-        with begin_write(self._engine) as connection:
+
+        def work(connection: Connection) -> list[StoredRevision]:
             clock = read_clock(connection, lock=True)
             now = next_moment(clock, self._now())
             made = plan_load(revisions, load_histories(connection, ids), load_columns(connection), now)
-            apply_revisions(connection, made)
-            newest = max((stored.revision.valid_from for stored in made), default=None)
-            if newest is not None and (clock is None or newest > clock):
-                write_clock(connection, newest)
-        return len(made)
+            _apply(connection, made, clock)
+            return made
+
+        return len(run_write(self._engine, work, _is_stored))
 
     def add_column(self, name: str, type: str) -> Column:  # noqa: A002 - the field's word
         """Adds a metadata column without rewriting data. Adding an equal one again changes nothing."""
         column = check_column(name, type)
-        with begin_write(self._engine) as connection:
+
+        def work(connection: Connection) -> Column:
             read_clock(connection, lock=True)
             present = load_columns(connection).get(name)
             if present is None:
@@ -114,14 +120,26 @@ class SqlDocumentStore(SqlReads, Convenience):
                 raise ConflictError(
                     f"column '{name}' exists with type {present.type}", hint="choose another name, or the same type"
                 )
-        return column
+            return column
+
+        return run_write(self._engine, work, lambda connection, made: load_columns(connection).get(name) == made)
 
     def close(self) -> None:
         self._engine.dispose()
 
 
-def _apply(connection: Connection, decisions: Sequence[Decision], now: datetime) -> None:
-    made = [decision for decision in decisions if not decision.is_repeat]
-    if made:
-        apply_revisions(connection, made)
-        write_clock(connection, max(now, *(decision.revision.valid_from for decision in made)))
+def _apply(connection: Connection, revisions: Sequence[StoredRevision], moment: datetime | None) -> None:
+    if revisions:
+        apply_revisions(connection, revisions)
+        newest = max(stored.revision.valid_from for stored in revisions)
+        write_clock(connection, newest if moment is None else max(newest, moment))
+
+
+def _is_stored(connection: Connection, made: Sequence[StoredRevision]) -> bool:
+    """Whether a transaction with these results was committed: all of it is there, or none."""
+    read_clock(connection, lock=True)
+    for stored in made:
+        if not (isinstance(stored, Decision) and stored.is_repeat):
+            found = load_revision(connection, stored.revision.document_id, stored.revision.revision)
+            return found == stored.revision
+    return True
