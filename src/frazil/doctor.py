@@ -19,14 +19,22 @@ from typing import Any
 from frazil.catalogs import abilities_of, flavor_of, list_namespaces, local_path, open_catalog, translated
 from frazil.catalogs.kinds import ABILITY_NAMES
 from frazil.catalogs.properties import sqlite_file
-from frazil.errors import FrazilError, NotAllowedError, UnavailableError, first_line, translate_os_error
+from frazil.errors import (
+    FrazilError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+    first_line,
+    translate_os_error,
+)
 from frazil.log.owner import read_owner
 from frazil.settings import CatalogSettings, Settings, ambient
 from frazil.settings.permissions import is_private
 from frazil.spark import spark_session
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import find_java
-from frazil.storage import open_store
+from frazil.storage import open_store, parse
+from frazil.storage.buckets import inspect_bucket
 from frazil.topics.connection import connect, log_folder
 
 _GIB = 1024**3
@@ -56,6 +64,8 @@ def examine(settings: Settings, *, catalog: str | None = None, spark: bool = Tru
     yield _check("jars", lambda: _jars(settings))
     yield _check("catalog", lambda: _catalog(settings, chosen))
     yield _check("storage", lambda: _storage(settings, chosen))
+    if (bucket := _warehouse_bucket(chosen)) is not None:
+        yield _check("bucket", lambda: _bucket(settings, chosen, bucket))
     yield _check("disk", lambda: _disk(settings.model.home))
     yield _check("log", lambda: _log(settings))
     yield _check("privacy", lambda: _privacy(settings))
@@ -118,6 +128,30 @@ def _storage(settings: Settings, chosen: CatalogSettings) -> str:
     finally:
         store.delete(key)
     return f"{root}: written, read and deleted in {(time.perf_counter() - began) * 1000:.0f} ms"
+
+
+def _warehouse_bucket(chosen: CatalogSettings) -> str | None:
+    """The bucket of S3 that the warehouse lies in, as far as the settings say."""
+    root = _warehouse_uri(chosen)
+    location = parse(root) if root is not None else None
+    return location.bucket if location is not None and location.scheme == "s3" else None
+
+
+def _bucket(settings: Settings, chosen: CatalogSettings, name: str) -> str:
+    """Whether the bucket keeps versions, so that a mistake can be undone, and encrypts what it holds."""
+    state = inspect_bucket(name, chosen.s3 or settings.model.s3, settings.model.network)
+    hint = f"frazil setup bucket {name}"
+    if not state.exists:
+        raise NotFoundError(f"there is no bucket s3://{name}", hint=hint)
+    lacks = []
+    if state.versioning not in (None, "Enabled"):
+        lacks.append(f"its versioning is {state.versioning.lower()}")
+    if state.encryption == "Off":
+        lacks.append("it encrypts nothing")
+    if lacks:
+        raise NotAllowedError(f"bucket s3://{name} is not set up for a warehouse: {' and '.join(lacks)}", hint=hint)
+    told = [f"versioning {(state.versioning or 'unknown').lower()}", f"encryption {state.encryption or 'unknown'}"]
+    return f"s3://{name}: {', '.join(told)}"
 
 
 def _plural(count: int, noun: str) -> str:

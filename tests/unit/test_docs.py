@@ -156,6 +156,8 @@ def parse(words: list[str]) -> None:
     while getattr(command, "commands", None):
         if not arguments:
             return  # prints the help
+        if command.invoke_without_command and arguments[0].startswith("-"):
+            break  # an option of what the group does itself
         below, *arguments = arguments
         assert below in command.commands, f"'{name}' has no command '{below}'"
         command = command.commands[below]

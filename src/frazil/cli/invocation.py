@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from frazil.cli.printing import Printer
+from frazil.errors import UsageError
 
 if TYPE_CHECKING:
     from frazil.settings import Settings
@@ -98,27 +99,58 @@ def command(
     """Registers a function whose first parameter is a `Run`; the common options are added to its own."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        hints = get_type_hints(function, include_extras=True)
-        own = list(inspect.signature(function).parameters.values())[1:]
-        common = {k: v for k, v in _OPTIONS.items() if k not in hints}
-
-        @functools.wraps(function)
-        def wrapper(**values: Any) -> Any:
-            taken = {name: values.pop(name) for name in common}
-            taken["set_"] = tuple(taken.get("set_") or ())
-            return function(Run(**taken), **values)
-
-        parameters = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-        parameters += [
-            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=a, default=d)
-            for n, (a, d) in common.items()
-        ]
-        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
-        del wrapper.__wrapped__  # Typer would look through it
         app.command(
             name, epilog=f"Example: {example}", context_settings={"help_option_names": ["-h", "--help"]}, **kwargs
-        )(wrapper)
+        )(_with_common_options(function))
         return function
 
     return register
+
+
+def default_command(app: typer.Typer, *, example: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers what a group of commands does when it is called without one of them. The group's help describes it."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        run = _with_common_options(function)
+
+        def unless_another(ctx: typer.Context, **values: Any) -> Any:
+            if ctx.invoked_subcommand is None:
+                return run(**values)
+            if any(values[p.name] != p.default for p in inspect.signature(run).parameters.values()):
+                name = ctx.invoked_subcommand
+                raise UsageError(f"an option stands before '{name}', which would not see it", hint=f"… {name} --option")
+            return None
+
+        own = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        parameters = [own, *inspect.signature(run).parameters.values()]
+        unless_another.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        unless_another.__annotations__ = {p.name: p.annotation for p in parameters}
+        app.callback(
+            invoke_without_command=True, no_args_is_help=False, help=inspect.getdoc(function),
+            epilog=f"Example: {example}",
+        )(unless_another)  # fmt: skip
+        return function
+
+    return register
+
+
+def _with_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function with the options of every command in place of its `Run`."""
+    hints = get_type_hints(function, include_extras=True)
+    own = list(inspect.signature(function).parameters.values())[1:]
+    common = {k: v for k, v in _OPTIONS.items() if k not in hints}
+
+    @functools.wraps(function)
+    def wrapper(**values: Any) -> Any:
+        taken = {name: values.pop(name) for name in common}
+        taken["set_"] = tuple(taken.get("set_") or ())
+        return function(Run(**taken), **values)
+
+    parameters = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    parameters += [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=a, default=d) for n, (a, d) in common.items()
+    ]
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    del wrapper.__wrapped__  # Typer would look through it
+    return wrapper

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from frazil.cli.invocation import Run, command, new_app
+from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, default_command, new_app
 
 app = new_app("Prepare this machine, once; afterwards no network is needed.")
 
 
-@command(app, example="frazil setup")
+@default_command(app, example="frazil setup")
 def setup(
     run: Run,
     install_java: Annotated[
@@ -41,3 +41,47 @@ def setup(
     except FrazilError as error:  # it only makes sessions quicker
         run.printer.note(f"no archive: {error.message}")
     run.printer.record({"java": f"{found.version} in {found.home}", "jars": len(jars), "cache": settings.model.cache})
+
+
+@command(app, example="frazil setup bucket s3://document-archive-iceberg-warehouse --dry-run")
+def bucket(
+    run: Run,
+    name: Annotated[
+        str | None, typer.Argument(metavar="BUCKET", help="name or s3://name [default: that of the warehouse]")
+    ] = None,
+    kms_key: Annotated[
+        str | None, typer.Option(metavar="ARN", help="encrypt with this key of KMS [default: AES256, S3's own keys]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be done")] = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Create the bucket of the warehouse, with versioning and encryption. Of one that exists, add what it lacks."""
+    from frazil.storage.buckets import inspect_bucket, plan_bucket, prepare_bucket
+
+    settings = run.settings(*CATALOG_SECTIONS)
+    chosen = settings.catalog(catalog)
+    s3, network = chosen.s3 or settings.model.s3, settings.model.network
+    bucket_name = _bucket_name(name or chosen.warehouse or "", is_default=name is None)
+    state = inspect_bucket(bucket_name, s3, network)
+    steps = plan_bucket(state, kms_key)
+    if not dry_run and steps:
+        state = prepare_bucket(bucket_name, steps, s3, network, kms_key=kms_key)
+    run.printer.record(
+        {
+            "bucket": f"s3://{bucket_name}",
+            "would do" if dry_run else "done": ", ".join(steps) or "nothing: all is right",
+            "versioning": state.versioning,
+            "encryption": f"{state.encryption} ({state.kms_key})" if state.kms_key else state.encryption,
+        }
+    )
+
+
+def _bucket_name(text: str, *, is_default: bool) -> str:
+    from frazil.errors import UsageError
+    from frazil.storage import parse
+
+    location = parse(text if "://" in text or text.startswith("/") or is_default else f"s3://{text}") if text else None
+    if location is None or location.scheme != "s3":
+        where = "the warehouse is" if is_default else f"'{text}' is"
+        raise UsageError(f"{where} no bucket of S3", hint="frazil setup bucket s3://NAME")
+    return location.bucket
