@@ -80,7 +80,8 @@ def _print_report(run: Run, report: ImportReport, skip_bad: Path | None) -> None
     else:
         print(f"{report.created:,} created, {report.updated:,} replaced, {report.unchanged:,} unchanged")
     if report.bad:
-        run.printer.note(f"{report.bad:,} of {report.rows:,} rows are bad, and in {skip_bad}")
+        verb = "is" if report.bad == 1 else "are"
+        run.printer.note(f"{report.bad:,} of {report.rows:,} rows {verb} bad, and in {skip_bad}")
 
 
 @filtered

@@ -82,7 +82,7 @@ class MigrationReport:
     fingerprint: Fingerprint
 
     def to_dict(self) -> dict[str, Any]:
-        return {"revisions_loaded": self.loaded, **self.fingerprint.to_dict()}
+        return {"revisions_loaded": self.loaded, "verified": self.fingerprint.to_dict()}
 
 
 def plan_migration(

@@ -49,7 +49,7 @@ def _resolve(settings: Settings, given: str, option: str) -> str:
         raise UsageError(
             f"the URL of the {given} store is not known",
             cause="database.url names another store" if own else "database.url is not set",
-            hint=f"{option} {given}://USER:PASSWORD@HOST/DATABASE",
+            hint=f"{option} {given}://USER@HOST/DATABASE, with the password after the user",
         )
     raise UsageError(f"'{given[:80]}' is no store", hint="sqlite, mysql, postgresql, iceberg, or a URL")
 
