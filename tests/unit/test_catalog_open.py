@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from frazil.catalogs import list_tables, local_path, open_catalog, prepare_embed
 from frazil.catalogs.tables import list_namespaces
 from frazil.errors import ConfigError, UnavailableError
 from frazil.settings import CatalogSettings, load_settings
+from frazil.spark.session import session_conf
 
 KEYS = {"s3.access_key": "k", "s3.secret_key": "s"}
 
@@ -144,3 +148,50 @@ def test_options_that_a_user_wrote_behind_the_file_are_not_its_name(tmp_path):
     mine = catalog(tmp_path, **{"catalog.uri": f"sqlite:///{tmp_path}/my.db?check_same_thread=false"})
     prepare_embedded(mine)
     assert (tmp_path / "my.db").is_file()
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A catalog below some path, as Nessie is below /iceberg; 404 elsewhere."""
+
+    path_of_catalog = "/iceberg"
+
+    def do_GET(self):
+        is_config = self.path.split("?")[0] == f"{self.path_of_catalog}/v1/config"
+        body = b'{"defaults": {}, "overrides": {}}' if is_config else b""
+        self.send_response(200 if is_config else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args):
+        pass
+
+
+@contextmanager
+def answering(path: str) -> Iterator[str]:
+    handler = type("Handler", (Answers,), {"path_of_catalog": path})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_the_address_of_nessie_is_enough_for_both_engines(tmp_path, slash):
+    with answering("/iceberg") as root:
+        settings = load_settings(flags={"home": str(tmp_path), "catalog.uri": root + slash}, environ={})
+        assert open_catalog(settings.catalog()).properties["uri"] == f"{root}/iceberg"
+        assert session_conf(settings, [], tmp_path, "")["spark.sql.catalog.frazil.uri"] == f"{root}/iceberg"
+
+
+@pytest.mark.parametrize("path", ["", "/iceberg", "/api/catalog"])
+def test_a_catalog_stays_where_it_answers(tmp_path, path):
+    with answering(path) as root:
+        assert open_catalog(catalog(tmp_path, **{"catalog.uri": root + path})).properties["uri"] == root + path
+
+
+def test_a_server_without_a_catalog_is_told_with_the_paths_of_known_ones(tmp_path):
+    with answering("/elsewhere") as root, pytest.raises(ConfigError, match="no Iceberg REST catalog") as told:
+        open_catalog(catalog(tmp_path, **{"catalog.uri": root}))
+    assert "19120/iceberg (Nessie)" in (told.value.hint or "")

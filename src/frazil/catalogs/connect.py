@@ -58,7 +58,6 @@ def open_catalog(settings: CatalogSettings, network: NetworkSettings | None = No
     network = network or NetworkSettings()
     if settings.s3 is not None and settings.s3.profile:
         settings = settings.model_copy(update={"s3": with_keys(settings.s3)})
-    properties = pyiceberg_properties(settings, network)
     kind = settings.resolved_kind
     if kind == "sql":
         prepare_embedded(settings)
@@ -69,7 +68,11 @@ def open_catalog(settings: CatalogSettings, network: NetworkSettings | None = No
     if settings.s3 is not None and settings.s3.endpoint and _may_lie_on_s3(settings):
         probe(settings.s3.endpoint, network.connect_timeout, what="s3.endpoint")
     with translated(settings):
-        return _open(settings, properties, network)
+        if kind == "rest":
+            from frazil.catalogs.rest import with_endpoint
+
+            settings = with_endpoint(settings, network)
+        return _open(settings, pyiceberg_properties(settings, network), network)
 
 
 def _may_lie_on_s3(settings: CatalogSettings) -> bool:

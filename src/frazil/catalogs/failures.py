@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from frazil.errors import (
+    ConfigError,
     ConflictError,
     CredentialsError,
     FrazilError,
@@ -70,6 +71,12 @@ def _from_pyiceberg(error: Exception, settings: CatalogSettings) -> FrazilError 
             f"catalog '{settings.name}': the commit may or may not have happened",
             cause=text,
             hint="look at frazil table snapshots TABLE before trying again",
+        )
+    if type(error) is theirs.RESTError and "Not Found" in text:
+        return ConfigError(
+            f"there is no Iceberg REST catalog at {settings.uri}",
+            cause=text,
+            hint="the path belongs to it: http://host:19120/iceberg (Nessie), http://host:8181/api/catalog (Polaris)",
         )
     for kinds, ours, hint in (
         (

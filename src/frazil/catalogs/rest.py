@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog.rest import RestCatalog
 
 from frazil.catalogs.properties import HELLO_SECONDS
-from frazil.settings import NetworkSettings
+from frazil.observe.logs import get_logger
+from frazil.settings import CatalogSettings, NetworkSettings
 
 if TYPE_CHECKING:
     from requests import Session
+
+
+#: Where Nessie answers as an Iceberg REST catalog; at its root it does not.
+_NESSIE_PATH = "/iceberg"
+
+log = get_logger(__name__)
+
+
+def with_endpoint(catalog: CatalogSettings, network: NetworkSettings) -> CatalogSettings:
+    """Returns a REST catalog with the URI at which it answers: of Nessie, http://host:19120 is enough.
+
+    Raises:
+        requests.RequestException: the server does not answer.
+    """
+    uri = (catalog.uri or "").rstrip("/")
+    if catalog.resolved_kind != "rest" or urlsplit(uri).path:
+        return catalog
+    found = _endpoint(uri, network.connect_timeout, min(network.read_timeout, HELLO_SECONDS))
+    return catalog if found == uri else catalog.model_copy(update={"uri": found})
+
+
+@lru_cache(maxsize=32)
+def _endpoint(uri: str, connect_timeout: float, read_timeout: float) -> str:
+    import requests
+
+    def status(root: str) -> int:
+        # Without credentials: a server that wants some says 401, which is an answer too.
+        with requests.get(f"{root}/v1/config", timeout=(connect_timeout, read_timeout), stream=True) as answer:
+            return answer.status_code
+
+    if status(uri) != requests.codes.not_found or status(uri + _NESSIE_PATH) == requests.codes.not_found:
+        return uri
+    log.info("the catalog answers below its address", uri=uri, used=uri + _NESSIE_PATH)
+    return uri + _NESSIE_PATH
 
 
 class TimedRestCatalog(RestCatalog):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.catalogs import prepare_embedded, probe, spark_conf
 from frazil.errors import SetupError, UsageError, first_line
-from frazil.settings import Settings
+from frazil.settings import CatalogSettings, Settings
 from frazil.spark.archive import archive_file, record_options, use_options
 from frazil.spark.jars import cached_jars
 from frazil.spark.java import Java, find_java
@@ -67,10 +67,24 @@ def session_conf(settings: Settings, jars: list[Path], scratch: Path, jvm_option
     else:
         conf |= {"spark.jars": ",".join(listed), "spark.executorEnv.PYTHONSAFEPATH": "1"}
     for name in settings.catalog_names():
-        conf |= spark_conf(settings.catalog(name))
+        conf |= spark_conf(_reachable(settings.catalog(name), settings))
     both = [key for key in _JOINED if key in conf and key in spark.conf]
     joined = {key: _JOINED[key].join((conf[key], spark.conf[key])) for key in both}
     return conf | spark.conf | joined
+
+
+def _reachable(catalog: CatalogSettings, settings: Settings) -> CatalogSettings:
+    """With the URI at which it answers. One that is away is left to whoever uses it."""
+    if catalog.resolved_kind != "rest":
+        return catalog
+    from requests import RequestException
+
+    from frazil.catalogs.rest import with_endpoint
+
+    try:
+        return with_endpoint(catalog, settings.model.network)
+    except RequestException:
+        return catalog
 
 
 def check_ready(settings: Settings) -> tuple[Java, list[Path]]:
