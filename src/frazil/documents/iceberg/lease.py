@@ -46,18 +46,23 @@ class OwnerLease:
         self._close: Callable[[], None] = lambda: None
         self._since = self._closed_at = 0.0
         self._timer: threading.Timer | None = None
+        self._thread = threading.local()
 
     @contextmanager
     def owner(self) -> Iterator[DocumentOwner]:
-        """The owner, for a few calls.
+        """The owner, for a few calls. A thread that has it gets it again.
 
         Raises:
             LockedError: another process has the log.
         """
-        taken = self._take()
+        if (held := getattr(self._thread, "owner", None)) is not None:
+            yield held
+            return
+        taken = self._thread.owner = self._take()
         try:
             yield taken
         finally:
+            self._thread.owner = None
             self._give_back()
 
     def close(self) -> None:

@@ -243,6 +243,7 @@ class DocumentOwner:
                     if planned is None or not planned.messages:
                         return
                     ack = self._append(planned.messages)
+                    reach("documents.append.after")
                     if ack.offset == self.keeper.position.offset:
                         planned.apply(connection)
                         if planned.moment is not None:
@@ -271,7 +272,6 @@ class DocumentOwner:
         except BaseException:
             self.keeper.invalidate()  # the messages may be in the log
             raise
-        reach("documents.append.after")
         return ack
 
     def _catch_up(self) -> None:

@@ -250,10 +250,13 @@ class IcebergDocumentStore(SqlReads, Convenience):
         """The log: of this process, behind its broker, or opened for the time of the block."""
         if self._owner is not None:
             yield self._owner.log
-        elif read_owner(self._log_folder) is not None:
+            return
+        found = read_owner(self._log_folder)
+        if found is not None and "flight" in found.addresses:
             with connect_log(self._settings, note=silent) as access:
                 yield access
         else:
+            self._by_owner(lambda owner: owner.keeper.follow(), lambda client: client.refresh())  # waits for its turn
             with self._lease.owner() as owner:
                 yield owner.log
 
