@@ -212,7 +212,7 @@ class SqlReads:
         if place is not None:
             query = query.where(after_place(listing, place, dialect))
         with self.connection() as connection:
-            return list(connection.execute(query.order_by(*order_of(listing, dialect)).limit(limit)))
+            return list(connection.execute(query.order_by(*order_of(listing, dialect)).limit(limit)).all())
 
 
 def _columns(table: Any) -> list[Any]:

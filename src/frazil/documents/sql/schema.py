@@ -90,6 +90,7 @@ documents = Table(
     *_record(),
     Index("documents_by_creation", "created_at", "document_id"),
     Index("documents_by_tier", "storage_tier", "created_at", "document_id"),
+    Index("documents_by_name", "filename", "document_id"),
     Index("documents_by_object", "object_key"),  # object events find their documents by it
     mysql_engine="InnoDB",
 )
@@ -107,7 +108,13 @@ document_history = Table(
     Column("digest", short_text(64)),
     mysql_engine="InnoDB",
 )
-Index("history_by_creation", document_history.c.created_at, document_history.c.document_id)
+# With `valid_from`, so that what is newer than a moment is passed over without a look at the rows.
+Index(
+    "history_by_creation",
+    document_history.c.created_at,
+    document_history.c.document_id,
+    document_history.c.valid_from,
+)
 Index(
     "history_by_key",
     document_history.c.idempotency_key,

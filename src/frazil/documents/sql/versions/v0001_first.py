@@ -39,7 +39,7 @@ def _tables() -> list[Table]:
         Column("digest", short_text(64)),
         **engine,
     )
-    Index("history_by_creation", history.c.created_at, history.c.document_id)
+    Index("history_by_creation", history.c.created_at, history.c.document_id, history.c.valid_from)
     has_key = history.c.idempotency_key.is_not(None)
     Index("history_by_key", history.c.idempotency_key, unique=True, sqlite_where=has_key, postgresql_where=has_key)
     return [
@@ -56,6 +56,7 @@ def _tables() -> list[Table]:
             *_record(in_history=False),
             Index("documents_by_creation", "created_at", "document_id"),
             Index("documents_by_tier", "storage_tier", "created_at", "document_id"),
+            Index("documents_by_name", "filename", "document_id"),
             Index("documents_by_object", "object_key"),
             **engine,
         ),
