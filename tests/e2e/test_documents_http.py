@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -204,6 +205,16 @@ def test_another_process_with_the_key_loads_in_bulk_through_the_server(tmp_path)
         proven = {**JSON, KEY_METADATA: proof_of(key)}
         assert server.ask("POST", INTERNAL_PATH, b'{"action": "refresh"}', proven).status == 200
         assert server.ask("POST", INTERNAL_PATH, b'{"action": "rob"}', proven).status == 400
+
+
+@pytest.mark.deep
+def test_a_database_that_never_answers_does_not_hold_up_the_end(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        shell = shell_at(tmp_path, f"mysql://frazil@127.0.0.1:{silent.getsockname()[1]}/documents")
+        with serving(shell, "--set", "topics.storage=log") as server:
+            assert server.get("/readyz")["documents"] == "opening"
+            server.send(signal.SIGTERM)
+            assert server.wait(60) == 0
 
 
 def test_a_server_starts_although_its_database_is_away(tmp_path):

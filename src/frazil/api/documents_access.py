@@ -6,10 +6,10 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Literal, Protocol, TypeVar
 
+from frazil.api.worker_threads import WorkerThreads
 from frazil.documents.store import DocumentStore
 from frazil.errors import FrazilError, UnavailableError, first_line
 from frazil.observe.logs import get_logger
@@ -44,6 +44,8 @@ _READERS = 8
 _STREAMS = 4
 #: Seconds that a request waits for the first opening of the store, or for its turn to stream.
 _PATIENCE_S = 20.0
+#: Seconds that calls have to end in when the server stops.
+_CLOSING_S = 10.0
 #: Seconds after a failed opening in which it is not tried again.
 _PAUSE_S = 2.0
 
@@ -65,8 +67,8 @@ class DocumentsAccess:
         self._tried_at = 0.0
         self._used = False
         self._closed = False
-        self._readers = ThreadPoolExecutor(_READERS, "frazil-documents-read")
-        self._writers = ThreadPoolExecutor(_WRITERS, "frazil-documents-write")
+        self._readers = WorkerThreads(_READERS, "frazil-documents-read")
+        self._writers = WorkerThreads(_WRITERS, "frazil-documents-write")
         self._streams = asyncio.Semaphore(_STREAMS)
 
     @property
@@ -92,10 +94,10 @@ class DocumentsAccess:
         return self._opened()
 
     async def read(self, operation: str, call: Callable[[DocumentStore], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._run, operation, call)
+        return await self._readers.run(lambda: self._run(operation, call))
 
     async def write(self, operation: str, call: Callable[[DocumentStore], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._writers, self._run, operation, call)
+        return await self._writers.run(lambda: self._run(operation, call))
 
     @asynccontextmanager
     async def streaming(self) -> AsyncIterator[None]:
@@ -120,18 +122,19 @@ class DocumentsAccess:
 
     async def run(self, call: Callable[[], T]) -> T:
         """Runs a further step of a request that has begun."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+        return await self._readers.run(call)
 
     def close_later(self, lines: Closable) -> None:
         """Ends a stream, read to its end or not, without waiting for it."""
-        if not self._closed:
-            self._readers.submit(lines.close)
+        self._readers.submit(lines.close)
 
     def close(self) -> None:
-        """Waits for the requests that run, and closes the store."""
+        """Waits for the calls that run, but not for a database that never answers, and closes the store."""
         self._closed = True
-        self._readers.shutdown()
-        self._writers.shutdown()
+        end = time.monotonic() + _CLOSING_S
+        have_ended = [pool.close(end - time.monotonic()) for pool in (self._writers, self._readers)]
+        if not all(have_ended):
+            log.warning("the document store does not answer, and is left in the middle of a call")
         if self._store is not None:
             self._store.close()
 
@@ -198,6 +201,9 @@ class DocumentsAccess:
         finally:
             self._tried_at = time.monotonic()
         self._note(None)
+        if self._closed:
+            store.close()
+            raise UnavailableError("the server is stopping", hint="send it again when it is back")
         self._store = store
         return store
 
