@@ -102,6 +102,8 @@ def check_text(name: str, value: Any, limit: int = MAX_TEXT) -> str | None:
         return None
     if not isinstance(value, str):
         raise _wrong(name, value, f"it is {type(value).__name__}, not text", "text")
+    if len(value) <= limit and value.isascii() and value.isprintable():
+        return value
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
