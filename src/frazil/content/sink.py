@@ -29,7 +29,6 @@ from frazil.tables import Position, PositionMovedError, TableStore, find_positio
 from frazil.tables.writing.data_files import WriteTarget
 from frazil.tables.writing.position_deletes import write_position_deletes
 from frazil.topics.sinks.keyed import Changes, KeyedTableSink
-from frazil.topics.sinks.keyed_bounds import file_partitions
 from frazil.topics.sinks.keyed_results import checked_reports, discarding_failed
 from frazil.topics.sinks.keyed_tasks import REPORTS, TaskReport
 from frazil.topics.sinks.sink import Plan, Written
@@ -130,7 +129,7 @@ class ContentSink(KeyedTableSink):
         """Computes custom columns for the next rows that lack them."""
         reach("content.fill.plan")
         places = lacking(self.session, self.read_on_current(table), wanted, _FILLED_AT_ONCE)
-        refilling = Refilling(WriteTarget.of(table), file_partitions(table), wanted)
+        refilling = Refilling(WriteTarget.of(table), self.partitions.find(table), wanted)
         tasks = self.session.sparkContext.defaultParallelism
         with discarding_failed(table):
             spread = places.repartitionByRange(tasks, "_file", "_pos").sortWithinPartitions("_file", "_pos")
@@ -166,7 +165,9 @@ class ContentSink(KeyedTableSink):
         if not found.num_rows:
             return table
         files, positions = found.column("_file").combine_chunks(), found.column("_pos").combine_chunks()
-        gone = write_position_deletes(WriteTarget.of(table), "tombstones", files, positions, file_partitions(table))
+        gone = write_position_deletes(
+            WriteTarget.of(table), "tombstones", files, positions, self.partitions.find(table)
+        )
         return self.commit_between(table, position, [Written({"deletes": gone})])
 
 

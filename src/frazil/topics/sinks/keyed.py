@@ -24,12 +24,13 @@ from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
 from frazil.spark.arrow import map_in_arrow
 from frazil.tables import Position, TableStore, commit_append, find_position
+from frazil.tables.metadata.file_partitions import FilePartitions
 from frazil.tables.writing.data_files import WriteTarget, discard_files
 from frazil.topics.dead_letters.writer import DeadLetters, Origin
 from frazil.topics.layout import dead_letters_name
 from frazil.topics.side_table import append_to_side_table
 from frazil.topics.sinks.backfill import Backfill
-from frazil.topics.sinks.keyed_bounds import Bounds, file_partitions, spark_filter, union
+from frazil.topics.sinks.keyed_bounds import Bounds, spark_filter, union
 from frazil.topics.sinks.keyed_results import checked_reports, with_reports
 from frazil.topics.sinks.keyed_tasks import (
     PLACE,
@@ -92,6 +93,7 @@ class KeyedTableSink(ABC):
         self._address = address
         self._spark = None if spark is None else _own_session(spark)
         self._dead_letters = DeadLetters(store, settings)
+        self.partitions = FilePartitions(store)
         self._side: Table | None = None
         self._read_on: int | None = None
         #: The table as it was when files were written for it: a message may have given it columns.
@@ -226,7 +228,7 @@ class KeyedTableSink(ABC):
         if (related := self.related(changes)) is not None:
             rows = rows.unionByName(related)
         tasks = max(self.session.sparkContext.defaultParallelism, -(-changes.count // PER_TASK))
-        places = file_partitions(table, changes.bounds)
+        places = self.partitions.find(table)
         task = MergeTask(self.layout, WriteTarget.of(table), self.make_decider(table), places)
         shuffled = rows.repartition(tasks, *_expressions(self.shuffle_terms(changes, tasks)))
         return checked_reports(map_in_arrow(shuffled, task, REPORTS).collect(), None)

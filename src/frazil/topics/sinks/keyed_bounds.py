@@ -1,4 +1,4 @@
-"""Where the stored rows of changed keys lie, as bounds of columns: for Spark's planner, and for PyIceberg's."""
+"""Where the stored rows of changed keys lie, as bounds of columns, for Spark's planner."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyiceberg.expressions import BooleanExpression
-    from pyiceberg.table import Table
     from pyspark.sql import Column
-
-    from frazil.tables.writing.position_deletes import FilePartition
 
 Box = Mapping[str, tuple[Any, Any]]
 """The lowest and highest value of some columns."""
 Bounds = Mapping[Any, Box]
 """Boxes that contain the stored rows of all changes, by a value that keeps them apart, such as the bucket."""
 
-#: Boxes that are given to a planner one by one.
+#: Boxes that are given to the planner one by one.
 _MAX_BOXES = 20
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -60,45 +56,11 @@ def union(parts: Iterable[Bounds]) -> dict[Any, Box]:
     return found
 
 
-def file_partitions(table: Table, bounds: Bounds | None = None) -> dict[str, FilePartition] | None:
-    """Returns spec and partition of data files; None where the table neither has nor had partitions.
-
-    Args:
-        table: the table.
-        bounds: only files that may have rows within.
-    """
-    if not any(spec.fields for spec in table.metadata.specs().values()):
-        return None
-    tasks = table.scan(row_filter=_iceberg_filter(bounds or {})).plan_files()
-    return {task.file.file_path: (task.file.spec_id, task.file.partition) for task in tasks}
-
-
-def _iceberg_filter(bounds: Bounds) -> BooleanExpression:
-    from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, GreaterThanOrEqual, LessThanOrEqual, Or
-
-    wanted: BooleanExpression = AlwaysFalse() if bounds else AlwaysTrue()
-    for box in _few(bounds):
-        inside: BooleanExpression = AlwaysTrue()
-        for name, (low, high) in box.items():
-            within = And(
-                GreaterThanOrEqual(term=name, value=_plain(low)), LessThanOrEqual(term=name, value=_plain(high))
-            )
-            inside = And(inside, within)
-        wanted = Or(wanted, inside)
-    return wanted
-
-
 def _few(bounds: Bounds) -> list[Box]:
-    """Boxes that contain all of them, not too many: neighbours share one."""
-    groups = sorted(bounds)
-    size = -(-len(groups) // _MAX_BOXES) or 1
-    made = []
-    for start in range(0, len(groups), size):
-        box: dict[Any, Box] = {}
-        for group in groups[start : start + size]:
-            widen(box, {None: bounds[group]})
-        made.append(box[None])
-    return made
+    """The boxes, or one around all of them where they are many: each row is compared with every box."""
+    if len(bounds) <= _MAX_BOXES:
+        return [bounds[group] for group in sorted(bounds)]
+    return list(union({None: box} for box in bounds.values()).values())
 
 
 def spark_filter(bounds: Bounds) -> Column:
@@ -117,11 +79,6 @@ def spark_filter(bounds: Bounds) -> Column:
 def _literal(value: Any) -> Column:
     from pyspark.sql.functions import lit, timestamp_micros
 
-    plain = lit(_plain(value))
-    return timestamp_micros(plain) if isinstance(value, datetime.datetime) else plain
-
-
-def _plain(value: Any) -> Any:
-    """A value as engines take it; a time as microseconds: as a time, Java would take old ones by another calendar."""
-    is_time = isinstance(value, datetime.datetime)
-    return (value - _EPOCH) // datetime.timedelta(microseconds=1) if is_time else value
+    if isinstance(value, datetime.datetime):  # as a time, Java would take an old one by another calendar
+        return timestamp_micros(lit((value - _EPOCH) // datetime.timedelta(microseconds=1)))
+    return lit(value)
