@@ -1,8 +1,8 @@
 """The messages of the topic of documents: every change of a store in Iceberg is one of them.
 
-Only the process that owns the log publishes them, with the mark of internal messages. Times are microseconds in UTC:
+Only the process that owns the log publishes them, with the mark of internal messages:
 
-{"type": "revision", "version": 1, "operation": "put", "valid_from": 1772280000000000, "document": {…},
+{"type": "revision", "version": 1, "operation": "put", "valid_from": "2026-02-28T12:00:00.000001Z", "document": {…},
  "idempotency_key": "…", "digest": "…"}
 {"type": "column", "version": 1, "name": "department", "column_type": "string"}
 {"type": "bulk", "version": 1, "files": [{"uri": "s3://…", "rows": 50000, "bytes": 1048576, "sha256": "…"}]}
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
-from frazil.documents.arrow import ADDED, DOCUMENT_SCHEMA, OFFSET, REVISION_SCHEMA, STAMP_SCHEMA, TIME, encode_added
+from frazil.documents.arrow import ADDED, OFFSET, REVISION_SCHEMA, STAMP_SCHEMA, TIME, encode_added
 from frazil.documents.fields import check_column
-from frazil.documents.model import FIELD_NAMES, Column, to_micros
+from frazil.documents.model import FIELD_NAMES, Column
 from frazil.errors import FrazilError, first_line
 from frazil.log.trust import is_marked
 from frazil.tables.writing.type_conversion import RejectedRow
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 _REVISION, _COLUMN, _BULK = "revision", "column", "bulk"
 _OPERATIONS: Final = frozenset({"put", "update", "delete", "undelete"})
-_TIMES: Final = tuple(f.name for f in DOCUMENT_SCHEMA if f.type == TIME)
-_PLAIN: Final = tuple(n for n in FIELD_NAMES if n not in _TIMES and n not in ("tags", "attributes"))
 #: Revisions with the offset of their message.
 DECODED_SCHEMA: Final = pa.schema([*REVISION_SCHEMA, OFFSET])
 
@@ -75,24 +73,21 @@ class DecodedBatch:
 def encode_revision(stored: StoredRevision) -> bytes:
     """Returns the message of one revision."""
     revision = stored.revision
-    found = revision.document
-    document: dict[str, Any] = {name: getattr(found, name) for name in _PLAIN}
-    for name in _TIMES:
-        moment = getattr(found, name)
-        document[name] = None if moment is None else to_micros(moment)
-    document["tags"], document["attributes"] = dict(found.tags), dict(found.attributes)
-    if added := encode_added(found.columns):
-        document[ADDED.name] = orjson.Fragment(added)
+    document: Any = revision.document
+    if revision.document.columns:
+        document = {name: getattr(revision.document, name) for name in FIELD_NAMES}
+        if added := encode_added(revision.document.columns):
+            document[ADDED.name] = orjson.Fragment(added)
     message = {
         "type": _REVISION,
         "version": VERSION,
         "operation": revision.operation,
-        "valid_from": to_micros(revision.valid_from),
+        "valid_from": revision.valid_from,
         "document": document,
     }
     if stored.idempotency_key is not None:
         message |= {"idempotency_key": stored.idempotency_key, "digest": stored.digest}
-    return orjson.dumps(message)
+    return orjson.dumps(message, default=dict, option=orjson.OPT_UTC_Z)
 
 
 def encode_column(column: Column) -> bytes:
@@ -206,7 +201,7 @@ def _to_table(revisions: list[dict[str, Any]]) -> pa.Table:
         values = [revision[kind.name] for revision in revisions]
         if not kind.nullable and None in values:
             raise ValueError(f"'{kind.name}' is missing")
-        plain = pa.int64() if kind.type == TIME else kind.type
+        plain = pa.string() if kind.type == TIME else kind.type
         columns.append(pa.array(values, plain).cast(kind.type))
     return pa.table(columns, schema=DECODED_SCHEMA)
 
