@@ -644,6 +644,37 @@ def test_the_older_paths_keep_their_form_of_errors(empty):
     assert "message" in empty.ask("GET", "/api/v2").json
 
 
+def test_a_server_that_stops_takes_no_writes(client):
+    create(client, "a")
+    client.app.state.service.stop()
+    for method, path in (("POST", DOCUMENTS), ("DELETE", f"{DOCUMENTS}/a"), ("POST", f"{DOCUMENTS}/a:undelete")):
+        told = refused(client.ask(method, path, body={"filename": "b"} if path == DOCUMENTS else None), 503)
+        assert (told["detail"], told["stored"]) == ("the server is stopping", "no")
+    assert ids(client.get(DOCUMENTS)) == ["a"]
+
+
+def test_the_examples_of_the_description_are_accepted(client):
+    described = client.get("/openapi.json")
+    paths = described["paths"]
+    for name in ("DocumentRecord", "DocumentRevision"):
+        schema = described["components"]["schemas"][name]
+        assert set(schema["examples"][0]) == set(schema["properties"])
+    create(client, "a-6")
+    create(client, "a-5")
+    for size in (1, 2):
+        client.ask("PATCH", f"{DOCUMENTS}/a-5", body={"size_bytes": size})
+    sent = 0
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            contents = operation.get("requestBody", {}).get("content", {})
+            for kind, content in contents.items() if path.startswith("/api/v1/") else ():
+                where = path.replace("{document_id}", "example")
+                done = client.ask(method.upper(), where, body=content["example"], headers={"Content-Type": kind})
+                assert done.status in (200, 201), (method, where, done.body)
+                sent += 1
+    assert sent == 6
+
+
 # -- a store that is away
 
 
@@ -682,6 +713,7 @@ def test_a_store_that_is_away_stops_only_its_own_paths_and_is_tried_again(flaky,
         assert (told["cause"], told["hint"]) == ("MariaDB does not answer", "start it")
         assert reply.headers["retry-after"] == "1" and told["retryable"]
     assert opener.tries == 1, "it is not asked for each request"
+    assert refused(client.ask("POST", DOCUMENTS, body={"filename": "a"}), 503)["stored"] == "no"
     assert client.get("/topics") == {"topics": []}
     assert client.get("/readyz") == {"status": "ready", "topics": 0, "documents": "unavailable"}
     assert b"frazil_documents_available 0.0" in client.ask("GET", "/metrics").body

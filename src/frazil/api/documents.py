@@ -126,9 +126,8 @@ async def list_documents(
             where, sort=order.lstrip("-"), descending=order.startswith("-"), limit=limit or DEFAULT_LIMIT,
             cursor=cursor, as_of=moment,
         )  # fmt: skip
-        return answer_json(
-            {"documents": [select(document) for document in page.documents], "next_cursor": page.next_cursor}
-        )
+        found = {"documents": [select(document) for document in page.documents], "next_cursor": page.next_cursor}
+        return answer_json(found, headers={**NO_CACHE, "Vary": "Accept"})
 
     return await documents.read("list", read)
 

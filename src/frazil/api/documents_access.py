@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Literal, Protocol, TypeVar
 
 from frazil.api.worker_threads import WorkerThreads
@@ -52,6 +52,16 @@ _PAUSE_S = 2.0
 log = get_logger(__name__)
 
 
+@contextmanager
+def stating_nothing_stored() -> Iterator[None]:
+    """Of a write that comes to nothing before it reaches the store: its client may repeat it, elsewhere too."""
+    try:
+        yield
+    except UnavailableError as error:
+        error.details["stored"] = "no"
+        raise
+
+
 class DocumentsAccess:
     """Belongs to one app and one event loop.
 
@@ -94,10 +104,10 @@ class DocumentsAccess:
         return self._opened()
 
     async def read(self, operation: str, call: Callable[[DocumentStore], T]) -> T:
-        return await self._readers.run(lambda: self._run(operation, call))
+        return await self._readers.run(lambda: self._run(operation, self._opened, call))
 
     async def write(self, operation: str, call: Callable[[DocumentStore], T]) -> T:
-        return await self._writers.run(lambda: self._run(operation, call))
+        return await self._writers.run(lambda: self._run(operation, self._opened_for_write, call))
 
     @asynccontextmanager
     async def streaming(self) -> AsyncIterator[None]:
@@ -138,10 +148,10 @@ class DocumentsAccess:
         if self._store is not None:
             self._store.close()
 
-    def _run(self, operation: str, call: Callable[[DocumentStore], T]) -> T:
+    def _run(self, operation: str, opened: Callable[[], DocumentStore], call: Callable[[DocumentStore], T]) -> T:
         begun, outcome = time.monotonic(), "failed"
         try:
-            found = call(self._opened())
+            found = call(opened())
             outcome = "ok"
             self._note(None)
         except UnavailableError as error:
@@ -166,6 +176,10 @@ class DocumentsAccess:
             self._opened()
         except FrazilError as error:
             log.warning("the document store cannot be opened, requests to it will try again", error=error.in_one_line)
+
+    def _opened_for_write(self) -> DocumentStore:
+        with stating_nothing_stored():
+            return self._opened()
 
     def _opened(self) -> DocumentStore:
         """Returns the store, opened by one thread while the others wait for the first try and no longer."""

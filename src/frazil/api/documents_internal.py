@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from frazil.api.bodies import declared_size, read_body
+from frazil.api.documents_access import stating_nothing_stored
 from frazil.api.documents_answers import answer_json, documents_of
 from frazil.api.messages import Shared
 from frazil.api.strict_json import parse_object
@@ -33,7 +34,8 @@ async def answer_internal(request: Request, service: Shared) -> Response:
             cause="the key of the log is missing or wrong",
             hint="set log.key, the same on both sides, or share the folder of the log",
         )
-    service.must_run()
+    with stating_nothing_stored():
+        service.must_run()
     size = declared_size(request)
     async with service.bodies.taken(service.body_limit if size is None else min(size, service.body_limit)):
         body = await read_body(request, service.body_limit)

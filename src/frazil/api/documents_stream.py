@@ -11,7 +11,7 @@ from starlette.types import Send
 
 from frazil.api.bodies import NDJSON
 from frazil.api.documents_access import DocumentsAccess
-from frazil.api.documents_answers import Select
+from frazil.api.documents_answers import NO_CACHE, Select
 from frazil.api.reading import json_bytes
 from frazil.documents.model import Document
 from frazil.documents.store import DocumentStore
@@ -49,7 +49,7 @@ class DocumentStream(StreamingResponse):
 
     def __init__(self, documents: DocumentsAccess, begin: Callable[[DocumentStore], DocumentLines]) -> None:
         self._lines = _read_lines(documents, begin)
-        super().__init__(self._lines, media_type=NDJSON, headers={"Cache-Control": "no-cache"})
+        super().__init__(self._lines, media_type=NDJSON, headers={**NO_CACHE, "Vary": "Accept"})
 
     async def stream_response(self, send: Send) -> None:
         async with aclosing(self._lines) as lines:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from frazil.api.bodies import JSON, content_type, declared_size, read_body
 from frazil.api.documents import CREATED_ANSWER, DOCUMENT_ANSWER
+from frazil.api.documents_access import stating_nothing_stored
 from frazil.api.documents_answers import (
     DocumentId,
     answer_document,
@@ -153,7 +154,7 @@ async def update_document(request: Request, document_id: DocumentId, service: Sh
 )
 async def delete_document(request: Request, document_id: DocumentId, service: Shared) -> Response:
     """Deletes a document. Its history stays, and it can be brought back."""
-    service.must_run()
+    _must_run(service)
     condition = _read_condition(request)
 
     def write(store: DocumentStore) -> Response:
@@ -170,7 +171,7 @@ async def delete_document(request: Request, document_id: DocumentId, service: Sh
 )
 async def undelete_document(request: Request, document_id: DocumentId, service: Shared) -> Response:
     """Brings a deleted document back, with the metadata that it had."""
-    service.must_run()
+    _must_run(service)
     condition = _read_condition(request)
 
     def write(store: DocumentStore) -> Response:
@@ -227,7 +228,7 @@ async def _write(
     limit: int = MAX_DOCUMENT,
 ) -> Response:
     """Reads a body, and writes what it says. Its memory counts until the answer is made."""
-    service.must_run()
+    _must_run(service)
     if content_type(request) not in kinds:
         raise RequestError(
             f"a body of type {content_type(request)[:80] or '(none)'} is not understood",
@@ -240,6 +241,11 @@ async def _write(
         documents = documents_of(request)
         values = parse_object(body) if len(body) <= _INLINE else await documents.run(lambda: parse_object(body))
         return await documents.write(operation, lambda store: write(store, values))
+
+
+def _must_run(service: Service) -> None:
+    with stating_nothing_stored():
+        service.must_run()
 
 
 def _read_condition(request: Request) -> Condition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -66,6 +66,9 @@ class Problem(Answered):
         None, description="only with status 412: the revision that the document has; null: it does not exist"
     )
     write: int | None = Field(None, description="only of a batch: which write was refused, counted from 1")
+    stored: Literal["no"] | None = Field(
+        None, description="only of a write with status 503: `no` if it certainly was not applied"
+    )
     errors: list[ProblemPart] | None = Field(None, description="only if several things are wrong: each of them")
 
 
