@@ -18,8 +18,8 @@ from frazil.log.trust import marked
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, UTC)
 FULL = Document(
     "all:fields@1", "ü 😀.pdf", "application/pdf", 2**63 - 1, "sha256:00", "aws", "b", "a/\"b'", "v", "archive",
-    "restored", NOW, datetime(9999, 12, 30, tzinfo=UTC), datetime(1, 1, 2, microsecond=1, tzinfo=UTC), NOW, {"a": "", "ü": "x"},
-    {"n": [1, None, 0.1, {"a": 2**64 - 1}], "": "\u0000"}, 7,
+    "restored", NOW, datetime(9999, 12, 30, tzinfo=UTC), datetime(1, 1, 2, microsecond=1, tzinfo=UTC), NOW,
+    {"a": "", "ü": "x"}, {"n": [1, None, 0.1, {"a": 2**64 - 1}], "": "\u0000"}, 7,
     {"text": "x", "number": 5, "share": 0.5, "open": False, "seen": NOW},
 )  # fmt: skip
 SMALL = Document("d", "a.pdf", created_at=NOW, updated_at=NOW, revision=1)
