@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, String, column, inspect, select, table, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from frazil.documents.sql.engine import begin_write, connect, name_of
 from frazil.documents.sql.records import read_state, write_state
@@ -126,4 +127,5 @@ def _exclusive(engine: Engine) -> Iterator[Connection]:
             try:
                 yield connection
             finally:
-                connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK_NAME})
+                with suppress(SQLAlchemyError):  # a broken connection holds no lock
+                    connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK_NAME})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
@@ -13,9 +13,11 @@ from frazil.documents import lifecycle
 from frazil.documents.cursors import decode_cursor, encode_cursor
 from frazil.documents.decide import StoredRevision
 from frazil.documents.fields import is_document_id
+from frazil.documents.fingerprint import Fingerprint
 from frazil.documents.model import Column, Document, Revision, from_micros, parse_time, plain_time, to_micros
 from frazil.documents.sql.counts import count_rows, read_counts
 from frazil.documents.sql.engine import connect
+from frazil.documents.sql.fingerprints import read_fingerprint
 from frazil.documents.sql.query import (
     Listing,
     after_place,
@@ -180,6 +182,11 @@ class SqlReads:
                 return
             yield batch
             after = batch[-1].revision.document_id
+
+    def fingerprint(self, progress: Callable[[int], None] = lambda _: None, *, canonical: bool = False) -> Fingerprint:
+        """Returns counts and hashes of all that the store has, see `read_fingerprint`."""
+        with self.connection() as connection:
+            return read_fingerprint(connection, progress, canonical=canonical)
 
     def last_change(self) -> datetime | None:
         """Returns the moment of the last acknowledgement, or of the newest loaded revision; None: there is none."""
