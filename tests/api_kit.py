@@ -17,6 +17,7 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    is_complete: bool = True
 
     @property
     def json(self) -> Any:
@@ -97,5 +98,6 @@ class AppClient:
         finally:
             if sent:
                 found = {name.decode().lower(): value.decode("latin-1") for name, value in sent[0]["headers"]}
-                self.last = Reply(sent[0]["status"], found, b"".join(m.get("body", b"") for m in sent[1:]))
+                is_complete = not sent[-1].get("more_body", False) and len(sent) > 1
+                self.last = Reply(sent[0]["status"], found, b"".join(m.get("body", b"") for m in sent[1:]), is_complete)
         return self.last

@@ -674,6 +674,61 @@ def test_the_examples_of_the_description_are_accepted(client):
     assert sent == 6
 
 
+# -- streams
+
+
+def test_a_stream_that_fails_before_its_first_line_is_a_problem(client, monkeypatch):
+    def fail(*_: Any, **__: Any) -> Iterator[Any]:
+        raise UnavailableError("the database is away", hint="later")
+        yield
+
+    monkeypatch.setattr(SqlDocumentStore, "iterate", fail)
+    assert refused(client.ask("GET", DOCUMENTS, headers=NDJSON), 503)["detail"] == "the database is away"
+
+
+def test_a_stream_that_fails_in_the_middle_does_not_end_as_if_it_were_complete(client, monkeypatch):
+    create(client, "a")
+    closed = []
+
+    def fail(store: SqlDocumentStore, *_: Any, **__: Any) -> Iterator[Any]:
+        try:
+            yield [store.get_metadata("a")]
+            raise UnavailableError("the database is away", hint="later")
+        finally:
+            closed.append(1)
+
+    monkeypatch.setattr(SqlDocumentStore, "iterate", fail)
+    with pytest.raises(RuntimeError, match="already started"):
+        client.ask("GET", DOCUMENTS, headers=NDJSON)
+    assert client.last.status == 200 and not client.last.is_complete
+    assert json.loads(client.last.body)["document_id"] == "a"
+    assert closed == [1]
+
+
+def test_streams_wait_for_a_turn_and_not_for_ever(client, monkeypatch):
+    going_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def wait(*_: Any, **__: Any) -> Iterator[Any]:
+        begun.release()
+        going_on.wait(60)
+        yield []
+
+    monkeypatch.setattr(SqlDocumentStore, "iterate", wait)
+    monkeypatch.setattr("frazil.api.documents_access._PATIENCE_S", 0.05)
+
+    async def run() -> None:
+        streams = [asyncio.create_task(client.send("GET", DOCUMENTS, headers=NDJSON)) for _ in range(4)]
+        for _ in streams:
+            await asyncio.to_thread(begun.acquire)
+        refused(await client.send("GET", DOCUMENTS, headers=NDJSON), 503)
+        assert (await client.send("GET", DOCUMENTS)).status == 200, "others do not wait for streams"
+        going_on.set()
+        assert {(await stream).status for stream in streams} == {200}
+        assert (await client.send("GET", DOCUMENTS, headers=NDJSON)).status == 200
+
+    client.run(run())
+
+
 # -- a store that is away
 
 
