@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.catalogs import local_path
+from frazil.documents.iceberg.store import IcebergDocumentStore
 from frazil.documents.messages import encode_bulk, encode_column, encode_revision
 from frazil.documents.model import Column
 from frazil.documents.names import history_name, metadata_name
@@ -227,3 +228,29 @@ def test_columns_that_others_have_added_to_the_table_stay_with_their_document(ki
     kit.put("b")
     kit.merge()
     assert kit.on_spark("document_id, year(reviewed)") == [("a", 2026), ("b", None)]
+
+
+def test_a_store_agrees_with_its_tables_and_is_rebuilt_from_them(lane_settings, spark, tmp_path):
+    model = lane_settings.model
+    log = model.log.model_copy(update={"max_file_size": 8192})
+    own = Settings(model.model_copy(update={"home": tmp_path, "log": log, "catalog": model.catalogs["sql"]}))
+    with documents_sink_kit(own, spark, tmp_path) as kit, IcebergDocumentStore(kit.settings, kit.kit.log) as store:
+        store.add_column("department", "string")
+        store.write([Write("put", f"d{n}", {"filename": f"{n}.pdf", "department": f"dep {n}"}) for n in range(50)])
+        store.update_metadata("d1", {"size_bytes": 5, "department": None}, idempotency_key="once")
+        store.delete_metadata("d2")
+        histories = [s.revision for n in range(20) for s in past(f"old-{n}", "put", "update", "delete", "undelete")]
+        store.load_revisions([histories[:40], histories[40:]])
+        assert kit.merge() == 1
+        store.undelete_metadata("d2")
+        store.put_metadata({"document_id": "new", "filename": "new.pdf", "tags": {"a": "b"}})
+        assert store.verify().findings == []  # the last two are only in the log
+        kit.merge()
+        assert store.verify().findings == []
+        before = [revision for batch in store.revisions() for revision in batch]
+        assert kit.kit.log.retain(kit.topic, age_s=0.0).start > 0
+        store.rebuild()
+        assert [revision for batch in store.revisions() for revision in batch] == before
+        assert store.update_metadata("d1", {"size_bytes": 5, "department": None}, idempotency_key="once").revision == 2
+        assert store.verify().findings == []
+        assert kit.documents().keys() == {document["document_id"] for document in store.list_metadata()}
