@@ -19,7 +19,6 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from frazil.documents import migration
-from frazil.documents.fingerprint import history_of
 from frazil.documents.migration import plan_migration, run_migration
 from frazil.documents.sql import reads
 from frazil.documents.sql.engine import open_sqlite
@@ -75,7 +74,7 @@ def judge(step: int, source: str, target: str, *, was_killed: bool) -> dict[str,
             "killed": was_killed,
             "present": found.present,
             "loaded": report.loaded,
-            "same": history_of(store.revisions()) == history_of(opened.revisions()),
+            "same": store.fingerprint() == opened.fingerprint(),
         }
 
 

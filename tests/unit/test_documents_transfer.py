@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.documents.fingerprint import history_of
 from frazil.documents.model import Column
 from frazil.documents.sql.store import SqlDocumentStore
 from frazil.documents.store import Write
@@ -94,10 +93,10 @@ def fields(store: SqlDocumentStore) -> dict[str, dict[str, Any]]:
 def refuse(
     store: SqlDocumentStore, content: bytes | str | list[dict[str, Any]], form: Format = "ndjson"
 ) -> FrazilError:
-    before = history_of(store.revisions())
+    before = store.fingerprint(canonical=True)
     with pytest.raises(FrazilError) as refused:
         load(store, content, form)
-    assert history_of(store.revisions()) == before, "a refused import changes nothing"
+    assert store.fingerprint(canonical=True) == before, "a refused import changes nothing"
     return refused.value
 
 
@@ -110,7 +109,7 @@ def test_a_history_is_the_same_after_export_and_import(archive, open_store, form
     assert export_history(archive, file, form) == 19
     report = load(copy, file.getvalue(), form)
     assert (report.rows, report.created, report.bad) == (19, 12, 0)
-    assert history_of(copy.revisions()) == history_of(archive.revisions())
+    assert copy.fingerprint(canonical=True) == archive.fingerprint(canonical=True)
 
 
 @every_format
@@ -123,14 +122,14 @@ def test_documents_are_the_same_after_export_and_import(archive, open_store, for
 
 @every_format
 def test_a_repeated_import_changes_nothing(archive, form: Format):
-    before = history_of(archive.revisions())
+    before = archive.fingerprint(canonical=True)
     for export in (export_documents, export_history):
         file = io.BytesIO()
         export(archive, file, form)
         report = load(archive, file.getvalue(), form)
         assert (report.created, report.updated) == (0, 0)
         assert report.unchanged > 10
-    assert history_of(archive.revisions()) == before
+    assert archive.fingerprint(canonical=True) == before
 
 
 @every_format
@@ -237,7 +236,7 @@ def test_a_history_goes_on_where_the_store_has_its_beginning(archive, open_store
     export_history(archive, file, "ndjson")
     report = load(copy, file.getvalue())
     assert (report.created, report.updated, report.unchanged) == (0, 1, 11)
-    assert history_of(copy.revisions()) == history_of(archive.revisions())
+    assert copy.fingerprint(canonical=True) == archive.fingerprint(canonical=True)
 
 
 def test_a_history_that_the_store_has_otherwise_is_refused(archive, open_store):

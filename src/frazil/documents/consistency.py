@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
-from frazil.documents.fingerprint import Fingerprint, documents_in, documents_of
 from frazil.documents.model import Revision
 from frazil.documents.store import DocumentStore
 
@@ -46,22 +46,29 @@ class ConsistencyReport:
 
 def check_consistency(store: DocumentStore, progress: Callable[[int], None] = lambda _: None) -> ConsistencyReport:
     """Reads all of a store. Writes that happen meanwhile may look like differences."""
-    report, expected = ConsistencyReport(), Fingerprint()
-    for revisions in documents_in(store.revisions()):
-        expected.add(revisions)
+    report = ConsistencyReport()
+    for revisions in split_documents(store.revisions()):
+        report.revisions += len(revisions)
         _check_history(revisions, report)
-        progress(expected.revisions.count)
-    found = documents_of(store.iterate())
+        progress(report.revisions)
+    found = store.fingerprint(lambda count: progress(report.revisions + count))
     totals = store.get_statistics()
-    report.documents, report.revisions = expected.documents.count, expected.revisions.count
-    if found != expected.documents:
+    report.documents = found.documents.count
+    if found.listed != found.documents:
         report.add(
-            f"the current documents are not the last revisions of the history: {found.count:,} documents, and "
-            f"{expected.documents.count:,} by the history"
+            f"the current documents are not the last revisions of the history: {found.listed.count:,} documents, and "
+            f"{found.documents.count:,} by the history"
         )
-    if totals["total_documents"] != expected.documents.count:
+    if totals["total_documents"] != found.documents.count:
         report.add(f"the statistics count {totals['total_documents']:,} documents")
     return report
+
+
+def split_documents(batches: Iterable[Sequence[Revision]]) -> Iterator[list[Revision]]:
+    """Returns the histories of single documents from batches that hold whole ones."""
+    for batch in batches:
+        for _, revisions in groupby(batch, key=lambda revision: revision.document_id):
+            yield list(revisions)
 
 
 def _check_history(revisions: Sequence[Revision], report: ConsistencyReport) -> None:

@@ -6,11 +6,12 @@ No state is kept beside the stores: what the target has already says where an in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from frazil.documents.fingerprint import Fingerprint, documents_in, documents_of, history_of
+from frazil.documents.consistency import split_documents
+from frazil.documents.fingerprint import Fingerprint
 from frazil.documents.model import Column, Revision
 from frazil.documents.store import DocumentStore, Statistics
 from frazil.errors import ConflictError, IntegrityError
@@ -32,6 +33,8 @@ class Readable(Protocol):
 
     def revisions(self, after: str | None = None) -> Iterator[list[Revision]]: ...
 
+    def fingerprint(self, progress: Callable[[int], None] = ..., *, canonical: bool = ...) -> Fingerprint: ...
+
     def last_change(self) -> datetime | None: ...
 
 
@@ -45,7 +48,6 @@ class MigrationPlan:
         columns: added columns that the target lacks.
         present: revisions that the target has already.
         after: the target has everything up to this document id; None: nothing.
-        copied: fingerprint of the source up to there.
     """
 
     source: str
@@ -55,7 +57,6 @@ class MigrationPlan:
     columns: Sequence[Column]
     present: int
     after: str | None = None
-    copied: Fingerprint = field(default_factory=Fingerprint)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -106,13 +107,7 @@ def plan_migration(
         compared.add(ours, theirs)
         progress("compare", compared.present)
     return MigrationPlan(
-        *names,
-        totals["total_documents"],
-        totals["total_size_bytes"],
-        columns,
-        compared.present,
-        compared.after,
-        compared.copied,
+        *names, totals["total_documents"], totals["total_size_bytes"], columns, compared.present, compared.after
     )
 
 
@@ -127,11 +122,28 @@ def run_migration(
     """
     for column in plan.columns:
         target.add_column(column.name, column.type)
-    expected = plan.copied.copy()
-    loaded = target.load_revisions(_read(source, plan.after, expected, progress))
+    before = source.last_change()
+    loaded = target.load_revisions(_read(source, plan.after, progress))
     target.refresh()
-    _verify(source, target, plan, expected, progress)
-    return MigrationReport(loaded, expected)
+    read = source.last_change()
+    verified = _verify(source, target, progress)
+    now = source.last_change()
+    if verified is None and now == before:
+        raise IntegrityError(
+            f"{plan.target} has not what was written to it: {_name_differences(source, target)}",
+            cause="another process writes to it, or its storage is damaged",
+            hint="migrate to an empty store",
+        )
+    if verified is None or now != read:
+        raise ConflictError(
+            f"{plan.source} was changed during the migration: {_name_differences(source, target)}",
+            hint="repeat the migration, which copies what is new; for the last one, stop writes to the source",
+        )
+    if verified.listed != verified.documents:
+        raise IntegrityError(
+            f"{plan.target} lists other documents than its history has", hint="frazil docs verify, on the target"
+        )
+    return MigrationReport(loaded, verified)
 
 
 def _missing_columns(wanted: Mapping[str, Column], there: Mapping[str, Column], names: tuple[str, str]) -> list[Column]:
@@ -152,7 +164,6 @@ class _Comparison:
     names: tuple[str, str]
     present: int = 0
     after: str | None = None
-    copied: Fingerprint = field(default_factory=Fingerprint)
     _is_complete: bool = True
 
     def add(self, ours: Sequence[Revision], theirs: Sequence[Revision]) -> None:
@@ -169,7 +180,6 @@ class _Comparison:
         self._is_complete = self._is_complete and len(ours) == len(theirs)
         if self._is_complete:
             self.after = theirs[0].document_id
-            self.copied.add(theirs)
 
 
 def _pairs(source: Readable, target: Readable, *, whole: bool) -> Iterator[tuple[list[Revision], list[Revision]]]:
@@ -180,9 +190,9 @@ def _pairs(source: Readable, target: Readable, *, whole: bool) -> Iterator[tuple
         target: the other.
         whole: to the end of both, not only of the target.
     """
-    theirs = documents_in(source.revisions())
+    theirs = split_documents(source.revisions())
     there = next(theirs, None)
-    for ours in documents_in(target.revisions()):
+    for ours in split_documents(target.revisions()):
         while there is not None and there[0].document_id < ours[0].document_id:
             yield [], there
             there = next(theirs, None)
@@ -196,49 +206,31 @@ def _pairs(source: Readable, target: Readable, *, whole: bool) -> Iterator[tuple
         there = next(theirs, None)
 
 
-def _read(source: Readable, after: str | None, into: Fingerprint, progress: Progress) -> Iterator[list[Revision]]:
-    """Streams the source in large batches, and adds what is passed on to a fingerprint."""
+def _read(source: Readable, after: str | None, progress: Progress) -> Iterator[list[Revision]]:
+    """Streams the source in large batches."""
     waiting: list[Revision] = []
+    count = 0
     for revisions in source.revisions(after):
-        into.add(revisions)
         waiting += revisions
         if len(waiting) >= _BATCH:
+            count += len(waiting)
             yield waiting
             waiting = []
-            progress("copy", into.revisions.count)
+            progress("copy", count)
     if waiting:
         yield waiting
-        progress("copy", into.revisions.count)
+        progress("copy", count + len(waiting))
 
 
-def _verify(
-    source: Readable, target: DocumentStore, plan: MigrationPlan, expected: Fingerprint, progress: Progress
-) -> None:
-    done = 0
-
-    def told(count: int) -> None:
-        progress("verify", done + count)
-
-    found = history_of(target.revisions(), told)
-    done = found.revisions.count
-    changed = source.last_change()
-    now = history_of(source.revisions(), told)
-    if now != expected or source.last_change() != changed:
-        raise ConflictError(
-            f"{plan.source} was changed during the migration: {_name_differences(source, target)}",
-            hint="repeat the migration, which copies what is new; for the last one, stop writes to the source",
-        )
-    if found != expected:
-        raise IntegrityError(
-            f"{plan.target} has not what was written to it: {_name_differences(source, target)}",
-            cause="another process writes to it, or its storage is damaged",
-            hint="migrate to an empty store",
-        )
-    done += now.revisions.count
-    if documents_of(target.iterate(), told) != expected.documents:
-        raise IntegrityError(
-            f"{plan.target} lists other documents than its history has", hint="frazil docs verify, on the target"
-        )
+def _verify(source: Readable, target: DocumentStore, progress: Progress) -> Fingerprint | None:
+    """Reads all of both stores, and returns the fingerprint of the target; None if they are not equal."""
+    for canonical in (False, True):  # JSON texts are nearly always equal, also in the order of their keys
+        wanted = source.fingerprint(lambda count: progress("verify", count), canonical=canonical)
+        done = wanted.revisions.count + wanted.listed.count
+        found = target.fingerprint(lambda count, done=done: progress("verify", done + count), canonical=canonical)
+        if (found.revisions, found.documents) == (wanted.revisions, wanted.documents):
+            return found
+    return None
 
 
 def _name_differences(source: Readable, target: Readable) -> str:

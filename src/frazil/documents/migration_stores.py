@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
+from frazil.documents.fingerprint import Fingerprint
 from frazil.documents.migration import Readable
 from frazil.documents.model import Column, Revision
 from frazil.documents.open import open_store, store_url
@@ -114,6 +115,9 @@ class _Nothing:
 
     def revisions(self, after: str | None = None) -> Iterator[list[Revision]]:
         yield from ()
+
+    def fingerprint(self, progress: Callable[[int], None] = lambda _: None, *, canonical: bool = False) -> Fingerprint:
+        return Fingerprint()
 
     def last_change(self) -> datetime | None:
         return None

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypedDict
 
+from frazil.documents.fingerprint import Fingerprint
 from frazil.documents.model import Column, Document, Revision
 
 if TYPE_CHECKING:
@@ -197,6 +198,15 @@ class DocumentStore(Protocol):
 
         Args:
             after: only documents with a greater id, to resume.
+        """
+        ...
+
+    def fingerprint(self, progress: Callable[[int], None] = ..., *, canonical: bool = ...) -> Fingerprint:
+        """Returns counts and order-independent hashes of all that the store has: equal for equal stores of any kind.
+
+        Args:
+            progress: is told again and again how many rows were read.
+            canonical: sort the keys of tags, attributes and added values, which mean the same in any order.
         """
         ...
 
