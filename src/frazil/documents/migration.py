@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from frazil.documents.consistency import split_documents
@@ -225,12 +226,17 @@ def _read(source: Readable, after: str | None, progress: Progress) -> Iterator[l
 def _verify(source: Readable, target: DocumentStore, progress: Progress) -> Fingerprint | None:
     """Reads all of both stores, and returns the fingerprint of the target; None if they are not equal."""
     for canonical in (False, True):  # JSON texts are nearly always equal, also in the order of their keys
-        wanted = source.fingerprint(lambda count: progress("verify", count), canonical=canonical)
-        done = wanted.revisions.count + wanted.listed.count
-        found = target.fingerprint(lambda count, done=done: progress("verify", done + count), canonical=canonical)
+        told = partial(_count_rows, progress, 0)
+        wanted = source.fingerprint(told, canonical=canonical)
+        told = partial(_count_rows, progress, wanted.revisions.count + wanted.listed.count)
+        found = target.fingerprint(told, canonical=canonical)
         if (found.revisions, found.documents) == (wanted.revisions, wanted.documents):
             return found
     return None
+
+
+def _count_rows(progress: Progress, done: int, count: int) -> None:
+    progress("verify", done + count)
 
 
 def _name_differences(source: Readable, target: Readable) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import orjson
 from sqlalchemy import Connection, Select, select
@@ -45,14 +45,14 @@ def read_fingerprint(
     return made
 
 
-def _stream(connection: Connection, query: Select[Any]) -> Iterator[list[tuple[Any, ...]]]:
+def _stream(connection: Connection, query: Select[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
     """One statement reads all, of one moment, and a part of it at a time."""
     if connection.dialect.name == "sqlite":  # half the time without SQLAlchemy's rows
         cursor = connection.connection.cursor()
         try:
             cursor.execute(str(query.compile(dialect=connection.dialect)))
             while rows := cursor.fetchmany(_ROWS):
-                yield rows
+                yield cast("Sequence[tuple[Any, ...]]", rows)
         finally:
             cursor.close()
         return
