@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,37 @@ def test_the_examples_of_upkeep_run(spark, capsys, monkeypatch):
     assert "frazil-pin-audit-" in capsys.readouterr().out
     assert names["again"].tag == names["held"].tag
     assert set(orders.refresh().metadata.refs) == {"main"}
+
+
+@pytest.mark.usefixtures("own_settings")
+def test_the_examples_of_python_run(spark, lane_settings, capsys, monkeypatch, tmp_path):
+    """The lake starts a session; here it is the one of all tests, with a catalog of that session."""
+    catalog, own = lane_settings.catalog("sql"), uuid.uuid4().hex[:8]
+    settings = {"CATALOG__NAME": "sql", "CATALOG__URI": catalog.uri, "CATALOG__WAREHOUSE": catalog.warehouse}
+    settings |= {"TOPICS__NAMESPACE": f"topics_{own}", "CONTENT__NAMESPACE": f"content_{own}"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"FRAZIL_{name}", value)
+    monkeypatch.setattr(frazil.spark, "spark_session", lambda settings: nullcontext(spark))
+    names: dict[str, Any] = {}
+    try:
+        for text in blocks(ROOT / "docs" / "python.md", "python"):
+            exec(compile(text.replace("shop", f"shop_{own}"), "docs/python.md", "exec"), names)
+    finally:
+        names["lake"].close()
+    printed = capsys.readouterr().out
+    assert names["everything"].num_rows == names["recent"].num_rows == 106
+    assert names["total"].to_pylist() == [{"n": 3, "total": 24.75}]
+    assert names["rows"].num_rows == 3
+    assert names["report"].extraction.by_status == {"ok": 2}
+    assert [row["key"] for page in (names["page"], names["rest"]) for row in page] == ["hello.txt", "plan.txt"]
+    for line in ("['hello.txt']", "there is no topic 'oders'", "Try: 'orders'", "['put', 'update']"):
+        assert line in printed
+
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.txt").write_text("no picture")
+    with frazil.connect() as lake:
+        lake.content.scan("./photos", wait=False)
+    (example,) = blocks(ROOT / "README.md", "python")
+    exec(compile(example, "README.md", "exec"), {})
+    with frazil.connect() as lake:
+        assert lake.topic("orders").read()["payload"].to_pylist()[-1] == b'{"id": 8}'

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import time
+import warnings
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.content.looking.engine import OnDemand
-from frazil.errors import FrazilError, UsageError
+from frazil.errors import FrazilError, LockedError, UsageError
 from frazil.log.access import LogAccess
 from frazil.log.log import Log
 from frazil.settings import Settings
@@ -22,6 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.documents.store import DocumentStore
+
+
+#: Seconds to wait for another process that has the log open.
+_PATIENCE_S = 2.0
+#: Seconds after such a wait was in vain, in which reads do not wait again.
+_IMPATIENT_S = 10.0
 
 
 class Connection:
@@ -44,6 +55,7 @@ class Connection:
         self._access: LogAccess | None = None
         self._users = 0
         self._kept = False
+        self._impatient_until = 0.0
         self._spark_lock = threading.RLock()
         self._engine: OnDemand | None = None
         self._registered = self._checked = False
@@ -52,6 +64,15 @@ class Connection:
         self._opened = ExitStack()
         #: Set for reads that follow a topic, when the connection is closed.
         self._stops: set[threading.Event] = set()
+        # Spark and the broker would keep the process from ending, and messages may be on their way.
+        self._at_exit = partial(_close, weakref.ref(self))
+        atexit.register(self._at_exit)
+
+    def __del__(self) -> None:
+        """Closes what nobody can use any more, such as a lake of a notebook whose variable was assigned anew."""
+        if not self._closed and os.getpid() == self._process:
+            warnings.warn("a lake was not closed", ResourceWarning, source=self, stacklevel=2)
+            self.close()
 
     def require_open(self) -> None:
         """Raises UsageError if the connection is closed, or belongs to the process that this one was forked from."""
@@ -67,8 +88,11 @@ class Connection:
     # -- the log -----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def log(self) -> Iterator[LogAccess]:
+    def log(self, *, patience_s: float = _PATIENCE_S) -> Iterator[LogAccess]:
         """Gives access to the log for a block.
+
+        Args:
+            patience_s: how long to wait for another process that has it open.
 
         Raises:
             LockedError: another process has the log open, and serves no clients.
@@ -77,7 +101,9 @@ class Connection:
         self.require_open()
         with self._log_lock:
             if self._access is None:
-                self._access = connect_patiently(self.settings, note=silent, catalog=self.catalog)
+                self._access = connect_patiently(
+                    self.settings, note=silent, catalog=self.catalog, patience_s=patience_s
+                )
             access = self._access
             self._users += 1
         try:
@@ -94,7 +120,14 @@ class Connection:
         if self._access is None and not has_log(self.settings):
             yield None
             return
-        with self.log() as access:
+        # An answer may read several times; it waits once.
+        patience_s = 0.0 if time.monotonic() < self._impatient_until else _PATIENCE_S
+        with ExitStack() as stack:
+            try:
+                access = stack.enter_context(self.log(patience_s=patience_s))
+            except LockedError:
+                self._impatient_until = time.monotonic() + _IMPATIENT_S
+                raise
             yield access
 
     def keep_log(self) -> LogAccess:
@@ -117,6 +150,7 @@ class Connection:
             session = self._served_engine().spark
             if not self._registered:
                 self._register_source(session)
+                session.catalog.setCurrentCatalog(self.settings.catalog(self.catalog).name)
                 self._registered = True
             return session
 
@@ -201,6 +235,7 @@ class Connection:
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
+        atexit.unregister(self._at_exit)
         for stop in list(self._stops):
             stop.set()
         try:
@@ -211,3 +246,8 @@ class Connection:
                     self._close_unused_log()
             finally:
                 self.store.close()
+
+
+def _close(reference: weakref.ref[Connection]) -> None:
+    if (connection := reference()) is not None:
+        connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Collection, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -71,6 +72,20 @@ class Topic:
     ) -> Ack:
         """The same for coroutines. Messages of concurrent calls travel together."""
         return await self._publisher().publish_async(_to_bytes(payload), request_id, headers)
+
+    def send(
+        self, payload: bytes | str, *, headers: dict[str, str] | None = None, request_id: int | None = None
+    ) -> Future[Ack]:
+        """Hands a message over and returns at once, unless too many bytes wait for their acknowledgement already.
+
+        The future has the acknowledgement, or the error. `flush` raises an error that nobody has asked for.
+        """
+        return self._publisher().send(_to_bytes(payload), request_id, headers)
+
+    def flush(self) -> None:
+        """Waits until all that was handed over by `send` is acknowledged, and raises the first error since the last."""
+        if self._producer is not None:
+            self._producer.flush()
 
     def publish_batch(
         self,

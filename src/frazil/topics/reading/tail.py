@@ -88,6 +88,8 @@ class TailReader(Generic[T]):
         self._open_log, self._topic, self._sink = open_log, topic, sink
         self._decode, self._bound, self._live = decode, bound, live
         self._info: TopicInfo | None = None
+        #: Why the log cannot be read, which a command does not try again: each try may wait.
+        self._unreadable: Lag | None = None
         self._parts: tuple[Part[T], ...] = ()
         self._log_id = ""
         #: Log and first offset of a tail that was too long: it stays so while its first offset is the same.
@@ -106,7 +108,7 @@ class TailReader(Generic[T]):
         Raises:
             OffsetGoneError: retention has removed messages from the log, so that the table must be newer by now.
         """
-        if (found := self._kept(position)) is not None:
+        if (found := self._kept(position) or self._unreadable) is not None:
             return found
         try:
             with self._open_log() as access:
@@ -114,7 +116,9 @@ class TailReader(Generic[T]):
         except OffsetGoneError:
             raise
         except (FrazilError, OSError) as error:
-            return Lag(None, error.in_one_line if isinstance(error, FrazilError) else str(error))
+            lag = Lag(None, error.in_one_line if isinstance(error, FrazilError) else str(error))
+            self._unreadable = None if self._live else lag
+            return lag
 
     def _kept(self, position: Position | None) -> Tail[T] | None:
         """The tail, if the log need not be asked for it."""
