@@ -68,6 +68,7 @@ def test_the_examples_of_upkeep_run(spark, capsys, monkeypatch):
     assert set(orders.refresh().metadata.refs) == {"main"}
 
 
+@pytest.mark.long("scans and extracts on Spark, compacts and expires, in the order of the page")
 @pytest.mark.usefixtures("own_settings")
 def test_the_examples_of_python_run(spark, lane_settings, capsys, monkeypatch, tmp_path):
     """The lake starts a session; here it is the one of all tests, with a catalog of that session."""
