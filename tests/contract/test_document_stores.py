@@ -387,6 +387,7 @@ def fill_library(store: DocumentStore, clock: Clock) -> datetime:
         ({"max_size": 9}, "24"),
         ({"min_size": 0, "max_size": 0}, "2"),
         ({"min_size": -5}, "0234"),
+        ({"name_prefix": "a"}, "0"),
         ({"name_prefix": "alpha"}, "0"),
         ({"name_prefix": "Alpha.pdf"}, "1"),
         ({"name_prefix": "beta 100%"}, "2"),
