@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from frazil.documents.consistency import ConsistencyReport
+    from frazil.documents.iceberg.table_reads import TableReads
     from frazil.log.access import LogAccess
     from frazil.log.log import Log
     from frazil.settings import Settings
@@ -244,6 +245,16 @@ class IcebergDocumentStore(SqlReads, Convenience):
                 parts = PartsComparison(access, self._topic, tables, connection, read_bulk, self._folder.folder, report)
                 parts.run(progress)
         return report
+
+    def via_table(self, *, explains: bool = False) -> TableReads:
+        """Returns reads that answer from the Iceberg tables and the log's tail, not from the projection.
+
+        Args:
+            explains: whether row groups are counted too, which reads the footers of files once more.
+        """
+        from frazil.documents.iceberg.table_reads import TableReads
+
+        return TableReads(self._settings, self._tables, self._log_access, self._cursor_key, explains=explains)
 
     @contextmanager
     def _log_access(self) -> Iterator[LogAccess]:
