@@ -37,14 +37,17 @@ def test_the_examples_of_topics_run(spark, capsys, tmp_path):
         log.announce(flight=broker.address)
         log.create_topic("orders", storage="iceberg")
         names: dict[str, Any] = {"spark": spark}
-        for text in blocks(ROOT / "docs" / "topics.md", "python"):
-            exec(compile(text.replace(_SHOWN, broker.address), "docs/topics.md", "exec"), names)
+        try:
+            for text in blocks(ROOT / "docs" / "topics.md", "python"):
+                exec(compile(text.replace(_SHOWN, broker.address), "docs/topics.md", "exec"), names)
+        finally:
+            names["lake"].close()
         published = log.info("orders").end
         assert published == 7
         assert sum(int(line) for line in capsys.readouterr().out.splitlines() if line.isdecimal()) == published
         assert names["messages"].count() == published
         assert names["stream"].isStreaming
-    assert (tmp_path / "log").is_dir(), "the embedded log of the page"
+    assert (tmp_path / "shop" / "log").is_dir(), "the embedded log of the page"
 
 
 @pytest.mark.usefixtures("own_settings")

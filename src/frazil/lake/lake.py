@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from frazil.lake.connection import Connection
     from frazil.lake.content import Content
     from frazil.lake.table import Table
-    from frazil.lake.topic import Topic
+    from frazil.lake.topic import ProducerOptions, Topic
     from frazil.log.access import Level, TopicInfo
 
 log = get_logger(__name__)
@@ -80,7 +80,7 @@ class Lake:
         self._settings, self._catalog = settings, catalog
         self._lock = threading.RLock()
         self._opened: Connection | None = None
-        self._topics: dict[tuple[str, str | None, str | None], Topic] = {}
+        self._topics: dict[tuple[str, ProducerOptions], Topic] = {}
 
     @property
     def _connection(self) -> Connection:
@@ -106,7 +106,16 @@ class Lake:
         with self._connection.log_if_any() as access:
             return [] if access is None else access.topics()
 
-    def topic(self, name: str, *, producer: str | None = None, level: Level | str | None = None) -> Topic:
+    def topic(
+        self,
+        name: str,
+        *,
+        producer: str | None = None,
+        level: Level | str | None = None,
+        batch_bytes: int = 1 << 20,
+        linger_ms: float = 0.0,
+        patience_s: float = 60.0,
+    ) -> Topic:
         """Returns a topic, to publish and to read.
 
         Without a server, this process opens the log and keeps it open until the lake is closed.
@@ -114,21 +123,25 @@ class Lake:
         Args:
             name: the topic's name.
             producer: a name under which this program publishes, across restarts: a retry after a crash is recognised.
+                It shuts out an older program of the same name.
             level: how safe a message has to be when it is acknowledged: "memory", "os" or "disk"; by default as the
                 setting `log.sync_mode` says.
+            batch_bytes: size at which a batch is sent although another one is on its way.
+            linger_ms: how long a batch that is not full waits for more messages.
+            patience_s: how long a server may be away before a call fails.
 
         Raises:
             NotFoundError: there is no such topic.
             LockedError: another process has the log open, and is no server.
         """
-        from frazil.lake.topic import Topic
+        from frazil.lake.topic import ProducerOptions, Topic, parse_level
 
         self._connection.require_open()
-        key = name, producer, None if level is None else str(level)
+        options = ProducerOptions(producer, parse_level(level), batch_bytes, linger_ms, patience_s)
         with self._lock:
-            found = self._topics.get(key)
+            found = self._topics.get((name, options))
             if found is None:
-                found = self._topics[key] = Topic(self._connection, name, producer, level)
+                found = self._topics[name, options] = Topic(self._connection, name, options)
         return found
 
     def create_topic(

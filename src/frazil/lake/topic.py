@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
     from frazil.topics.storage import IcebergStorage, LogStorage
 
 
+@dataclass(frozen=True)
+class ProducerOptions:
+    """How a topic publishes; see `frazil.log.Producer`."""
+
+    name: str | None = None
+    level: Level | None = None
+    batch_bytes: int = 1 << 20
+    linger_ms: float = 0.0
+    patience_s: float = 60.0
+
+
 class Topic:
     """Publishes to a topic and reads it, wherever its messages are: in its table, then in the log.
 
@@ -33,10 +45,9 @@ class Topic:
         name: the topic's name.
     """
 
-    def __init__(self, connection: Connection, name: str, producer: str | None, level: Level | str | None) -> None:
+    def __init__(self, connection: Connection, name: str, options: ProducerOptions) -> None:
         self.name = name
-        self._connection = connection
-        self._producer_name, self._level = producer, None if level is None else _parse_level(level)
+        self._connection, self._options = connection, options
         self._lock = threading.Lock()
         self._producer: Producer | None = None
         self._storage = self._open_storage()
@@ -121,8 +132,7 @@ class Topic:
         self._connection.require_open()
         with self._lock:
             if self._producer is None:
-                access = self._storage.access
-                self._producer = Producer(access, self.name, name=self._producer_name, level=self._level)
+                self._producer = Producer(self._storage.access, self.name, **asdict(self._options))
                 self._connection.on_close(self._producer.close)
             return self._producer
 
@@ -273,7 +283,10 @@ class Subscription:
         return self._connection.guard(self._inner.read(columns=columns, follow=follow, stop=stop), stop)
 
 
-def _parse_level(level: Level | str) -> Level:
+def parse_level(level: Level | str | None) -> Level | None:
+    """Raises UsageError if there is no such level."""
+    if level is None:
+        return None
     try:
         return Level(level)
     except ValueError:
