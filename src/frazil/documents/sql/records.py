@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, tuple_, update
 
 from frazil.documents.decide import StoredRevision as StoredRevision
 from frazil.documents.model import Column, Revision, from_micros, to_micros
@@ -37,7 +37,6 @@ _close_revision = (
     )
     .values(valid_to=bindparam("until"))
 )
-_remove_document = delete(documents).where(documents.c.document_id == bindparam("of_id"))
 
 
 def load_current(connection: Connection, ids: Collection[str]) -> dict[str, Revision]:
@@ -170,17 +169,32 @@ def load_histories(connection: Connection, ids: Collection[str]) -> dict[str, li
 
 def _close(connection: Connection, first: Iterable[Revision]) -> None:
     """Ends the stored revisions that these follow."""
-    ends = [
-        {"of_id": r.document_id, "of_revision": r.revision - 1, "until": to_micros(r.valid_from)}
-        for r in first
-        if r.revision > 1
-    ]
-    if ends:
-        closed = connection.execute(_close_revision, ends).rowcount
-        if 0 <= closed < len(ends) and connection.dialect.name != "postgresql":  # its driver counts the last one
-            raise IntegrityError(
-                f"{len(ends) - closed} revisions have no predecessor in the store", hint="frazil docs verify"
-            )
+    ends = [(r.document_id, r.revision - 1, to_micros(r.valid_from)) for r in first if r.revision > 1]
+    if not ends:
+        return
+    if connection.dialect.name == "sqlite":
+        names = ("of_id", "of_revision", "until")
+        closed = connection.execute(_close_revision, [dict(zip(names, end, strict=True)) for end in ends]).rowcount
+    else:
+        closed = _close_by_moment(connection, ends)
+    if closed != len(ends):
+        raise IntegrityError(
+            f"{len(ends) - closed} revisions do not follow the ones that are stored", hint="frazil docs verify"
+        )
+
+
+def _close_by_moment(connection: Connection, ends: Iterable[tuple[str, int, int]]) -> int:
+    """One statement for many rows: drivers of servers send the rows of `executemany` one by one."""
+    by_moment: dict[int, list[tuple[str, int]]] = {}
+    for document_id, revision, until in ends:
+        by_moment.setdefault(until, []).append((document_id, revision))
+    history = document_history.c
+    key, closed = tuple_(history.document_id, history.revision), 0
+    for until, keys in by_moment.items():
+        for some in chunks(keys, _IDS_AT_ONCE):
+            change = update(document_history).where(key.in_(some)).values(valid_to=until)
+            closed += connection.execute(change).rowcount
+    return closed
 
 
 def _replace_current(
@@ -191,12 +205,12 @@ def _replace_current(
     removed, present = [], []
     for document_id, row in last.items():
         if row is None:
-            removed.append({"of_id": document_id})
+            removed.append(document_id)
         else:
             present.append(document_id)
             changes.add(row)
-    if removed:
-        connection.execute(_remove_document, removed)
+    for some in chunks(removed, _IDS_AT_ONCE):
+        connection.execute(delete(documents).where(documents.c.document_id.in_(some)))
     # Copying what is in the history already costs half of sending it again.
     latest = _latest_of_ids()
     for some in chunks(sorted(present), _IDS_AT_ONCE):
