@@ -110,6 +110,24 @@ def test_every_revision_arrives_on_every_kind_of_store(services, tmp_path, clock
         assert (again.loaded, again.fingerprint) == (0, report.fingerprint)
 
 
+def test_whatever_can_be_put_can_be_migrated(source, target, clock):
+    odd = "\u00a0\u202e\u2028\u200b\ufeff\U000e0001\ufffe \u0301"
+    source.add_column("note", "string")
+    source.put_metadata(
+        {
+            "document_id": "a", "filename": odd, "bucket": odd, "object_key": " ", "version_id": "",
+            "size_bytes": 2**63 - 1,
+            "content_type": "text/plain; charset=utf-8", "checksum": "md5:" + "a" * 256, "provider": "a_b-1",
+            "tags": {odd: odd, **{f"t{n}": "ü" * 128 for n in range(255)}}, "created_at": "0001-01-02T00:00:00.000001Z",
+            "attributes": {odd: [1e300, -0.0, 2**64 - 1, -(2**63), None, {"": "\u0000"}], "long": "x" * 60_000},
+            "storage_tier": "archive", "restore_status": "restored", "restore_expiry": "9999-12-30T00:00:00Z",
+            "note": odd + "\u0085" + "y" * 60_000,
+        }
+    )  # fmt: skip
+    migrate(source, target)
+    assert target.get_metadata("a") == source.get_metadata("a")
+
+
 def test_the_past_is_the_same_in_both_stores(source, target, clock):
     fill(source, clock)
     migrate(source, target)

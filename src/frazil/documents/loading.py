@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -24,6 +25,8 @@ from frazil.errors import ConflictError, UsageError
 _OPERATIONS = frozenset(get_args(Operation))
 _TEXTS = ("content_type", "checksum", "provider", "bucket", "object_key", "version_id")
 _TIMES = ("restore_requested_at", "restore_expiry")
+#: What `check_text` refuses: control characters, and halves of characters.
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _MAX_TEXT = 1024
 
 
@@ -151,7 +154,7 @@ def _is_text(value: Any) -> bool:
         isinstance(value, str)
         and len(value) <= _MAX_TEXT
         and (value.isascii() or len(value.encode("utf-8", "replace")) <= _MAX_TEXT)
-        and value.isprintable()
+        and (value.isprintable() or _FORBIDDEN.search(value) is None)
     )
 
 
