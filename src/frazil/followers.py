@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final
@@ -51,6 +52,9 @@ _RESTORES: Final[dict[str, Kind]] = {
 }
 #: Documents that one write of the store changes at most.
 _BATCH: Final = 500
+#: Events for which the bucket is asked, and how many objects at once.
+_ASKING: Final = ("created", "removed")
+_INSPECTIONS: Final = 16
 _ATTEMPTS: Final = 5
 #: Seconds between two looks for a topic that does not exist yet.
 _WAIT_S: Final = 1.0
@@ -82,6 +86,7 @@ class ObjectFollower:
         self._topic = settings.model.content.topic
         self._dialect = settings.model.content.dialect
         self._followed = settings.model.documents.follow_buckets
+        self._threads = ThreadPoolExecutor(_INSPECTIONS, "frazil-object-follower")
 
     def run(self, stop: threading.Event) -> None:
         """Follows the topic until `stop` is set. What fails for a while is repeated."""
@@ -142,7 +147,9 @@ class ObjectFollower:
 
     def _apply_batch(self, store: DocumentStore, events: list[ObjectEvent]) -> int:
         latest = self._latest(store, events)
-        decided = [(event, self._decide(event, latest)) for event in events]
+        asks = any(event.kind in _ASKING for event in events)  # the bucket, which takes most of the time
+        decisions = (self._threads.map if asks else map)(lambda event: self._decide(event, latest), events)
+        decided = list(zip(events, decisions, strict=True))
         writes = [write for _, writes in decided for write in writes]
         unchanged = sum(not writes for _, writes in decided)
         EVENTS.labels("unchanged").inc(unchanged)
