@@ -43,15 +43,17 @@ class Home:
     Attributes:
         folder: with log, projection and, unless settings say otherwise, the catalog.
         flags: settings.
+        config: a file with more of them.
     """
 
     folder: Path
     flags: dict[str, str] = field(default_factory=dict)
+    config: Path | None = None
 
     @property
     def settings(self) -> Settings:
         flags = {**machine_flags(), "home": str(self.folder), "log.min_free": "0", **self.flags}
-        return load_settings(flags={**flags, "database.url": "iceberg"}, environ={})
+        return load_settings(config=self.config, flags={**flags, "database.url": "iceberg"}, environ={})
 
     @property
     def link(self) -> Path:

@@ -1,4 +1,4 @@
-"""Staged files: revisions as Parquet beside the tables, to be named by one message of the log."""
+"""Staged files: revisions as Parquet below a table, to be named by one message of the log."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ _FOLDER: Final = "_bulk"
 
 
 class Staging:
-    """The folder of staged files, in the namespace of the tables.
+    """The folder of staged files, inside the location of the history table: some catalogs allow no other place.
+
+    Its name begins with `_`, so that the removal of orphans leaves it alone.
 
     Args:
-        io: reaches the tables' files.
-        location: of one of the tables: the folder lies beside it.
+        io: reaches the files of the table.
+        location: of the table.
     """
 
     def __init__(self, io: FileIO, location: str) -> None:
         self._io = io
-        self.location = f"{location.rstrip('/').rpartition('/')[0]}/{_FOLDER}/"
+        self.location = f"{location.rstrip('/')}/{_FOLDER}/"
 
     def write(self, rows: pa.Table) -> BulkFile:
         """Writes revisions as one file, and returns when it is durable.
