@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection
@@ -10,6 +11,7 @@ from sqlalchemy import Connection
 from frazil.documents.convenience import Convenience
 from frazil.documents.decide import Decision, StoredRevision, decide_writes, ids_of, keys_of, next_moment
 from frazil.documents.fields import check_column, is_document_id
+from frazil.documents.iceberg.group_commit import GroupCommit, Request, outcome_of
 from frazil.documents.loading import plan_load
 from frazil.documents.model import Column, Revision
 from frazil.documents.sql.engine import connect, kind_of, open_engine
@@ -29,11 +31,23 @@ from frazil.documents.sql.records import (
 )
 from frazil.documents.sql.transactions import run_write
 from frazil.documents.store import StoreKind, Write
-from frazil.errors import ConflictError
+from frazil.errors import ConflictError, FrazilError, LockedError, UnavailableError
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+#: Writes of one transaction, where many threads wait.
+_MAX_GROUP = 2_000
+_Outcome = list[Decision] | Exception
+
+
+@dataclass(frozen=True)
+class _Request:
+    writes: Sequence[Write]
+    ids: set[str]
+    keys: set[str]
 
 
 class SqlDocumentStore(SqlReads, Convenience):
@@ -55,6 +69,7 @@ class SqlDocumentStore(SqlReads, Convenience):
             raise
         super().__init__(engine, bytes.fromhex(secret or ""))
         self._now = now
+        self._group: GroupCommit[_Request, list[Revision]] = GroupCommit(self._commit, _MAX_GROUP)
 
     @property
     def kind(self) -> StoreKind:
@@ -68,21 +83,46 @@ class SqlDocumentStore(SqlReads, Convenience):
             NotFoundError: a document does not exist.
             ConflictError: another revision than expected, a forbidden transition, or a key of another request.
         """
-        ids, keys = ids_of(writes), keys_of(writes)
+        return self._group.submit(_Request(writes, ids_of(writes), keys_of(writes)), len(writes))
 
-        def work(connection: Connection) -> list[Decision]:
-            now = next_moment(read_clock(connection, lock=True), self._now())
-            decisions = decide_writes(
-                writes,
-                load_current(connection, ids),
-                find_repeats(connection, keys),
-                load_columns(connection),
-                now,
-            )
-            _apply(connection, [decision for decision in decisions if not decision.is_repeat], now)
-            return decisions
+    def _commit(self, pending: list[Request[_Request, list[Revision]]]) -> None:
+        """Gives each request its outcome. Requests of many threads share a transaction, and none fails with another."""
+        try:
+            outcomes = self._decide_and_apply([request.item for request in pending])
+        except (UnavailableError, LockedError):
+            raise
+        except FrazilError:
+            if len(pending) == 1:
+                raise
+            for request in pending:  # what the database refuses in one of them concerns no other
+                outcome_of(request, lambda item=request.item: _result(self._decide_and_apply([item])[0]))  # type: ignore[misc]
+            return
+        for request, outcome in zip(pending, outcomes, strict=True):
+            outcome_of(request, lambda outcome=outcome: _result(outcome))  # type: ignore[misc]
 
-        return [decision.revision for decision in run_write(self._engine, work, _is_stored)]
+    def _decide_and_apply(self, requests: Sequence[_Request]) -> list[_Outcome]:
+        def work(connection: Connection) -> list[_Outcome]:
+            clock = read_clock(connection, lock=True)
+            latest = load_current(connection, set().union(*(request.ids for request in requests)))
+            repeats = find_repeats(connection, set().union(*(request.keys for request in requests)))
+            columns = load_columns(connection)
+            outcomes: list[_Outcome] = []
+            fresh: list[StoredRevision] = []
+            for request in requests:
+                clock = next_moment(clock, self._now())
+                outcomes.append(_decide(request, latest, repeats, columns, clock))
+                for decision in _fresh(outcomes[-1]):
+                    fresh.append(decision)
+                    latest[decision.revision.document_id] = decision.revision
+                    if decision.idempotency_key is not None:
+                        repeats[decision.idempotency_key] = decision
+            _apply(connection, fresh, clock)
+            return outcomes
+
+        def is_stored(connection: Connection, outcomes: Sequence[_Outcome]) -> bool:
+            return _is_stored(connection, [decision for outcome in outcomes for decision in _fresh(outcome)])
+
+        return run_write(self._engine, work, is_stored)
 
     def load_revisions(self, revisions: Iterable[Sequence[Revision]]) -> int:
         """Adds complete histories of documents, and returns how many revisions were new.
@@ -138,8 +178,33 @@ def _apply(connection: Connection, revisions: Sequence[StoredRevision], moment: 
 def _is_stored(connection: Connection, made: Sequence[StoredRevision]) -> bool:
     """Whether a transaction with these results was committed: all of it is there, or none."""
     read_clock(connection, lock=True)
-    for stored in made:
-        if not (isinstance(stored, Decision) and stored.is_repeat):
-            found = load_revision(connection, stored.revision.document_id, stored.revision.revision)
-            return found == stored.revision
-    return True
+    if not made:
+        return True
+    first = made[0].revision
+    return load_revision(connection, first.document_id, first.revision) == first
+
+
+def _decide(
+    request: _Request,
+    latest: Mapping[str, Revision],
+    repeats: Mapping[str, StoredRevision],
+    columns: Mapping[str, Column],
+    moment: datetime,
+) -> _Outcome:
+    """Returns the decisions of a request, or the error that is its outcome."""
+    current = {i: latest[i] for i in request.ids if i in latest}
+    first_results = {key: repeats[key] for key in request.keys if key in repeats}
+    try:
+        return decide_writes(request.writes, current, first_results, columns, moment)
+    except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits for it
+        return error
+
+
+def _fresh(outcome: _Outcome) -> list[Decision]:
+    return [] if isinstance(outcome, Exception) else [decision for decision in outcome if not decision.is_repeat]
+
+
+def _result(outcome: _Outcome) -> list[Revision]:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return [decision.revision for decision in outcome]
