@@ -136,8 +136,9 @@ def test_a_wrong_message_is_refused_and_nothing_is_stored(lake):
     for wrong in (7, None):
         with pytest.raises(frazil.UsageError):
             orders.publish(wrong)
-    with pytest.raises(frazil.UsageError):
-        orders.publish_batch([b"a", 7])
+    for wrong in ("abc", b"abc", [b"a", 7], []):
+        with pytest.raises(frazil.UsageError):
+            orders.publish_batch(wrong)
     with pytest.raises(frazil.UsageError):
         orders.publish_batch(pa.table({"payload": pa.array([], pa.binary())}))
     with pytest.raises(frazil.UsageError, match="level"):

@@ -300,4 +300,6 @@ def _to_bytes(payload: bytes | str) -> bytes:
 def _to_batch(messages: Sequence[bytes | str] | pa.RecordBatch | pa.Table) -> Messages:
     if isinstance(messages, (pa.RecordBatch, pa.Table)):
         return messages
+    if isinstance(messages, (str, bytes, bytearray, memoryview)):
+        raise UsageError("a batch is a list of payloads, and this is one payload", hint="publish(payload)")
     return [_to_bytes(message) for message in messages]
