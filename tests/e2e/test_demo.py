@@ -21,7 +21,8 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
         "Chapter 1", "start Spark", "the schema evolves", "time travel", "PyIceberg", "DuckDB",
         "Chapter 2", "the broker is killed", "replay the topic", "Chapter 3", "frazil upkeep run",
         "Chapter 4", "frazil content scan", "in any order", "frazil content reconcile --apply",
-        "Chapter 5", "a look inside each", "a column added live", "Try next",
+        "Chapter 5", "a look inside each", "a column added live",
+        "Chapter 6", "frazil docs migrate --from sqlite --to iceberg", "Try next",
     ):  # fmt: skip
         assert words in shown
     assert "ms" in shown and " s)" in shown
@@ -52,6 +53,7 @@ def test_what_the_demo_made_can_be_looked_at(demo_shell):
     tables = {
         "content": ["journal", "objects"],
         "demo": ["photos", "shots"],
+        "document_archive": ["document_history", "document_metadata"],
         "topics": ["camera_events", "dead_letters"],
     }
     found = demo_shell.json("table", "list")
@@ -102,6 +104,16 @@ def test_the_photos_of_the_demo_are_found_by_what_is_inside(demo_shell):
     assert albums == {"reykjavik"}
     (filled,) = demo_shell.json("sql", "SELECT count(iso) AS n FROM content.objects WHERE bucket LIKE '%/photos'")
     assert filled == {"n": 120}
+
+
+def test_the_documents_of_the_demo_are_in_both_stores_with_their_past(demo_shell):
+    iceberg = {"DATABASE_URL": "iceberg"}
+    assert demo_shell.json("docs", "stats") == demo_shell.json("docs", "stats", env=iceberg)
+    past = demo_shell.json("docs", "history", "contract-00042", env=iceberg)
+    assert [revision["restore_status"] for revision in past] == ["none", "restored"]
+    assert demo_shell.json("docs", "history", "contract-00042") == past
+    counted = demo_shell.json("sql", "SELECT count(*) AS n, max(revision) AS r FROM document_archive.document_metadata")
+    assert counted == [{"n": 10_000, "r": 2}]
 
 
 def test_the_topic_of_the_demo_lost_and_doubled_nothing_and_can_be_replayed(demo_shell):
@@ -161,7 +173,9 @@ def test_spark_takes_over_what_duckdb_cannot_do(demo_shell):
 def test_a_chapter_that_is_not_there_is_told_and_nothing_is_made(shell):
     done = shell.run("demo", "--chapter", "poems")
     assert done.returncode == 2
-    assert all(word in done.stderr for word in ("poems", "tables", "topics", "upkeep", "content", "photos"))
+    assert all(
+        word in done.stderr for word in ("poems", "tables", "topics", "upkeep", "content", "photos", "documents")
+    )
     assert not (shell.folder / "frazil-demo").exists()
 
 

@@ -30,6 +30,8 @@ Everything lies in {folder}, and nothing is left running. Try next:
   {frazil} content list --min-size 4KB
   {frazil} content stats --by prefix
   {frazil} content search photos --near 64.1,-21.9 --radius 20km
+  {frazil} docs list --tag project=apollo --storage-tier archive --limit 10
+  {frazil} docs history contract-00042
   {frazil} doctor"""
 
 
@@ -64,6 +66,7 @@ class Chapter(StrEnum):
     upkeep = "upkeep"
     content = "content"
     photos = "photos"
+    documents = "documents"
 
 
 @command(app, example="frazil demo --dir /tmp/frazil-demo")
