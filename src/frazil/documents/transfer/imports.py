@@ -162,9 +162,10 @@ class _Documents:
                 line, f"line {former:,} has document '{document_id}' too", {"document_id": document_id}
             )
         for rows in self.spool.tables():
-            revisions = to_revisions(rows)
-            existing = self.store.latest_revisions([r.document_id for r in revisions])
-            for line, revision in zip(rows["line"].to_pylist(), revisions, strict=True):
+            existing = self.store.latest_revisions(_ids(rows))
+            if not existing:
+                continue
+            for line, revision in zip(rows["line"].to_pylist(), to_revisions(rows), strict=True):
                 current = existing.get(revision.document_id)
                 if current is None or line in refused:
                     continue
