@@ -323,7 +323,7 @@ class CrashingStore:
         return done
 
 
-@pytest.mark.parametrize("writes", [1, 2, 3])
+@pytest.mark.parametrize("writes", [2, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 3))])
 def test_a_crash_before_the_position_is_stored_doubles_nothing(store, services, tmp_path: Path, writes: int):
     followed = Followed(tmp_path, services.glue, store)
     for key in ("a", "b"):

@@ -265,6 +265,7 @@ def test_snapshots_are_seen_by_any_program_with_pyiceberg(page: Page, services: 
 # -- Troubleshooting
 
 
+@pytest.mark.deep
 def test_the_doctor_tests_catalog_and_bucket(page: Page):
     checks = {check["name"]: check for check in json.loads(
         page.shell.run("doctor", "--no-spark", "--output", "json").stdout
