@@ -28,6 +28,11 @@ SUBCOMMANDS = {
         "note", "erase", "fields", "backfill", "search", "facets", "duplicates", "export",
     ),
     "upkeep": ("plan", "run", "status", "history"),
+    "docs": (
+        "put", "get", "list", "update", "delete", "undelete", "history", "stats", "import", "export", "migrate",
+        "verify", "add", "fetch", "restore-request",
+    ),
+    "setup": ("", "bucket"),
 }  # fmt: skip
 PAGES = [(c, s) for c in COMMANDS for s in SUBCOMMANDS.get(c, ("",))]
 GROUPS = [(c, "") for c in SUBCOMMANDS]
