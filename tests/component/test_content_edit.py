@@ -351,7 +351,7 @@ def test_edits_over_http_are_taken_when_they_are_on_disk(http):
     status, taken = http.post({"bucket": "photos", "edits": edits})
     assert (status, taken) == (
         202,
-        {"topic": "content_events", "offset": 0, "count": 1, "versions": 3, "level": "disk"},
+        {"topic": "content_events", "offset": 0, "count": 1, "versions": 3, "level": "disk", "visible": True},
     )
     (message,) = messages_of(http.log, http.settings)
     assert message["edits"] == [

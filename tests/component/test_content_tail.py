@@ -14,7 +14,8 @@ from frazil.catalogs import local_path
 from frazil.content import tail as tail_module
 from frazil.content.choice import Choice
 from frazil.content.columns import CREATE, DELETE, OBJECTS, UPDATE
-from frazil.content.editing import Edit, entries, publish
+from frazil.content.editing import entries, publish
+from frazil.content.edits import Edit
 from frazil.content.events.observation import observation
 from frazil.content.names import objects_name
 from frazil.content.notes.messages import edit as edit_message

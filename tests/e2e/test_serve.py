@@ -647,3 +647,23 @@ def test_an_event_is_listed_as_soon_as_it_is_acknowledged_without_a_pipeline(ser
     assert min(seconds) < 0.1, seconds
     post("a.jpg", "02", "ObjectRemoved:Delete")
     assert "a.jpg" not in listed()
+
+
+def test_a_tag_of_the_command_line_goes_to_the_server_without_loading_arrow_or_iceberg(shell):
+    with serving(shell) as server:
+        thing = {"key": "a.jpg", "sequencer": "01", "eTag": "e", "size": 7}
+        event = {"eventVersion": "2.1", "eventSource": "aws:s3", "eventTime": "2026-01-31T12:00:00Z"}
+        event |= {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "photos"}, "object": thing}}
+        assert server.post("/events/s3", {"Records": [event]}).status == 200
+        done = shell.run(
+            "content", "tag", "photos", "a.jpg", "--add", "x", "-o", "json", env={"PYTHONPROFILEIMPORTTIME": "1"}
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["visible"] is True
+        loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+        assert "frazil.content.edit_client" in loaded
+        assert not loaded & {"pyarrow", "pyiceberg", "numpy"}
+        assert server.get("/content/object?bucket=photos&key=a.jpg")["user_tags"] == ["x"]
+        missed = shell.run("content", "tag", "photos", "a.jgp", "--add", "x")
+        assert missed.returncode == 10
+        assert "Try: a.jpg" in missed.stderr

@@ -15,7 +15,9 @@ from frazil.api.failures import RequestError, publishes, telling_what_is_stored
 from frazil.api.messages import Shared
 from frazil.api.models import Answered, Sent
 from frazil.api.service import Service
-from frazil.content.editing import MAX_NOTE, MAX_TAG, MAX_TAGS, SOURCE, STAYS, Edit, entries, forget_thumbnails, publish
+from frazil.content.editing import SOURCE, entries, forget_thumbnails, publish
+from frazil.content.edits import MAX_NOTE, MAX_TAG, MAX_TAGS, STAYS, Edit
+from frazil.content.tables import ContentTables
 from frazil.log.access import Level
 from frazil.settings import Settings
 
@@ -66,6 +68,7 @@ class EditsTaken(Answered):
     count: int = Field(description="messages")
     versions: int = Field(description="versions of objects that are concerned")
     level: Level = Field(description="how safe they are: always `disk`")
+    visible: bool = Field(description="whether the next read shows them; else when the pipeline has merged them")
 
 
 EXTRA_MODELS = (NewEdits,)
@@ -96,7 +99,7 @@ async def _take(request: Request, service: Service) -> Response:
         wanted = parsed(NewEdits, await read_body(request, limit))
         edits = [edit.edit() for edit in wanted.edits]
         looks = content_looks(request)
-        told = await looks.find(service, lambda tables: entries(tables, wanted.bucket, edits))
+        told, is_visible = await looks.find(service, lambda tables: _find(tables, wanted.bucket, edits))
         if any(edit.erase for edit in edits):
             # First: they are a cache, and what fails afterwards has taken nothing that could not be made again.
             settings = Settings(service.settings)
@@ -105,4 +108,10 @@ async def _take(request: Request, service: Service) -> Response:
         topic = service.settings.content.topic
         ack = await service.publish_off_loop(lambda: publish(service.log, topic, wanted.bucket, told, limit)[0])
     taken = {"topic": topic, "offset": ack.offset, "count": ack.count, "versions": len(told), "level": ack.level}
-    return JSONResponse(taken, 202)
+    return JSONResponse({**taken, "visible": is_visible}, 202)
+
+
+def _find(tables: ContentTables, bucket: str, edits: list[Edit]) -> tuple[list[dict[str, Any]], bool]:
+    """Returns the entries of the message, and whether reads include the tail of the log."""
+    found = entries(tables, bucket, edits)
+    return found, tables.lag is None

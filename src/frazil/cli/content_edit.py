@@ -16,7 +16,7 @@ from frazil.errors import UsageError
 if TYPE_CHECKING:
     from types import EllipsisType
 
-    from frazil.content.editing import Edit
+    from frazil.content.edits import Edit
     from frazil.settings import Settings
     from frazil.topics.reading.tail import Lag
 
@@ -46,7 +46,7 @@ def tag(
 
     All keys are looked up first: where one is not known nothing is changed. The tags of the store itself are others.
     """
-    from frazil.content.editing import Edit
+    from frazil.content.edits import Edit
 
     if clear and (add or remove or replace):
         raise UsageError("--clear takes all tags away", hint="--clear alone, or --replace TAG")
@@ -70,7 +70,7 @@ def note(
     catalog: CatalogOption = None,
 ) -> None:
     """Write a note about an object, or rate it. No extraction and no new content touches them."""
-    from frazil.content.editing import STAYS, Edit
+    from frazil.content.edits import STAYS, Edit
 
     if clear and text is not None:
         raise UsageError("--clear takes the note away", hint="a text, or --clear")
@@ -99,7 +99,7 @@ def erase(
     The object itself stays, and so does what its store says of it. It is not looked into again until its content
     changes. Without --yes it only shows what would be forgotten.
     """
-    from frazil.content.editing import Edit
+    from frazil.content.edits import Edit
 
     edits = [Edit(key, version_id, erase=True) for key in dict.fromkeys(keys)]
     if not yes:
@@ -119,6 +119,24 @@ _KEPT_ELSEWHERE = (
 
 
 def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: str | None) -> None:
+    from frazil.content.buckets import bucket_of
+    from frazil.content.edit_client import send_edits
+
+    if not wait and catalog is None and not edits[0].erase:
+        for edit in edits:
+            edit.check()
+        bucket = bucket_of(place)
+        answer = send_edits(run.settings(*SECTIONS), bucket, edits)
+        if answer is not None:
+            fields = ("versions", "topic", "offset", "visible")
+            _report(run, {"bucket": bucket, "objects": len(edits), **{name: answer[name] for name in fields}})
+            _note_lag(run, is_visible=answer["visible"])
+            return
+    _publish(run, place, edits, wait=wait, catalog=catalog)
+
+
+def _publish(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: str | None) -> None:
+    """Publishes edits from this process: without a server, and where the command waits for the table."""
     from frazil.content.editing import publish
     from frazil.content.topic import ensure_events_topic
 
@@ -145,7 +163,11 @@ def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: s
             # A look inside that was under way may have made them again.
             _forget_thumbnails(settings, bucket, told, catalog)
     _report(run, summary | ({"done": True} if edits[0].erase else {}))
-    if lag is not None and not wait:
+    _note_lag(run, is_visible=wait or lag is None)
+
+
+def _note_lag(run: Run, *, is_visible: bool) -> None:
+    if not is_visible:
         run.printer.note(
             "note: the change is in the log; reads show it when the pipeline has merged it: frazil pipeline"
         )

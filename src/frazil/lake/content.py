@@ -13,7 +13,8 @@ from typing import Any, Literal
 from frazil.content import reading
 from frazil.content.buckets import bucket_of, require_text
 from frazil.content.choice import Choice, Deleted
-from frazil.content.editing import STAYS, Edit, entries, publish
+from frazil.content.editing import entries, publish
+from frazil.content.edits import STAYS, Edit
 from frazil.content.looking.full_scan import ScanReport, ScanRequest, run_full_scan
 from frazil.content.looking.listing import open_place
 from frazil.content.looking.work import Work

@@ -1,15 +1,28 @@
-"""The durable topic log. Embedded: `with Log.open(folder) as log: log.publish("orders", b"…")`."""
+"""The durable topic log. Embedded: `with Log.open(folder) as log: log.publish("orders", b"…")`.
 
+Names are loaded on first use: a command that only asks where the log is served needs neither Arrow nor Arrow Flight.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from frazil.log.access import Ack, Chunk, Level, LogAccess, OffsetGoneError, Span, TopicInfo, TopicView
-from frazil.log.batch import Batch
-from frazil.log.log import Log
-from frazil.log.messages import decode_chunk, message_schema
-
 if TYPE_CHECKING:
+    from frazil.log.access import Ack, Chunk, Level, LogAccess, OffsetGoneError, Span, TopicInfo, TopicView
+    from frazil.log.batch import Batch
+    from frazil.log.log import Log
+    from frazil.log.messages import decode_chunk, message_schema
     from frazil.log.remote.client import Client
     from frazil.log.remote.producer import Producer
+
+_MODULES = {
+    "access": ("Ack", "Chunk", "Level", "LogAccess", "OffsetGoneError", "Span", "TopicInfo", "TopicView"),
+    "batch": ("Batch",),
+    "log": ("Log",),
+    "messages": ("decode_chunk", "message_schema"),
+    "remote.client": ("Client",),
+    "remote.producer": ("Producer",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Ack",
@@ -30,13 +43,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs Arrow Flight is loaded when it is asked for: an embedded log does without."""
-    if name == "Client":
-        from frazil.log.remote.client import Client
-
-        return Client
-    if name == "Producer":
-        from frazil.log.remote.producer import Producer
-
-        return Producer
-    raise AttributeError(f"module 'frazil.log' has no attribute '{name}'")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'frazil.log' has no attribute '{name}'")
+    found = getattr(import_module(f"frazil.log.{_MODULE_OF[name]}"), name)
+    globals()[name] = found
+    return found
