@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -10,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.documents.arrow import OFFSET, table_to_revisions
+from frazil.documents.iceberg.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.iceberg.projection import Projection, ProjectionPosition, write_position
 from frazil.documents.messages import BulkFile, DecodedBatch, decode_messages
-from frazil.documents.model import Column, Revision
+from frazil.documents.model import Column, Revision, from_micros
 from frazil.documents.sql.records import (
     StoredRevision,
     apply_revisions,
@@ -112,6 +114,10 @@ def add_columns(connection: Connection, columns: Sequence[Column]) -> None:
 
 def apply_table(connection: Connection, rows: pa.Table) -> int:
     """Applies revisions, without those that the projection has, and returns how many were new."""
+    if (new := find_new_histories(connection, rows)) is not None:
+        insert_new_histories(connection, new)
+        _advance_clock(connection, from_micros(pc.max(new.column("valid_from").cast(pa.int64())).as_py()))
+        return int(new.num_rows)
     added = 0
     for start in range(0, rows.num_rows, _AT_ONCE):
         added += apply_new(connection, table_to_revisions(rows.slice(start, _AT_ONCE)))
@@ -135,10 +141,14 @@ def apply_new(connection: Connection, revisions: Sequence[StoredRevision]) -> in
             new.append(stored)
     apply_revisions(connection, new)
     if new:
-        clock = read_clock(connection)
-        moments = [stored.revision.valid_from for stored in new]
-        write_clock(connection, max(moments if clock is None else [*moments, clock]))
+        _advance_clock(connection, max(stored.revision.valid_from for stored in new))
     return len(new)
+
+
+def _advance_clock(connection: Connection, moment: datetime) -> None:
+    clock = read_clock(connection)
+    if clock is None or moment > clock:
+        write_clock(connection, moment)
 
 
 def _gap(revision: Revision, before: int) -> IntegrityError:

@@ -177,6 +177,7 @@ class ProjectionKeeper:
                 with built.write() as connection:
                     write_position(connection, position)
                 position = follow_log(self._log, info, built, self.read_bulk)
+                built.complete()
                 reach("documents.rebuild.before_publish")
             except BaseException:
                 built.close()

@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from frazil.documents.arrow import revisions_to_table, table_to_revisions
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.documents.arrow import REVISION_SCHEMA, revisions_to_table, table_to_revisions
 from frazil.documents.decide import Decision, StoredRevision, decide_writes, ids_of, keys_of, next_moment
-from frazil.documents.fields import check_column, is_document_id
+from frazil.documents.fields import CLOCK_TOLERANCE, check_column, is_document_id
+from frazil.documents.iceberg.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.iceberg.group_commit import GroupCommit, Request
 from frazil.documents.iceberg.keeper import ProjectionKeeper
 from frazil.documents.loading import plan_load
 from frazil.documents.messages import BulkFile, encode_bulk, encode_column, encode_revision
-from frazil.documents.model import Column, Revision
+from frazil.documents.model import Column, Revision, from_micros
 from frazil.documents.sql.records import (
     apply_revisions,
     find_repeats,
@@ -133,8 +137,21 @@ class DocumentOwner:
         Files with revisions that the store has already are replaced by others without them.
         """
         staging = self.keeper.staging()
-        tables = [staging.read(file) for file in files]
-        return self._load([s.revision for table in tables for s in table_to_revisions(table)], files)
+        rows = pa.concat_tables([REVISION_SCHEMA.empty_table(), *(staging.read(file) for file in files)])
+        count = int(rows.num_rows)
+
+        def plan(connection: Connection) -> _Publication | None:
+            new = find_new_histories(connection, rows)
+            newest = from_micros(pc.max(rows.column("valid_from").cast(pa.int64())).as_py()) if count else None
+            clock = read_clock(connection)
+            if new is None or newest is None or newest > next_moment(clock, self._now()) + CLOCK_TOLERANCE:
+                return None
+            moment = newest if clock is None else max(newest, clock)
+            return _Publication([encode_bulk(files)], lambda c: insert_new_histories(c, new), count, moment)
+
+        if self._publish(plan):
+            return count
+        return self._load([stored.revision for stored in table_to_revisions(rows)], files)
 
     def _load(self, revisions: Sequence[Revision], files: Sequence[BulkFile]) -> int:
         ids = {revision.document_id for revision in revisions if is_document_id(revision.document_id)}
@@ -228,8 +245,8 @@ class DocumentOwner:
 
     # -- publish -----------------------------------------------------------------------------------------------------
 
-    def _publish(self, plan: Callable[[Connection], _Publication | None]) -> None:
-        """Publishes what a function decides from the projection, and applies it there.
+    def _publish(self, plan: Callable[[Connection], _Publication | None]) -> bool:
+        """Publishes what a function decides from the projection, and applies it there. False: that was nothing.
 
         Raises:
             UnavailableError: it is durable in the log, and the projection could not take it in.
@@ -241,7 +258,7 @@ class DocumentOwner:
                 with projection.write() as connection:
                     planned = plan(connection)
                     if planned is None or not planned.messages:
-                        return
+                        return False
                     ack = self._append(planned.messages)
                     reach("documents.append.after")
                     if ack.offset == self.keeper.position.offset:
@@ -252,7 +269,7 @@ class DocumentOwner:
                 if ack.offset == self.keeper.position.offset:
                     self.keeper.position = reached
                     reach("documents.publish.after")
-                    return
+                    return True
             except BaseException as error:
                 if ack is None or not isinstance(error, Exception):
                     if ack is not None:
@@ -260,6 +277,7 @@ class DocumentOwner:
                     raise
                 logger.warning("the projection did not take a change in", error=str(error))
             self._catch_up()
+            return True
 
     def _append(self, messages: list[bytes]) -> Ack:
         count = len(messages)
