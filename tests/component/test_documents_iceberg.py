@@ -501,6 +501,25 @@ def test_loaded_documents_are_one_message_and_survive_the_loss_of_the_projection
         assert store.verify().findings == []
 
 
+def test_a_revision_that_the_tables_never_got_is_told_and_stops_nothing(home):
+    with home.owner() as (store, log):
+        put(store, "d")
+        put(store, "other")
+        store.update_metadata("d", {"size_bytes": 2})
+        home.advance(log)
+        with LazyStore(home.settings) as tables:  # as if it had become a dead letter
+            tables.store().load("document_archive.document_history").delete("document_id = 'd' and revision = 2")
+        store.update_metadata("d", {"size_bytes": 3})
+        store.delete_metadata("other")
+        statistics = store.get_statistics()
+        store.rebuild()
+        assert store.get_statistics() == statistics
+        assert [r.revision for r in store.history("d")] == [1, 3]
+        assert store.get_metadata("d").size_bytes == 3
+        assert "document 'd' has gaps in its revisions: [1, 3]" in "\n".join(store.verify().findings)
+        assert store.update_metadata("d", {"size_bytes": 4}).revision == 4
+
+
 # -- verify
 
 

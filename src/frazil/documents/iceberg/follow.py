@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlalchemy import delete, update
 
 from frazil.documents.arrow import OFFSET, table_to_revisions
 from frazil.documents.iceberg.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.iceberg.projection import Projection, ProjectionPosition, write_position
 from frazil.documents.messages import BulkFile, DecodedBatch, decode_messages
-from frazil.documents.model import Column, Revision, from_micros
+from frazil.documents.model import Column, from_micros, to_micros
+from frazil.documents.sql.bulk import insert_rows
+from frazil.documents.sql.counts import add_counts, counts_of
 from frazil.documents.sql.records import (
     StoredRevision,
     apply_revisions,
@@ -24,7 +27,8 @@ from frazil.documents.sql.records import (
     read_clock,
     write_clock,
 )
-from frazil.errors import IntegrityError
+from frazil.documents.sql.rows import to_row
+from frazil.documents.sql.schema import FOREVER, document_history, documents
 from frazil.log.access import LogAccess, TopicInfo
 from frazil.log.messages import decode_chunk
 from frazil.observe.logs import get_logger
@@ -64,7 +68,7 @@ def follow_log(access: LogAccess, info: TopicInfo, projection: Projection, read_
 
     Raises:
         OffsetGoneError: retention has removed messages that the projection needs.
-        IntegrityError: a revision does not follow the one before it.
+        NotFoundError: a staged file is missing that the tables do not have yet.
     """
     position = projection.position()
     assert position is not None, "it has been compared with the log"
@@ -127,33 +131,57 @@ def apply_table(connection: Connection, rows: pa.Table) -> int:
 def apply_new(connection: Connection, revisions: Sequence[StoredRevision]) -> int:
     """Applies revisions, without those that the projection has, and returns how many were new.
 
-    A message can come twice: a dead letter that is replayed, or the log beside the table. Its first one counts.
+    A message can come twice: a dead letter that is replayed, or the log beside the table. Its first one counts. One can
+    be missing too: what became a dead letter is not in the table from which a projection is built.
     """
     latest = {i: r.revision for i, r in load_current(connection, {s.revision.document_id for s in revisions}).items()}
-    new = []
+    new: list[StoredRevision] = []
+    added = 0
     for stored in revisions:
         revision = stored.revision
         before = latest.get(revision.document_id, 0)
-        if revision.revision > before + 1:
-            raise _gap(revision, before)
+        if revision.revision <= before:
+            continue
+        latest[revision.document_id] = revision.revision
+        added += 1
         if revision.revision == before + 1:
-            latest[revision.document_id] = revision.revision
             new.append(stored)
+            continue
+        apply_revisions(connection, new)
+        new = []
+        _apply_after_gap(connection, stored, before)
     apply_revisions(connection, new)
-    if new:
-        _advance_clock(connection, max(stored.revision.valid_from for stored in new))
-    return len(new)
+    if added:
+        _advance_clock(connection, max(stored.revision.valid_from for stored in revisions))
+    return added
+
+
+def _apply_after_gap(connection: Connection, stored: StoredRevision, before: int) -> None:
+    """Applies a revision although some before it are missing: `verify` tells of them."""
+    revision = stored.revision
+    log.warning(
+        "revisions of a document are missing",
+        document=revision.document_id,
+        revision=revision.revision,
+        latest=before,
+        hint="frazil docs verify; frazil topic dead-letters list",
+    )
+    row, counts = to_row(revision), counts_of(connection, [revision.document_id])
+    of_document = document_history.c.document_id == revision.document_id
+    is_last = document_history.c.valid_to == FOREVER
+    connection.execute(
+        update(document_history).where(of_document, is_last).values(valid_to=to_micros(revision.valid_from))
+    )
+    insert_rows(connection, document_history, [(*row, FOREVER, stored.idempotency_key, stored.digest)])
+    if revision.is_deleted:
+        connection.execute(delete(documents).where(documents.c.document_id == revision.document_id))
+    else:
+        insert_rows(connection, documents, [row], replace=True)
+        counts.add(row)
+    add_counts(connection, counts)
 
 
 def _advance_clock(connection: Connection, moment: datetime) -> None:
     clock = read_clock(connection)
     if clock is None or moment > clock:
         write_clock(connection, moment)
-
-
-def _gap(revision: Revision, before: int) -> IntegrityError:
-    return IntegrityError(
-        f"revision {revision.revision} of document '{revision.document_id}' follows revision {before}",
-        cause="messages between them are lost",
-        hint="frazil docs verify",
-    )
