@@ -16,13 +16,18 @@ from frazil.documents.iceberg.projection import ProjectionFolder
 from frazil.documents.messages import encode_revision
 from frazil.documents.store import Write
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
+from frazil.log.access import LogAccess
 from frazil.log.batch import Batch
 from frazil.log.remote.broker import Broker
 from frazil.log.singles import batch_with_headers
 from frazil.log.trust import marked
 from frazil.observe.faultpoints import handled
 from frazil.tables.store import LazyStore
+from frazil.topics import open_log
+from frazil.topics.connection import silent
+from frazil.topics.handover import connect_again, ending_for_server
 from tests.documents_iceberg_kit import TOPIC, Home, everything, put
+from tests.sink_kit import until
 
 
 @pytest.fixture
@@ -555,3 +560,40 @@ def test_several_generations_are_never_left_behind(filled):
         store.get_statistics()
     assert folder.link.is_symlink()
     assert len(list(filled.link.parent.glob("*.db"))) == 2
+
+
+# -- a pipeline without a server
+
+
+def test_a_pipeline_that_has_the_log_hands_it_over_for_a_write_and_gets_it_back(home):
+    with home.store() as store:
+        put(store, "d")
+    stop, has_log = threading.Event(), threading.Event()
+    offsets: list[int] = []
+
+    def run_pipeline() -> None:
+        access: LogAccess | None = open_log(home.settings)
+        while access is not None and not stop.is_set():
+            with access, Broker(access) as broker:
+                access.announce(flight=broker.address)
+                offsets.append(access.info(TOPIC).end)
+                with ending_for_server(access, stop) as ending:
+                    has_log.set()
+                    ending.wait()
+            access = connect_again(home.settings, stop, note=silent)
+        if access is not None:
+            access.close()
+
+    pipeline = threading.Thread(target=run_pipeline)
+    pipeline.start()
+    has_log.wait()
+    try:
+        with home.store() as store:
+            assert store.get_metadata("d").revision == 1
+            assert offsets == [1], "a read leaves the log where it is"
+            assert store.update_metadata("d", {"size_bytes": 1}).revision == 2
+            until(lambda: offsets == [1, 2])
+            assert store.get_metadata("d").revision == 2
+    finally:
+        stop.set()
+        pipeline.join()
