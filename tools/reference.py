@@ -32,6 +32,8 @@ from frazil.content.coalesced import Source
 from frazil.content.columns import JOURNAL
 from frazil.content.extract import reference as extract_reference
 from frazil.content.views import Queries
+from frazil.documents.lifecycle import allowed_tiers
+from frazil.documents.model import ARCHIVE_TIERS, RESTORE_STATES, TIERS, Document
 from frazil.observe import metrics
 from frazil.settings.keys import known_keys
 from frazil.settings.names import ENVIRONMENT_NAMES, FILE_NAMES, PYICEBERG_NAMES
@@ -265,6 +267,28 @@ def extractors() -> str:
     return "\n\n".join(parts)
 
 
+def storage_tiers() -> str:
+    rows = [
+        [f"`{tier}`", "yes" if tier in ARCHIVE_TIERS else "no", _codes(allowed_tiers(_document(tier, "none"))),
+         _codes(allowed_tiers(_document(tier, "restored"))) if tier in ARCHIVE_TIERS else ""]
+        for tier in TIERS
+    ]  # fmt: skip
+    return table(("tier", "archive", "may go to", "with a restored copy to"), rows)
+
+
+def _document(tier: str, restore_status: str) -> Document:
+    return Document("a", "a", storage_tier=tier, restore_status=restore_status)
+
+
+def restore_states() -> str:
+    rows = [[f"`{state}`", _codes(following)] for state, following in RESTORE_STATES.items()]
+    return table(("restore state", "may be followed by"), rows)
+
+
+def _codes(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "abilities": abilities,
     "commands": commands,
@@ -277,7 +301,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "make": make_targets,
     "metrics": metric_list,
     "pyiceberg-names": pyiceberg_names,
+    "restore-states": restore_states,
     "settings": settings,
+    "storage-tiers": storage_tiers,
 }
 
 

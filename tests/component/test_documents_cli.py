@@ -182,6 +182,8 @@ def test_deleted_documents_come_back_all_or_none(filled):
         (["list", "--all", "--cursor", "x"], "--all begins with the first page"),
         (["list", "--start-date", "someday"], "field 'start_date' is invalid"),
         (["list", "--storage-tier", "cold"], "is not one of"),
+        (["list", "--via", "table"], "--via table is for the Iceberg store, and this is sqlite"),
+        (["stats", "--explain"], "--explain is about reads of the tables"),
         (["export", "all.txt"], "does not tell the format"),
         (["export", "-"], "the format of standard input or output is not known"),
         (["export", "a.csv", "--history", "--provider", "aws"], "--history exports all revisions"),

@@ -114,6 +114,11 @@ def test_the_documents_of_the_demo_are_in_both_stores_with_their_past(demo_shell
     assert demo_shell.json("docs", "history", "contract-00042") == past
     counted = demo_shell.json("sql", "SELECT count(*) AS n, max(revision) AS r FROM document_archive.document_metadata")
     assert counted == [{"n": 10_000, "r": 2}]
+    wanted = ("docs", "list", "--start-date", "2025-01-01", "--storage-tier", "archive", "--limit", "20")
+    by_table = demo_shell.json(*wanted, "--via", "table", "--explain", env=iceberg)
+    assert by_table["documents"] == demo_shell.json(*wanted, env=iceberg)["documents"]
+    assert by_table["explanation"]["files_skipped"] > 200
+    assert demo_shell.json("docs", "verify", env=iceberg)["sound"] is True
 
 
 def test_the_topic_of_the_demo_lost_and_doubled_nothing_and_can_be_replayed(demo_shell):

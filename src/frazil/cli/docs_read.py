@@ -12,9 +12,15 @@ from frazil.cli.docs_filters import filtered
 from frazil.cli.docs_session import (
     AsOf,
     DocumentId,
+    Explain,
+    Via,
+    ViaChoice,
+    explanation_of,
     moment,
     opened_store,
     print_document,
+    print_explanation,
+    reads_of,
     shown_tags,
     shown_time,
     shown_value,
@@ -69,25 +75,32 @@ def list_(
         str | None, typer.Option(metavar="TEXT", help="the page after the one that printed this cursor")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="all pages, one after the other")] = False,
+    via: Via = ViaChoice.projection,
+    explain: Explain = False,
 ) -> None:
     """List documents that match all filters, newest first."""
     at = moment(as_of, "as_of")
     options: dict[str, Any] = {
         "sort": sort.value, "descending": not (sort in _ASCENDING if ascending is None else ascending), "as_of": at,
     }  # fmt: skip
-    if all_ and cursor is not None:
-        raise UsageError("--all begins with the first page, and --cursor does not", hint="one of them")
+    if all_ and (cursor is not None or explain):
+        other = "--explain is about one page" if explain else "--cursor does not"
+        raise UsageError(f"--all begins with the first page, and {other}", hint="one of them")
     with opened_store(run) as store:
+        reads = reads_of(store, via, explain=explain)
         if all_:
-            _print_all(run, _pages(lambda after: store.page(where, limit=_PAGE, cursor=after, **options)))
+            _print_all(run, _pages(lambda after: reads.page(where, limit=_PAGE, cursor=after, **options)))
             return
-        page = store.page(where, limit=limit, cursor=cursor, **options)
+        page = reads.page(where, limit=limit, cursor=cursor, **options)
+        explanation = explanation_of(reads, explain=explain)
     if run.printer.json_output:
-        run.printer.json({"documents": [d.to_dict() for d in page.documents], "next_cursor": page.next_cursor})
+        found = {"documents": [d.to_dict() for d in page.documents], "next_cursor": page.next_cursor}
+        run.printer.json(found | explanation)
         return
     run.printer.rows(_COLUMNS, [_row(document) for document in page.documents], none="no documents")
     if page.next_cursor is not None:
         run.printer.note(f"there are more; the next page: the same with --cursor {page.next_cursor}")
+    print_explanation(run, explanation)
 
 
 def history(run: Run, document_id: DocumentId) -> None:
@@ -106,15 +119,17 @@ def history(run: Run, document_id: DocumentId) -> None:
     run.printer.rows(["revision", "operation", "valid from", "changes"], rows)
 
 
-def stats(run: Run, as_of: AsOf = None) -> None:
+def stats(run: Run, as_of: AsOf = None, via: Via = ViaChoice.projection, explain: Explain = False) -> None:
     """Count documents and their bytes: by provider, tier and restore state."""
     from frazil.cli.amounts import shown_size
 
     at = moment(as_of, "as_of")
     with opened_store(run) as store:
-        found = store.get_statistics(as_of=at)
+        reads = reads_of(store, via, explain=explain)
+        found = reads.get_statistics(as_of=at)
+        explanation = explanation_of(reads, explain=explain)
     if run.printer.json_output:
-        run.printer.json(found)
+        run.printer.json({**found, **explanation})
         return
     size = found["total_size_bytes"]
     print(f"documents  {found['total_documents']:,}\nsize       {shown_size(size)} ({size:,} bytes)")
@@ -126,6 +141,7 @@ def stats(run: Run, as_of: AsOf = None) -> None:
         if rows:
             print()
             run.printer.rows([name, "documents"], [[visible(value) or "-", f"{count:,}"] for value, count in rows])
+    print_explanation(run, explanation)
 
 
 def _pages(load: Callable[[str | None], Page]) -> Iterator[list[Document]]:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from frazil.documents.iceberg.store import IcebergDocumentStore
+    from frazil.documents.iceberg.table_reads import TableReads
     from frazil.documents.model import Column, Document
     from frazil.documents.store import DocumentStore
 
@@ -46,6 +49,20 @@ SetFields = Annotated[
         help="a field or added column, may be repeated; no value clears it; settings too: database.url=…",
     ),
 ]
+
+
+class ViaChoice(StrEnum):
+    projection = "projection"
+    table = "table"
+
+
+Via = Annotated[
+    ViaChoice,
+    typer.Option(help="Iceberg: read the local projection, or the tables and the log's tail", show_default=True),
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="with --via table: also show what was read and skipped of its files")
+]
 Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="a tag; may be repeated")]
 JsonSource = Annotated[
     str | None,
@@ -60,6 +77,41 @@ def opened_store(run: Run) -> Iterator[DocumentStore]:
 
     with open_store(run.settings(*SECTIONS)) as store:
         yield store
+
+
+def reads_of(store: DocumentStore, via: ViaChoice, *, explain: bool) -> DocumentStore | TableReads:
+    """What answers the reads of a command.
+
+    Raises:
+        UsageError: the store has no tables, or nothing is to be explained.
+    """
+    if via is ViaChoice.projection:
+        if explain:
+            raise UsageError("--explain is about reads of the tables", hint="--via table --explain")
+        return store
+    if store.kind != "iceberg":
+        raise UsageError(f"--via table is for the Iceberg store, and this is {store.kind}", hint="leave it out")
+    return cast("IcebergDocumentStore", store).via_table(explains=explain)
+
+
+def explanation_of(reads: DocumentStore | TableReads, *, explain: bool) -> dict[str, Any]:
+    """What the last read has read and skipped, for JSON; nothing without --explain."""
+    return {"explanation": cast("TableReads", reads).explanation.to_dict()} if explain else {}
+
+
+def print_explanation(run: Run, explanation: Mapping[str, Mapping[str, Any]]) -> None:
+    """The same for people. It is no result, and goes to standard error."""
+    from frazil.cli.amounts import shown_size
+
+    for found in explanation.values():
+        run.printer.note(
+            f"files: {found['files']:,}, of them skipped: {found['files_skipped']:,}\n"
+            f"row groups: {found['row_groups'] or 0:,}, of them skipped: {found['row_groups_skipped'] or 0:,}\n"
+            f"manifests: {found['manifests']:,}, of them skipped: {found['manifests_skipped']:,}, "
+            f"fetched: {found['manifests_fetched']:,}\n"
+            f"requests: {found['requests']:,}, for {shown_size(found['bytes'])}\n"
+            f"messages from the log's tail: {found['tail_messages']:,}"
+        )
 
 
 def moment(text: str | None, name: str) -> datetime | None:
