@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from sqlalchemy import delete, update
 
 from frazil.documents.arrow import OFFSET, table_to_revisions
-from frazil.documents.iceberg.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.iceberg.projection import Projection, ProjectionPosition, write_position
 from frazil.documents.messages import BulkFile, DecodedBatch, decode_messages
 from frazil.documents.model import Column, from_micros, to_micros
+from frazil.documents.sql.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.sql.bulk import insert_rows
 from frazil.documents.sql.counts import add_counts, counts_of
 from frazil.documents.sql.records import (

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from frazil.documents.arrow import REVISION_SCHEMA, revisions_to_table, table_to_revisions
 from frazil.documents.decide import Decision, StoredRevision, decide_writes, ids_of, keys_of, next_moment
 from frazil.documents.fields import CLOCK_TOLERANCE, check_column, is_document_id
-from frazil.documents.iceberg.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.iceberg.group_commit import GroupCommit, Request
 from frazil.documents.iceberg.keeper import ProjectionKeeper
 from frazil.documents.loading import plan_load
 from frazil.documents.messages import BulkFile, encode_bulk, encode_column, encode_revision
 from frazil.documents.model import Column, Revision, from_micros
+from frazil.documents.sql.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.sql.records import (
     apply_revisions,
     find_repeats,

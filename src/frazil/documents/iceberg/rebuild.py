@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.documents.arrow import HISTORY_SCHEMA
-from frazil.documents.iceberg.arrow_rows import copy_present, to_history_rows, with_ends
 from frazil.documents.iceberg.projection import Projection
 from frazil.documents.iceberg.sorting import sort_rows
 from frazil.documents.model import Column, from_micros
+from frazil.documents.sql.arrow_rows import copy_present, to_history_rows, with_ends
 from frazil.documents.sql.bulk import insert_rows
 from frazil.documents.sql.records import insert_column, write_clock
 from frazil.documents.sql.schema import document_history
