@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, literal_column, select, tuple_
 
 from frazil.documents.model import FIELD_NAMES
-from frazil.documents.sql.bulk import chunks, insert_rows
+from frazil.documents.sql.bulk import chunks, insert_rows, is_among
 from frazil.documents.sql.schema import document_counts, documents
 from frazil.documents.store import Statistics
 
@@ -50,8 +50,9 @@ def counts_of(connection: Connection, ids: Sequence[str]) -> CountChanges:
     changes = CountChanges()
     c = documents.c
     query = select(c.provider, c.storage_tier, c.restore_status, c.size_bytes)
+    query = query.where(is_among(connection.dialect.name, c.document_id))
     for some in chunks(ids, 500):
-        for provider, tier, status, size in connection.execute(query.where(c.document_id.in_(some))):
+        for provider, tier, status, size in connection.execute(query, {"ids": some}):
             changes.remove((provider or "", tier, status), size or 0)
     return changes
 

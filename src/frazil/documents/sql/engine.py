@@ -97,6 +97,9 @@ def begin_write(engine: Engine) -> Iterator[Connection]:
     with _locks.setdefault(engine, Lock()), connect(engine) as connection:
         connection.execution_options(**{_BEGIN: "IMMEDIATE"})
         with connection.begin():
+            if engine.dialect.name == "postgresql":
+                # Writers look rows up by their keys. Before its first ANALYZE a table would be read as a whole.
+                connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
             yield connection
 
 

@@ -10,11 +10,11 @@ from datetime import datetime
 from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, tuple_, update
 
 from frazil.documents.decide import StoredRevision as StoredRevision
 from frazil.documents.model import Column, Revision, from_micros, to_micros
-from frazil.documents.sql.bulk import chunks, copy_rows, insert_rows
+from frazil.documents.sql.bulk import chunks, copy_rows, insert_rows, is_among
 from frazil.documents.sql.counts import add_counts, counts_of
 from frazil.documents.sql.rows import to_revision, to_row
 from frazil.documents.sql.schema import (
@@ -43,13 +43,15 @@ def load_current(connection: Connection, ids: Collection[str]) -> dict[str, Revi
     """Returns the latest revisions of documents, as far as they ever existed; a deleted one's is its delete."""
     found: dict[str, Revision] = {}
     present = select(*(documents.c[name] for name in REVISION_COLUMNS))
+    present = present.where(is_among(connection.dialect.name, documents.c.document_id))
     for some in chunks(sorted(ids), _IDS_AT_ONCE):
-        for row in connection.execute(present.where(documents.c.document_id.in_(some))):
+        for row in connection.execute(present, {"ids": some}):
             found[row[0]] = to_revision(row)
     history = document_history.c
     last = select(*(history[name] for name in REVISION_COLUMNS)).where(history.valid_to == FOREVER)
+    last = last.where(is_among(connection.dialect.name, history.document_id))
     for some in chunks(sorted(set(ids) - found.keys()), _IDS_AT_ONCE):
-        for row in connection.execute(last.where(history.document_id.in_(some))):
+        for row in connection.execute(last, {"ids": some}):
             found[row[0]] = to_revision(row)
     return found
 
@@ -65,9 +67,9 @@ def load_revision(connection: Connection, document_id: str, revision: int) -> Re
 def find_repeats(connection: Connection, keys: Collection[str]) -> dict[str, StoredRevision]:
     """Returns what requests with these idempotency keys have made, by key."""
     found: dict[str, StoredRevision] = {}
-    history = document_history.c
+    query = _stored().where(is_among(connection.dialect.name, document_history.c.idempotency_key))
     for some in chunks(sorted(keys), _IDS_AT_ONCE):
-        for row in connection.execute(_stored().where(history.idempotency_key.in_(some))):
+        for row in connection.execute(query, {"ids": some}):
             stored = _to_stored(row)
             found[cast("str", stored.idempotency_key)] = stored
     return found
@@ -160,9 +162,13 @@ def load_histories(connection: Connection, ids: Collection[str]) -> dict[str, li
     """Returns all revisions of documents, oldest first, as far as they ever existed."""
     found: dict[str, list[StoredRevision]] = {}
     history = document_history.c
-    query = _stored().order_by(history.document_id, history.revision)
+    query = (
+        _stored()
+        .order_by(history.document_id, history.revision)
+        .where(is_among(connection.dialect.name, history.document_id))
+    )
     for some in chunks(sorted(ids), _IDS_AT_ONCE):
-        for row in connection.execute(query.where(history.document_id.in_(some))):
+        for row in connection.execute(query, {"ids": some}):
             found.setdefault(row[0], []).append(_to_stored(row))
     return found
 
@@ -211,12 +217,13 @@ def _replace_current(
         else:
             present.append(document_id)
             changes.add(row)
+    removal = delete(documents).where(is_among(connection.dialect.name, documents.c.document_id))
     for some in chunks(removed, _IDS_AT_ONCE):
-        connection.execute(delete(documents).where(documents.c.document_id.in_(some)))
+        connection.execute(removal, {"ids": some})
     # Copying what is in the history already costs half of sending it again.
-    latest = _latest_of_ids()
+    copy = _copy_latest(connection.dialect.name)
     for some in chunks(sorted(present), _IDS_AT_ONCE):
-        copy_rows(connection, documents, latest, {"ids": some})
+        connection.execute(copy, {"ids": some})
     add_counts(connection, changes)
 
 
@@ -225,13 +232,12 @@ def _id_and_revision(row: Sequence[Any]) -> tuple[str, int]:
 
 
 @cache
-def _latest_of_ids() -> Select[Any]:
+def _copy_latest(dialect: str) -> Any:
     history = document_history.c
-    return select(*(history[column.name] for column in documents.columns)).where(
-        history.document_id.in_(bindparam("ids", expanding=True)),
-        history.valid_to == FOREVER,
-        history.operation != "delete",
+    source = select(*(history[column.name] for column in documents.columns)).where(
+        is_among(dialect, history.document_id), history.valid_to == FOREVER, history.operation != "delete"
     )
+    return copy_rows(dialect, documents, source)
 
 
 def _gap(document_id: str, revision: Revision) -> IntegrityError:
