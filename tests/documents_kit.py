@@ -254,6 +254,9 @@ TEXTS = (
     "\U0001f600",
     "İstanbul",
     "ﬁ",
+    "no\u00a0break",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\u200bzero",
 )
 _TIERS = ("standard", "infrequent", "archive", "deep_archive")
 _STATES = ("none", "requested", "in_progress", "restored", "expired", "failed")

@@ -46,6 +46,7 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.break_next: str | None = None  # "before" or "after" the server has the COMMIT
+        self.sign = b"COMMIT"
         self.broken = 0
         self.refusing = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -67,7 +68,7 @@ class Proxy:
             while data := client.recv(65536):
                 if data[:1] == b"P":  # PostgreSQL: the statement first, its execution later
                     parsed = b"commit\0" in data
-                if self.break_next and (b"COMMIT" in data or (parsed and _EXECUTE in data)):
+                if self.break_next and (self.sign in data or (parsed and _EXECUTE in data)):
                     when, self.break_next = self.break_next, None
                     self.broken += 1
                     if when == "after":
@@ -125,6 +126,19 @@ def test_a_connection_that_breaks_at_the_commit_neither_loses_nor_doubles_a_writ
         assert [r.revision for r in store.history("d")] == [1, 2, 3, 4, 5]
         assert [r.revision for r in store.history("e")] == [1]
         assert store.get_statistics()["total_documents"] == 4
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_connection_that_breaks_within_a_large_batch_repeats_it(kind, services, tmp_path):
+    batch = [Write("put", f"d{n}", {"filename": f"mark-{n}"}) for n in range(200)]
+    with proxied(place_of(kind, services, tmp_path)) as (store, proxy):
+        store.put_metadata({"filename": "a"})
+        proxy.break_next, proxy.sign = "after", b"mark-150"
+        assert [r.revision for r in store.write(batch)] == [1] * 200
+        assert proxy.broken == 1
+        assert store.get_statistics()["total_documents"] == 201
+        assert len(store.history("d150")) == 1
 
 
 @pytest.mark.deep

@@ -10,6 +10,9 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, Text, any_, bindparam
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+
+from frazil.documents.sql.failures import classify
 
 T = TypeVar("T")
 #: PostgreSQL takes at most 32,767 parameters.
@@ -61,8 +64,15 @@ def _copy_in(connection: Connection, table: Table, rows: Sequence[Sequence[Any]]
     text = "".join(["\t".join([_copied(value) for value in row]) + "\n" for row in rows])
     names = ", ".join(f'"{column.name}"' for column in table.columns)
     driver = cast("Any", connection.connection.driver_connection)
-    with closing(driver.cursor()) as cursor:
-        cursor.execute(f"COPY {table.name} ({names}) FROM STDIN", stream=BytesIO(text.encode()))
+    statement = f"COPY {table.name} ({names}) FROM STDIN"
+    try:
+        with closing(driver.cursor()) as cursor:
+            cursor.execute(statement, stream=BytesIO(text.encode()))
+    except (cast("Any", connection.dialect).dbapi.Error, OSError) as error:
+        failure = DBAPIError(statement, None, error)
+        if classify(failure) == "lost":
+            connection.invalidate()
+        raise failure from error
 
 
 def _copied(value: Any) -> str:
