@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,12 @@ from sqlalchemy import event, text
 
 from frazil.documents.open import open_store, store_url
 from frazil.documents.sql import migrate as migrations
+from frazil.documents.sql import records
 from frazil.documents.sql.counts import count_rows
 from frazil.documents.sql.engine import begin_write, connect, open_engine, open_sqlite, snapshot
 from frazil.documents.sql.migrate import HEAD, VERSION_TABLE, migrate
 from frazil.documents.sql.reads import SqlReads
-from frazil.documents.sql.records import load_current
+from frazil.documents.sql.records import StoredRevision, apply_revisions, load_current
 from frazil.documents.sql.schema import documents, metadata
 from frazil.documents.sql.store import SqlDocumentStore
 from frazil.documents.store import DocumentFilter, Write
@@ -36,6 +39,7 @@ from frazil.errors import (
     NotAllowedError,
     NotFoundError,
     UnsupportedError,
+    UsageError,
 )
 from frazil.settings import load_settings
 from tests.documents_kit import START, Chance, Clock, Place, all_pages, outcome, place_of
@@ -436,3 +440,82 @@ def test_a_batch_of_many_documents_is_one_transaction(place):
         assert sum(len(batch) for batch in store.revisions()) == 7500
         with pytest.raises(NotFoundError):
             store.get_metadata(made[0].document_id)
+
+
+# -- many threads
+
+
+def test_threads_that_wait_share_a_transaction_and_each_gets_its_own_outcome(store):
+    store.write([Write("put", f"d{n}", {"filename": "a"}) for n in range(16)])
+    commits, results = [], {}
+    event.listen(store._engine, "commit", commits.append)
+
+    def work(number: int) -> None:
+        bad = number % 4 == 3
+        change = {"size_bytes": -1} if bad else {"size_bytes": number}
+        results[number] = outcome(lambda: store.update_metadata(f"d{number}", change, if_match=1))
+
+    with begin_write(store._engine):  # all of them queue behind this one
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 10
+        while len(store._group._pending) < 15 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    for thread in threads:
+        thread.join()
+    assert len(commits) <= 3
+    assert [number for number in results if results[number] is UsageError] == [n for n in results if n % 4 == 3]
+    made = [results[number] for number in results if number % 4 != 3]
+    assert all(store.get_metadata(document.document_id) == document for document in made)
+    assert len({document.updated_at for document in made}) == 12
+
+
+def test_what_the_database_refuses_in_one_request_concerns_no_other(store, monkeypatch):
+    apply = records.apply_revisions
+
+    def refuse(connection, revisions) -> None:
+        if any(stored.revision.document_id == "poison" for stored in revisions):
+            raise FrazilError("the database refuses it")
+        apply(connection, revisions)
+
+    monkeypatch.setattr("frazil.documents.sql.store.apply_revisions", refuse)
+    results = {}
+    names = ["a", "poison", "b", "c"]
+
+    def work(number: int) -> None:
+        results[names[number]] = outcome(
+            lambda: store.put_metadata({"document_id": names[number], "filename": "x"}).revision
+        )
+
+    with begin_write(store._engine):
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 10
+        while len(store._group._pending) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    for thread in threads:
+        thread.join()
+    assert results == {"a": 1, "b": 1, "c": 1, "poison": FrazilError}
+    assert store.get_statistics()["total_documents"] == 3
+
+
+# -- the functions that the projection uses
+
+
+def test_revisions_that_do_not_follow_what_is_stored_are_refused_and_change_nothing(place):
+    with place.open() as store:
+        store.put_metadata({"document_id": "d", "filename": "a"})
+        first = store.history("d")[0]
+        before = store.get_statistics()
+
+        def of(revision: int, document_id: str = "d") -> StoredRevision:
+            document = replace(first.document, document_id=document_id, revision=revision)
+            return StoredRevision(replace(first, document=document))
+
+        for wrong in ([of(3)], [of(2), of(4)], [of(1)], [of(2, "other")], [of(1, "x"), of(2, "x"), of(2, "x")]):
+            with pytest.raises(FrazilError), begin_write(store._engine) as connection:
+                apply_revisions(connection, wrong)
+        assert [r.revision for r in store.history("d")] == [1]
+        assert store.get_statistics() == before
