@@ -18,7 +18,6 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from frazil.documents import migration
 from frazil.documents.migration import plan_migration, run_migration
 from frazil.documents.sql import reads
 from frazil.documents.sql.engine import open_sqlite
@@ -79,5 +78,5 @@ def judge(step: int, source: str, target: str, *, was_killed: bool) -> dict[str,
 
 
 if __name__ == "__main__":
-    migration._BATCH = reads._HISTORY_BATCH = 4  # type: ignore[misc]
+    reads._HISTORY_BATCH = reads._TABLE_BATCH = 4  # type: ignore[misc]
     main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

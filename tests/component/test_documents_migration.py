@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import delete, update
 
@@ -39,7 +40,7 @@ _PAIRS = [*_SHOWN, *(pytest.param(*pair, marks=pytest.mark.deep) for pair in _FU
 def _small_batches(monkeypatch) -> None:
     """So that a few documents are several batches."""
     monkeypatch.setattr(reads, "_HISTORY_BATCH", 7)
-    monkeypatch.setattr("frazil.documents.migration._BATCH", 10)
+    monkeypatch.setattr(reads, "_TABLE_BATCH", 7)
 
 
 @cache
@@ -212,8 +213,8 @@ class Disturbed:
     def __init__(self, store: SqlDocumentStore, after: int | None, change: Callable[[], Any]) -> None:
         self._store, self._after, self._change = store, after, change
 
-    def revisions(self, after: str | None = None) -> Iterator[list[Revision]]:
-        for batch in self._store.revisions(after):
+    def history_tables(self, after: str | None = None) -> Iterator[pa.Table]:
+        for batch in self._store.history_tables(after):
             if self._after is not None:
                 self._after -= 1
                 if self._after == 0:
@@ -233,8 +234,8 @@ class Disturbed:
 @pytest.mark.parametrize(
     ("after", "write"),
     [
-        (2, Write("update", "0-first", {"filename": "changed"})),
-        (4, Write("put", "0-new", {"filename": "new"})),
+        (1, Write("update", "0-first", {"filename": "changed"})),
+        (3, Write("put", "0-new", {"filename": "new"})),
         (None, Write("put", "zzz-new", {"filename": "new"})),
         (None, Write("delete", "added-75")),
     ],
@@ -249,7 +250,7 @@ def test_a_source_that_changes_is_named_with_its_documents_and_a_repetition_succ
         clock.advance(seconds=1)
         source.write([write])
 
-    # The plan reads one batch, then all are copied, then all are read again, where a change may come too late.
+    # All are copied, and then all are read again, where a change may come too late.
     with pytest.raises(ConflictError) as refused:
         migrate(Disturbed(source, after, change), target)
     assert "the source was changed during the migration: 1 document differs" in refused.value.message
@@ -268,15 +269,15 @@ def test_a_change_that_the_copy_has_seen_is_no_fault(source, target, clock):
 
 def test_a_target_that_loses_revisions_is_found_out(source, target, clock, monkeypatch):
     fill(source, clock)
-    plain = target.load_revisions
+    plain = target.load_table
 
-    def load(batches: Any) -> int:
-        count = plain(batches)
+    def load(revisions: pa.Table) -> int:
+        count = plain(revisions)
         with target._engine.begin() as connection:
             connection.execute(delete(document_history).where(document_history.c.document_id == "added-30"))
         return count
 
-    monkeypatch.setattr(target, "load_revisions", load)
+    monkeypatch.setattr(target, "load_table", load)
     with pytest.raises(IntegrityError, match=r"has not what was written to it: 1 document differs \(added-30\)"):
         migrate(source, target)
 

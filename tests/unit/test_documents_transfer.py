@@ -511,12 +511,10 @@ def test_columns_are_read_in_their_types():
 
 def test_a_conflict_in_the_middle_says_how_far_the_import_came(open_store):
     store = open_store("store")
-    plain = store.load_revisions
 
     def conflict(*_: Any) -> Any:
         raise ConflictError("the store has another revision 1 of document 'a'", hint="…")
 
-    store.load_revisions = conflict  # type: ignore[method-assign]
+    store.load_table = conflict  # type: ignore[method-assign]
     with pytest.raises(ConflictError, match="0 documents were imported before, and a repeated import goes on"):
         load(store, [{"filename": "a"}])
-    store.load_revisions = plain  # type: ignore[method-assign]

@@ -8,6 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, get_args
 
+import orjson
+import pyarrow as pa
+
 from frazil.documents.decide import StoredRevision
 from frazil.documents.fields import CLOCK_TOLERANCE, check_column_value, is_document_id
 from frazil.documents.model import (
@@ -63,6 +66,25 @@ def plan_load(
         last[document_id] = revision
         made.append(StoredRevision(revision))
     return made
+
+
+def require_columns(revisions: pa.Table, columns: Mapping[str, Column]) -> None:
+    """Checks that a store has all added columns of which revisions have values.
+
+    Args:
+        revisions: in `REVISION_SCHEMA`.
+        columns: the added columns of the store.
+
+    Raises:
+        UsageError: one does not exist.
+    """
+    texts = revisions.column("columns").drop_null()
+    if not len(texts):
+        return
+    for text in texts.unique().to_pylist():
+        for name in orjson.loads(text):
+            if name not in columns:
+                raise _unknown_column(name, "the revisions")
 
 
 def _check_order(before: Revision | None, revision: Revision) -> None:
@@ -166,13 +188,16 @@ def _with_columns(document: Document, columns: Mapping[str, Column]) -> Document
     made = {}
     for name, value in document.columns.items():
         if name not in columns:
-            raise UsageError(
-                f"column '{name[:80]}' of document '{document.document_id}' does not exist in the store",
-                hint="add it first: frazil docs schema add-column",
-            )
+            raise _unknown_column(name, f"document '{document.document_id}'")
         if value is not None:
             made[name] = check_column_value(columns[name], value)
     return replace(document, columns=made)
+
+
+def _unknown_column(name: str, of: str) -> UsageError:
+    return UsageError(
+        f"column '{name[:80]}' of {of} does not exist in the store", hint="add it first: frazil docs schema add-column"
+    )
 
 
 def _another(revision: Revision) -> ConflictError:

@@ -11,14 +11,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from frazil.documents.consistency import split_documents
 from frazil.documents.fingerprint import Fingerprint
 from frazil.documents.model import Column, Revision
 from frazil.documents.store import DocumentStore, Statistics
 from frazil.errors import ConflictError, IntegrityError
 
-#: Revisions that are loaded at once.
-_BATCH = 20_000
 _NAMED = 10
 
 Progress = Callable[[str, int], None]
@@ -33,6 +33,8 @@ class Readable(Protocol):
     def get_statistics(self) -> Statistics: ...
 
     def revisions(self, after: str | None = None) -> Iterator[list[Revision]]: ...
+
+    def history_tables(self, after: str | None = None) -> Iterator[pa.Table]: ...
 
     def fingerprint(self, progress: Callable[[int], None] = ..., *, canonical: bool = ...) -> Fingerprint: ...
 
@@ -124,7 +126,11 @@ def run_migration(
     for column in plan.columns:
         target.add_column(column.name, column.type)
     before = source.last_change()
-    loaded = target.load_revisions(_read(source, plan.after, progress))
+    loaded, read_rows = 0, 0
+    for revisions in source.history_tables(plan.after):
+        loaded += target.load_table(revisions)
+        read_rows += revisions.num_rows
+        progress("copy", read_rows)
     target.refresh()
     read = source.last_change()
     verified = _verify(source, target, progress)
@@ -205,22 +211,6 @@ def _pairs(source: Readable, target: Readable, *, whole: bool) -> Iterator[tuple
     while whole and there is not None:
         yield [], there
         there = next(theirs, None)
-
-
-def _read(source: Readable, after: str | None, progress: Progress) -> Iterator[list[Revision]]:
-    """Streams the source in large batches."""
-    waiting: list[Revision] = []
-    count = 0
-    for revisions in source.revisions(after):
-        waiting += revisions
-        if len(waiting) >= _BATCH:
-            count += len(waiting)
-            yield waiting
-            waiting = []
-            progress("copy", count)
-    if waiting:
-        yield waiting
-        progress("copy", count + len(waiting))
 
 
 def _verify(source: Readable, target: DocumentStore, progress: Progress) -> Fingerprint | None:

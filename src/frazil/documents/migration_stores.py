@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -114,6 +115,9 @@ class _Nothing:
         return Statistics(total_documents=0, total_size_bytes=0, by_provider={}, by_tier={}, by_restore_status={})
 
     def revisions(self, after: str | None = None) -> Iterator[list[Revision]]:
+        yield from ()
+
+    def history_tables(self, after: str | None = None) -> Iterator[pa.Table]:
         yield from ()
 
     def fingerprint(self, progress: Callable[[int], None] = lambda _: None, *, canonical: bool = False) -> Fingerprint:

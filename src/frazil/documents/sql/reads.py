@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from frazil.documents import lifecycle
@@ -15,6 +16,7 @@ from frazil.documents.decide import StoredRevision
 from frazil.documents.fields import is_document_id
 from frazil.documents.fingerprint import Fingerprint
 from frazil.documents.model import Column, Document, Revision, from_micros, parse_time, plain_time, to_micros
+from frazil.documents.sql.arrow_reads import read_history_table
 from frazil.documents.sql.counts import count_rows, read_counts
 from frazil.documents.sql.engine import connect
 from frazil.documents.sql.fingerprints import read_fingerprint
@@ -37,6 +39,7 @@ from frazil.errors import NotFoundError, UsageError
 
 _BATCH = 1000
 _HISTORY_BATCH = 5000
+_TABLE_BATCH = 25_000
 _DOCUMENT_COLUMNS = REVISION_COLUMNS[:-2]
 
 
@@ -172,6 +175,16 @@ class SqlReads:
         """Streams all revisions ordered by document id and revision, in batches that never split a document."""
         for batch in self.stored_revisions(after):
             yield [stored.revision for stored in batch]
+
+    def history_tables(self, after: str | None = None) -> Iterator[pa.Table]:
+        """Streams what `revisions` does as Arrow tables in `REVISION_SCHEMA`, without idempotency keys."""
+        while True:
+            with self.connection() as connection:
+                rows = read_history_table(connection, after, _TABLE_BATCH)
+            if not rows.num_rows:
+                return
+            yield rows
+            after = rows.column("document_id")[-1].as_py()
 
     def stored_revisions(self, after: str | None = None) -> Iterator[list[StoredRevision]]:
         """Streams what `revisions` does, with idempotency keys."""

@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection
 
+from frazil.documents.arrow import table_to_revisions
 from frazil.documents.convenience import Convenience
 from frazil.documents.decide import Decision, StoredRevision, decide_writes, ids_of, keys_of, next_moment
-from frazil.documents.fields import check_column, is_document_id
+from frazil.documents.fields import CLOCK_TOLERANCE, check_column, is_document_id
 from frazil.documents.iceberg.group_commit import GroupCommit, Request, outcome_of
-from frazil.documents.loading import plan_load
-from frazil.documents.model import Column, Revision
+from frazil.documents.loading import plan_load, require_columns
+from frazil.documents.model import Column, Revision, from_micros
+from frazil.documents.sql.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.sql.engine import connect, kind_of, open_engine
 from frazil.documents.sql.migrate import CURSOR_SECRET, migrate
 from frazil.documents.sql.reads import SqlReads
@@ -146,6 +150,34 @@ class SqlDocumentStore(SqlReads, Convenience):
             return made
 
         return len(run_write(self._engine, work, _is_stored))
+
+    def load_table(self, revisions: pa.Table) -> int:
+        """Does what `load_revisions` does, from one Arrow table in `REVISION_SCHEMA`, several times as fast.
+
+        Args:
+            revisions: sorted by document id and revision. Their fields were checked, or come from another store.
+        """
+        if not revisions.num_rows:
+            return 0
+        if self.kind == "sqlite" and self._load_new(revisions):
+            return int(revisions.num_rows)
+        return self._load([stored.revision for stored in table_to_revisions(revisions)])
+
+    def _load_new(self, revisions: pa.Table) -> bool:
+        """Loads histories of which the store has nothing yet; False: each revision has to be looked at."""
+        newest = from_micros(pc.max(revisions.column("valid_from").cast(pa.int64())).as_py())
+
+        def work(connection: Connection) -> bool:
+            clock = read_clock(connection, lock=True)
+            new = find_new_histories(connection, revisions)
+            if new is None or newest > next_moment(clock, self._now()) + CLOCK_TOLERANCE:
+                return False
+            require_columns(revisions, load_columns(connection))
+            insert_new_histories(connection, new)
+            write_clock(connection, newest if clock is None else max(newest, clock))
+            return True
+
+        return run_write(self._engine, work, lambda *_: False)
 
     def add_column(self, name: str, type: str) -> Column:  # noqa: A002 - the field's word
         """Adds a metadata column without rewriting data. Adding an equal one again changes nothing."""

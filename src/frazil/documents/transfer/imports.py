@@ -21,7 +21,7 @@ from frazil.documents.store import DocumentStore, Write
 from frazil.documents.transfer import Format
 from frazil.documents.transfer.checks import HistoryCheck, check_documents, explain, is_history
 from frazil.documents.transfer.readers import BadRow, read_rows
-from frazil.documents.transfer.spool import Spool, stamp, to_revisions, without
+from frazil.documents.transfer.spool import Spool, sort_revisions, stamp, to_revisions, without
 from frazil.documents.transfer.values import json_text
 from frazil.errors import ConflictError, FrazilError, UsageError
 
@@ -181,29 +181,27 @@ class _Documents:
             remaining = without(rows, skipped)
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    self._load(stamp(remaining, self.checked_at, datetime.now(UTC)), report)
+                    moment = datetime.now(UTC)
+                    self._load(stamp(remaining, self.checked_at, moment), moment, report)
                     break
                 except ConflictError as error:  # a document was created or changed by somebody else meanwhile
                     if attempt == _ATTEMPTS:
                         raise error.adding(_describe_progress(report), **report.to_dict()) from error.__cause__
             progress("load", report.created + report.updated + report.unchanged)
 
-    def _load(self, rows: pa.Table, report: ImportReport) -> None:
-        revisions = to_revisions(rows)
-        moment = revisions[0].valid_from if revisions else self.checked_at
-        existing = self.store.latest_revisions([r.document_id for r in revisions])
-        new = [revision for revision in revisions if revision.document_id not in existing]
-        changes = []
-        for revision in revisions:
-            current = existing.get(revision.document_id)
-            if current is not None:
-                changes.append(self._change(current, revision, moment, moment))
-        if new:
-            self.store.load_revisions([new])
+    def _load(self, rows: pa.Table, moment: datetime, report: ImportReport) -> None:
+        existing = self.store.latest_revisions(_ids(rows))
+        is_known = pc.is_in(rows["document_id"], pa.array(existing, pa.string()))
+        new = rows.filter(pc.invert(is_known))
+        changes = [
+            self._change(existing[revision.document_id], revision, moment, moment)
+            for revision in to_revisions(rows.filter(is_known))
+        ]
+        self.store.load_table(sort_revisions(new))
         writes = [write for write in changes if write is not None]
         for start in range(0, len(writes), _WRITES):
             self.store.write(writes[start : start + _WRITES])
-        report.created += len(new)
+        report.created += new.num_rows
         report.updated += len(writes)
         report.unchanged += len(changes) - len(writes)
 
@@ -249,16 +247,17 @@ class _Histories:
     def load(self, report: ImportReport, skipped: AbstractSet[int], progress: Progress) -> None:
         for rows in self.spool.tables():
             remaining = without(rows, skipped)
-            histories = [revisions for _, revisions in _histories(remaining)]
             existing = self.store.latest_revisions(_ids(remaining))
             try:
-                self.store.load_revisions([[revision for revisions in histories for revision in revisions]])
+                self.store.load_table(sort_revisions(remaining))
             except ConflictError as error:
                 raise error.adding(_describe_progress(report), **report.to_dict()) from error.__cause__
-            known = [existing[r[0].document_id].revision >= len(r) for r in histories if r[0].document_id in existing]
-            report.created += len(histories) - len(known)
-            report.unchanged += sum(known)
-            report.updated += len(known) - sum(known)
+            last = remaining.group_by("document_id").aggregate([("revision", "max")]).to_pylist()
+            known = [(existing[r["document_id"]], r["revision_max"]) for r in last if r["document_id"] in existing]
+            updated = sum(number > latest.revision for latest, number in known)
+            report.created += len(last) - len(known)
+            report.updated += updated
+            report.unchanged += len(known) - updated
             progress("load", report.created + report.updated + report.unchanged)
 
     def _is_same_past(self, latest: Revision | None, revisions: Sequence[Revision]) -> bool:

@@ -115,5 +115,11 @@ def without(rows: pa.Table, lines: AbstractSet[int]) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["line"], pa.array(sorted(lines), _LINE.type))))
 
 
+def sort_revisions(rows: pa.Table) -> pa.Table:
+    """Returns rows in `REVISION_SCHEMA`, by document id and revision."""
+    order = pc.sort_indices(rows, [("document_id", "ascending"), ("revision", "ascending")])
+    return rows.select(REVISION_SCHEMA.names).take(order)
+
+
 def to_revisions(rows: pa.Table) -> list[Revision]:
     return [stored.revision for stored in table_to_revisions(rows.drop_columns([_LINE.name]))]
