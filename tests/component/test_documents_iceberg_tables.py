@@ -6,8 +6,10 @@ import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from frazil.documents.iceberg import sorting
 from frazil.documents.store import SORT_FIELDS, DocumentFilter, Write
 from frazil.documents.tables import ensure_metadata
 from frazil.errors import UnavailableError, UsageError
@@ -175,3 +177,32 @@ def test_loaded_files_of_the_tail_are_read_too(home):
     with other.owner() as (store, _):
         assert store.load_revisions([past]) == 1
         assert [d.document_id for d in store.via_table().page().documents] == ["d"]
+
+
+@pytest.mark.parametrize("per_range", [3, 50, 1_000])
+def test_rows_are_sorted_the_same_in_any_number_of_ranges(tmp_path, monkeypatch, per_range):
+    monkeypatch.setattr(sorting, "_PER_RANGE", per_range)
+    monkeypatch.setattr(sorting, "_SAMPLED", 4)
+    chance = random.Random(per_range)
+    ids = [chance.choice("aZ\U0001f600é") + str(chance.randrange(40)) for _ in range(300)]
+    revisions = [chance.randrange(5) for _ in ids]
+    one = pa.table({"document_id": ids[:200], "revision": revisions[:200], "offset": pa.array(range(200), pa.int64())})
+    other = pa.table({"document_id": ids[200:], "revision": revisions[200:], "department": ["x"] * 100})
+    sources = [sorting.ArrowSource(one), sorting.ArrowSource(other), sorting.ArrowSource(one.slice(0, 0))]
+    found = pa.concat_tables(sorting.sort_rows(sources, ("document_id", "revision"), tmp_path))
+    assert found.column_names == ["document_id", "revision", "offset", "department"]
+    keys = list(zip(found.column("document_id").to_pylist(), found.column("revision").to_pylist(), strict=True))
+    assert keys == sorted(zip(ids, revisions, strict=True))
+    assert found.column("department").null_count == 200
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_projection_is_built_from_many_ranges_as_from_one(home, monkeypatch):
+    monkeypatch.setattr(sorting, "_PER_RANGE", 7)
+    monkeypatch.setattr(sorting, "_SAMPLED", 3)
+    with home.owner() as (store, log):
+        fill(home, store, log, merged=2)
+        state = everything(store)
+        store.rebuild()
+        assert everything(store) == state
+        assert store.verify().findings == []

@@ -162,11 +162,12 @@ class ProjectionKeeper:
             info = ensure_documents_topic(self._log, self._settings)
             self._ask_tables(info)
             info = self._log.info(info.name)
-            table = find_table(self._tables.store(), history_name(self._settings))
+            store = self._tables.store()
+            table = find_table(store, history_name(self._settings))
             built = self._folder.create(cursor_key_of(self._log.key))
             try:
                 start = self._start_of(table, info)
-                rows = fill_projection(built, table)
+                rows = fill_projection(built, store, table)
                 position = ProjectionPosition(
                     info.log_id,
                     start,

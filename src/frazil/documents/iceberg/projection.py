@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "projection.db"
 _POSITION, _SCHEMA, _CURSOR_KEY = "projection_position", "projection_schema", "projection_cursor_key"
-#: Page cache of a projection that is being built.
-_BUILD_KIB: Final = 65_536
+#: Settings of a projection that is being built. Sorting for its indexes would take hundreds of MB of memory.
+_BUILD: Final = ("journal_mode = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536", "temp_store = FILE")
 _SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 
 
@@ -93,7 +93,7 @@ class Projection:
         """
         engine = open_sqlite(file, synchronous="OFF")
         with connect(engine) as connection:
-            for setting in ("journal_mode = OFF", "locking_mode = EXCLUSIVE", f"cache_size = -{_BUILD_KIB}"):
+            for setting in _BUILD:
                 connection.exec_driver_sql(f"PRAGMA {setting}")
         with begin_write(engine) as connection:
             for table in metadata.sorted_tables:

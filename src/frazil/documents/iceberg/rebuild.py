@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from frazil.documents.arrow import HISTORY_SCHEMA
 from frazil.documents.iceberg.projection import Projection
-from frazil.documents.iceberg.sorting import sort_rows
+from frazil.documents.iceberg.sorting import TableSource, sort_rows
 from frazil.documents.model import Column, from_micros
 from frazil.documents.sql.arrow_rows import copy_present, to_history_rows, with_ends
 from frazil.documents.sql.bulk import insert_rows
@@ -22,14 +22,17 @@ from frazil.documents.tables import added_columns
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+    from frazil.tables import TableStore
+
 _AT_ONCE: Final = 20_000
 
 
-def fill_projection(projection: Projection, table: Table | None) -> int:
+def fill_projection(projection: Projection, store: TableStore, table: Table | None) -> int:
     """Fills an empty projection with all rows of a history table, and returns how many there are.
 
     Args:
         projection: as `Projection.create` has made it.
+        store: the catalog.
         table: the history table; None: it does not exist yet.
     """
     rows = 0
@@ -39,7 +42,7 @@ def fill_projection(projection: Projection, table: Table | None) -> int:
             for column in columns:
                 insert_column(connection, column)
             latest = None
-            for batch in _read_sorted(table, columns, projection.file.parent):
+            for batch in _read_sorted(store, table, columns, projection.file.parent):
                 insert_rows(connection, document_history, to_history_rows(batch, columns))
                 rows += batch.num_rows
                 found = pc.max(batch.column("valid_from")).as_py()
@@ -50,8 +53,12 @@ def fill_projection(projection: Projection, table: Table | None) -> int:
     return rows
 
 
-def _read_sorted(table: Table, columns: list[Column], folder: Path) -> Iterator[pa.Table]:
+def _read_sorted(store: TableStore, table: Table, columns: list[Column], folder: Path) -> Iterator[pa.Table]:
     """The rows by id and revision, each once, with `valid_to`."""
+    from pyiceberg.expressions import AlwaysTrue
+
     names = (*HISTORY_SCHEMA.names, *(column.name for column in columns))
-    rows = table.scan(selected_fields=names).to_arrow_batch_reader()
-    yield from with_ends(sort_rows([rows], 'document_id, revision, "offset"', folder, _AT_ONCE))
+    source = TableSource(store, table, AlwaysTrue(), names)
+    for rows in with_ends(sort_rows([source], ("document_id", "revision", "offset"), folder)):
+        for start in range(0, rows.num_rows, _AT_ONCE):
+            yield rows.slice(start, _AT_ONCE)

@@ -14,7 +14,7 @@ from frazil.documents.arrow import DOCUMENT_SCHEMA, HISTORY_SCHEMA, OFFSET, tabl
 from frazil.documents.consistency import ConsistencyReport
 from frazil.documents.decide import StoredRevision
 from frazil.documents.iceberg.projection import read_position
-from frazil.documents.iceberg.sorting import sort_rows
+from frazil.documents.iceberg.sorting import ArrowSource, RowSource, TableSource, sort_rows
 from frazil.documents.messages import DECODED_SCHEMA, BulkFile, decode_messages
 from frazil.documents.model import Document
 from frazil.documents.names import DOCUMENTS, history_name, metadata_name
@@ -42,6 +42,7 @@ _AT_ONCE: Final = 5_000
 class ComparedTables:
     """The two tables, and the offsets that they have reached. They are loaded before the projection is read."""
 
+    store: TableStore
     history: Table | None
     metadata: Table | None
     history_end: int
@@ -51,7 +52,7 @@ class ComparedTables:
     def load(cls, store: TableStore, settings: Settings) -> ComparedTables:
         topic = settings.model.documents.topic
         history, metadata = (find_table(store, name(settings)) for name in (history_name, metadata_name))
-        return cls(history, metadata, _end_of(history, topic), _end_of(metadata, topic))
+        return cls(store, history, metadata, _end_of(history, topic), _end_of(metadata, topic))
 
 
 @dataclass
@@ -98,13 +99,15 @@ class PartsComparison:
 
     def _compare_present(self) -> None:
         """The table of present documents beside what the history says at its position."""
+        from pyiceberg.expressions import AlwaysTrue
+
         if self.tables.metadata is None:
             return
         names = (*DOCUMENT_SCHEMA.names, *(column.name for column in added_columns(self.tables.metadata)))
-        rows = self.tables.metadata.scan(selected_fields=names).to_arrow_batch_reader()
+        source = TableSource(self.tables.store, self.tables.metadata, AlwaysTrue(), names)
         stored = (
             revision.revision.document
-            for some in sort_rows([rows], "document_id", self.folder, _AT_ONCE)
+            for some in sort_rows([source], ("document_id",), self.folder)
             for revision in table_to_revisions(some)
         )
         for given, found in _pair(self._expected_documents(), stored, lambda document: document.document_id):
@@ -135,12 +138,15 @@ class PartsComparison:
 
     def _merged_history(self, end: int) -> Iterator[tuple[int, StoredRevision]]:
         """The rows of the history table and the messages behind it, below an offset, by id and revision."""
-        sources: list[Any] = [*self._messages(self.tables.history_end, end), DECODED_SCHEMA.empty_table()]
+        from pyiceberg.expressions import LessThan
+
+        tail = [*self._messages(self.tables.history_end, end), DECODED_SCHEMA.empty_table()]
+        sources: list[RowSource] = [ArrowSource(rows) for rows in tail]
         if self.tables.history is not None:
             names = (*HISTORY_SCHEMA.names, *(column.name for column in added_columns(self.tables.history)))
-            scan = self.tables.history.scan(selected_fields=names, row_filter=f"offset < {end}")
-            sources.append(scan.to_arrow_batch_reader())
-        for rows in sort_rows(sources, 'document_id, revision, "offset"', self.folder, _AT_ONCE):
+            below = LessThan(term="offset", value=end)
+            sources.append(TableSource(self.tables.store, self.tables.history, below, names))
+        for rows in sort_rows(sources, ("document_id", "revision", "offset"), self.folder):
             yield from zip(rows.column(OFFSET.name).to_pylist(), table_to_revisions(rows), strict=True)
 
     def _expected_documents(self) -> Iterator[Document]:
