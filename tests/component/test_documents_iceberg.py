@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from frazil.documents.arrow import revisions_to_table
+from frazil.documents.decide import StoredRevision
 from frazil.documents.iceberg.projection import ProjectionFolder
 from frazil.documents.messages import encode_revision
 from frazil.documents.store import Write
@@ -503,6 +505,27 @@ def test_loaded_documents_are_one_message_and_survive_the_loss_of_the_projection
         filled.advance(log)
         store.rebuild()
         assert everything(store) == state
+        assert store.verify().findings == []
+
+
+def test_a_file_with_revisions_that_are_there_already_is_replaced_by_one_without_them(home):
+
+    def staged() -> list[Path]:
+        return list((home.folder / "warehouse").rglob("_bulk/*.parquet"))
+
+    history = _foreign_history()
+    with home.owner() as (store, log):
+        assert store.load_table(revisions_to_table([StoredRevision(history[0])])) == 1
+        before = staged()
+        rows = revisions_to_table([StoredRevision(revision) for revision in history])
+        assert store.load_table(rows) == len(history) - 1
+        assert store.load_table(rows) == 0
+        assert len(staged()) == len(before) + 1
+        state = everything(store)
+        assert [stored.revision for stored in state[0]] == history
+        store.rebuild()
+        assert everything(store) == state
+        home.advance(log)
         assert store.verify().findings == []
 
 

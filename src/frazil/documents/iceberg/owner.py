@@ -151,7 +151,11 @@ class DocumentOwner:
 
         if self._publish(plan):
             return count
-        return self._load([stored.revision for stored in table_to_revisions(rows)], files)
+        made = self._load([stored.revision for stored in table_to_revisions(rows)], files)
+        if made < count:  # another file was published, or none
+            for file in files:
+                staging.remove(file)
+        return made
 
     def _load(self, revisions: Sequence[Revision], files: Sequence[BulkFile]) -> int:
         ids = {revision.document_id for revision in revisions if is_document_id(revision.document_id)}

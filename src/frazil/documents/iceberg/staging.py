@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -79,8 +80,9 @@ class Staging:
         return pq.read_table(pa.BufferReader(content)).cast(REVISION_SCHEMA)
 
     def remove(self, file: BulkFile) -> None:
-        """Removes a file that no message names."""
-        self._io.delete(file.uri)
+        """Removes a file that no message names. If that fails it stays, and nobody reads it."""
+        with suppress(OSError):
+            self._io.delete(file.uri)
 
 
 def open_staging(store: TableStore, settings: Settings) -> Staging:
