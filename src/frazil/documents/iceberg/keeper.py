@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
@@ -20,8 +21,10 @@ from frazil.documents.iceberg.rebuild import fill_projection
 from frazil.documents.iceberg.staging import Staging, open_staging
 from frazil.documents.iceberg.topic import ensure_documents_topic
 from frazil.documents.messages import BulkFile
+from frazil.documents.model import Column
 from frazil.documents.names import DOCUMENTS, history_name
 from frazil.documents.sql.engine import connect
+from frazil.documents.sql.records import load_columns, read_clock
 from frazil.documents.sql.schema import document_history
 from frazil.errors import FrazilError, IntegrityError, NotFoundError
 from frazil.log.columns import PARTITION
@@ -54,6 +57,19 @@ class AskedTables:
     epoch: int = 0
 
 
+@dataclass
+class WriterState:
+    """What every decision needs, as long as this process alone changes the projection.
+
+    Attributes:
+        columns: the added columns.
+        clock: the moment of the last acknowledgement.
+    """
+
+    columns: dict[str, Column]
+    clock: datetime | None
+
+
 class ProjectionKeeper:
     """Belongs to the process that has the log open. Any number of threads may use one.
 
@@ -76,6 +92,7 @@ class ProjectionKeeper:
         self._tables = LazyStore(settings)
         self._projection: Projection | None = None
         self._is_stale = True
+        self._state: WriterState | None = None
         self._epoch: int | None = None
         self._staging: Staging | None = None
 
@@ -142,7 +159,7 @@ class ProjectionKeeper:
 
     def _use(self, found: Projection, position: ProjectionPosition) -> Projection:
         self.position = position
-        self._projection, self._is_stale, self._epoch = found, False, None
+        self._projection, self._is_stale, self._epoch, self._state = found, False, None, None
         return found
 
     def invalidate(self) -> None:
@@ -233,13 +250,35 @@ class ProjectionKeeper:
             self.invalidate()
         self._has_asked = True
 
-    def advance(self, connection: Connection, offset: int, rows: int) -> ProjectionPosition:
-        """Writes the position behind a batch that this process has just appended, and returns it."""
+    def load_state(self, connection: Connection) -> WriterState:
+        """Returns the columns and the clock of the projection, which are read once."""
+        if self._state is None:
+            self._state = WriterState(load_columns(connection), read_clock(connection))
+        return self._state
+
+    def advance(
+        self, connection: Connection, offset: int, rows: int, moment: datetime | None
+    ) -> tuple[ProjectionPosition, WriterState | None]:
+        """Writes the position behind a batch that this process has just appended.
+
+        Args:
+            connection: in the transaction that has applied the batch.
+            offset: the first one behind the batch.
+            rows: revisions in it.
+            moment: of its last acknowledgement; None: it has no revisions, but perhaps a column.
+
+        Returns:
+            what `commit` takes after the transaction.
+        """
         if self._epoch is None:
             self._epoch = self._log.epoch_below(self._settings.model.documents.topic, offset)
         reached = self.position.advanced(offset, self._epoch, rows)
-        write_position(connection, reached)
-        return reached
+        write_position(connection, reached, moment)
+        return reached, None if moment is None else WriterState(self.load_state(connection).columns, moment)
+
+    def commit(self, reached: tuple[ProjectionPosition, WriterState | None]) -> None:
+        """Takes note of what a committed transaction has written."""
+        self.position, self._state = reached
 
     # -- tables ------------------------------------------------------------------------------------------------------
 

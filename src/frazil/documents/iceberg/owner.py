@@ -24,11 +24,8 @@ from frazil.documents.sql.records import (
     apply_revisions,
     find_repeats,
     insert_column,
-    load_columns,
     load_current,
     load_histories,
-    read_clock,
-    write_clock,
 )
 from frazil.documents.store import Write
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
@@ -115,7 +112,7 @@ class DocumentOwner:
         column = check_column(name, kind)
 
         def plan(connection: Connection) -> _Publication | None:
-            present = load_columns(connection).get(name)
+            present = self.keeper.load_state(connection).columns.get(name)
             if present == column:
                 return None
             if present is not None:
@@ -143,7 +140,7 @@ class DocumentOwner:
         def plan(connection: Connection) -> _Publication | None:
             new = find_new_histories(connection, rows)
             newest = from_micros(pc.max(rows.column("valid_from").cast(pa.int64())).as_py()) if count else None
-            clock = read_clock(connection)
+            clock = self.keeper.load_state(connection).clock
             if new is None or newest is None or newest > next_moment(clock, self._now()) + CLOCK_TOLERANCE:
                 return None
             moment = newest if clock is None else max(newest, clock)
@@ -162,10 +159,10 @@ class DocumentOwner:
         loaded: list[StoredRevision] = []
 
         def plan(connection: Connection) -> _Publication | None:
-            clock = read_clock(connection)
-            now = next_moment(clock, self._now())
+            state = self.keeper.load_state(connection)
+            clock, now = state.clock, next_moment(state.clock, self._now())
             stored = load_histories(connection, ids) if self.keeper.position.rows else {}
-            made = plan_load(revisions, stored, load_columns(connection), now)
+            made = plan_load(revisions, stored, state.columns, now)
             if not made:
                 return None
             named = files
@@ -200,8 +197,9 @@ class DocumentOwner:
     def _decide(self, connection: Connection, left: deque[WriteRequest]) -> _Group:
         """Decides requests from the left, as many as fit into one batch of the log, and takes them out."""
         ids, keys = self._needed(left)
-        group = _Group(load_current(connection, ids), find_repeats(connection, keys), load_columns(connection))
-        clock = read_clock(connection)
+        state = self.keeper.load_state(connection)
+        group = _Group(load_current(connection, ids), find_repeats(connection, keys), state.columns)
+        clock = state.clock
         while left:
             clock = next_moment(clock, self._now())
             request = left[0]
@@ -267,11 +265,9 @@ class DocumentOwner:
                     reach("documents.append.after")
                     if ack.offset == self.keeper.position.offset:
                         planned.apply(connection)
-                        if planned.moment is not None:
-                            write_clock(connection, planned.moment)
-                        reached = self.keeper.advance(connection, ack.offset + ack.count, planned.rows)
+                        reached = self.keeper.advance(connection, ack.offset + ack.count, planned.rows, planned.moment)
                 if ack.offset == self.keeper.position.offset:
-                    self.keeper.position = reached
+                    self.keeper.commit(reached)
                     reach("documents.publish.after")
                     return True
             except BaseException as error:

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,9 +22,12 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from frazil.atomic_files import sync_file
+from frazil.documents.model import to_micros
+from frazil.documents.sql.bulk import insert_rows
 from frazil.documents.sql.engine import begin_write, connect, open_sqlite
+from frazil.documents.sql.migrate import CLOCK
 from frazil.documents.sql.records import read_state, write_state
-from frazil.documents.sql.schema import metadata
+from frazil.documents.sql.schema import metadata, store_state
 from frazil.errors import IntegrityError
 from frazil.settings.permissions import make_private_folder
 
@@ -127,8 +131,12 @@ def read_position(connection: Connection) -> ProjectionPosition | None:
     return None if text is None else ProjectionPosition(**orjson.loads(text))
 
 
-def write_position(connection: Connection, position: ProjectionPosition) -> None:
-    write_state(connection, _POSITION, orjson.dumps(asdict(position)).decode())
+def write_position(connection: Connection, position: ProjectionPosition, clock: datetime | None = None) -> None:
+    """Writes the position, and the moment of the last acknowledgement unless that stays."""
+    rows = [(_POSITION, orjson.dumps(asdict(position)).decode())]
+    if clock is not None:
+        rows.append((CLOCK, str(to_micros(clock))))
+    insert_rows(connection, store_state, rows, replace=True)
 
 
 class ProjectionFolder:
