@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+import pymysql
 import pytest
 from sqlalchemy import event
 
@@ -277,6 +278,32 @@ def test_a_missing_driver_says_what_to_install(monkeypatch, url, extra):
         SqlDocumentStore(url)
     assert f"frazil[{extra}]" in refused.value.hint
     assert "pw" not in str(refused.value.to_dict()).replace("pip", "")
+
+
+def test_a_login_that_the_driver_cannot_do_says_what_to_install(monkeypatch):
+    def refuse(*args, **options):
+        raise RuntimeError("'cryptography' package is required for caching_sha2_password")
+
+    monkeypatch.setattr(pymysql, "connect", refuse)
+    with pytest.raises(SetupError, match="cannot log in") as refused:
+        SqlDocumentStore("mysql://u:top-secret@127.0.0.1/d")
+    assert "pymysql[rsa]" in refused.value.hint
+    assert "top-secret" not in str(refused.value.to_dict())
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_that_accepts_and_says_nothing_is_unavailable_after_a_while(kind, monkeypatch):
+    monkeypatch.setattr("frazil.documents.sql.engine.CONNECT_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(UnavailableError, match="cannot reach"):
+        SqlDocumentStore(f"{kind}://u:pw@127.0.0.1:{silent.getsockname()[1]}/d")
+
+
+@pytest.mark.deep
+def test_a_slow_statement_is_waited_for(place, monkeypatch):
+    monkeypatch.setattr("frazil.documents.sql.engine.CONNECT_SECONDS", 1)
+    sleep = "SELECT SLEEP(1.5)" if place.kind == "mysql" else "SELECT pg_sleep(1.5)"
+    with place.open() as store, store._engine.connect() as connection:
+        connection.exec_driver_sql(sleep)
 
 
 @pytest.mark.deep

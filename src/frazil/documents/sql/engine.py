@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
-from frazil.documents.sql.failures import translate_errors
+from frazil.documents.sql.failures import translate_errors, unavailable
 from frazil.errors import ConfigError, NotAllowedError, SetupError, translate_os_error
 from frazil.settings.permissions import make_private_folder, open_private
 
@@ -106,7 +106,7 @@ def begin_write(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def connect(engine: Engine) -> Iterator[Connection]:
     """A connection for reads. On SQLite each statement sees the newest state; see `snapshot` for several."""
-    with translate_errors(name_of(engine)), engine.connect() as connection:
+    with translate_errors(name_of(engine)), _open(engine) as connection:
         yield connection
 
 
@@ -131,6 +131,19 @@ def kind_of(engine: Engine) -> Literal["sqlite", "mysql", "postgresql"]:
     if name == "sqlite":
         return "sqlite"
     return "postgresql" if name == "postgresql" else "mysql"
+
+
+def _open(engine: Engine) -> Connection:
+    try:
+        return engine.connect()
+    except OSError as error:  # pg8000 lets it pass
+        raise unavailable(name_of(engine), str(error)) from error
+    except RuntimeError as error:  # a driver lacks something of its own for the server's way to authenticate
+        raise SetupError(
+            f"cannot log in to {name_of(engine)}",
+            cause=str(error),
+            hint="pip install 'pymysql[rsa]'; or connect by TLS",
+        ) from error
 
 
 def _connect_sqlite(file: Path, synchronous: Synchronous, read_only: bool) -> sqlite3.Connection:
@@ -180,7 +193,7 @@ def _open_server(url: URL, given: str) -> Engine:
             )
         url = url.set(drivername=driver)
     try:
-        return create_engine(
+        made = create_engine(
             url,
             isolation_level="READ COMMITTED",
             pool_size=8,
@@ -191,13 +204,25 @@ def _open_server(url: URL, given: str) -> Engine:
         )
     except (ArgumentError, NoSuchModuleError, ImportError, TypeError) as error:
         raise _wrong_url(given) from error
+    if _connect_args(url.drivername):
+        event.listen(made, "connect", _wait_for_answers)
+    return made
+
+
+def _wait_for_answers(connection: Any, record: object) -> None:
+    """Ends the time limit of connecting, which would hold for each statement too."""
+    if hasattr(connection, "_usock"):  # pg8000
+        connection._usock.settimeout(None)
+    else:
+        connection._read_timeout = None
 
 
 def _connect_args(driver: str) -> dict[str, Any]:
     if driver == "mysql+pymysql":
         strict = "SET SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION innodb_lock_wait_timeout = 30"
-        return {"connect_timeout": CONNECT_SECONDS, "charset": "utf8mb4", "init_command": strict}
-    return {"tcp_keepalive": True} if driver == "postgresql+pg8000" else {}
+        limits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": CONNECT_SECONDS}
+        return {**limits, "charset": "utf8mb4", "init_command": strict}
+    return {"timeout": CONNECT_SECONDS, "tcp_keepalive": True} if driver == "postgresql+pg8000" else {}
 
 
 def _wrong_url(url: str) -> ConfigError:

@@ -90,13 +90,17 @@ def translate_errors(name: str) -> Iterator[None]:
         raise _translate(error, name) from error
 
 
+def unavailable(name: str, cause: str) -> UnavailableError:
+    return UnavailableError(
+        f"cannot reach the database {name}", cause=cause, hint="check that it runs, and database.url; then repeat"
+    )
+
+
 def _translate(error: SQLAlchemyError, name: str) -> FrazilError:
     cause = _text(error)
     match classify(error):
         case "lost":
-            return UnavailableError(
-                f"cannot reach the database {name}", cause=cause, hint="check that it runs: frazil doctor; then repeat"
-            )
+            return unavailable(name, cause)
         case "busy" | "deadlock":
             return LockedError(f"the database {name} is locked by another writer", cause=cause, hint="repeat it")
         case "rejected":
