@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from frazil.documents.arrow import revisions_to_table
 from frazil.documents.convenience import Convenience
@@ -20,12 +20,12 @@ from frazil.documents.iceberg.keeper import ProjectionKeeper
 from frazil.documents.iceberg.lease import OwnerLease
 from frazil.documents.iceberg.owner import DocumentOwner
 from frazil.documents.iceberg.projection import Projection, ProjectionFolder
+from frazil.documents.iceberg.projection_reads import ProjectionReads
 from frazil.documents.iceberg.staging import open_staging
 from frazil.documents.loading import plan_load, require_columns
 from frazil.documents.messages import BulkFile
 from frazil.documents.model import Column, Revision
-from frazil.documents.sql.engine import connect, snapshot
-from frazil.documents.sql.reads import SqlReads
+from frazil.documents.sql.engine import snapshot
 from frazil.documents.sql.records import load_columns, load_histories
 from frazil.documents.store import StoreKind, Write
 from frazil.errors import (
@@ -33,7 +33,7 @@ from frazil.errors import (
     FrazilError,
     IntegrityError,
     LockedError,
-    NotAllowedError,
+    NotFoundError,
     UnavailableError,
     UsageError,
 )
@@ -45,7 +45,6 @@ from frazil.topics.connection import log_folder, silent
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from sqlalchemy import Connection, Engine
 
     from frazil.documents.consistency import ConsistencyReport
     from frazil.documents.iceberg.table_reads import TableReads
@@ -60,10 +59,6 @@ T = TypeVar("T")
 _BULK: Final = 20_000
 #: Seconds to wait for another process that has the log.
 _PATIENCE_S: Final = 30.0
-
-
-class _ReplacedError(UnavailableError):
-    """The projection was built anew during a read."""
 
 
 def open_iceberg_store(settings: Settings, log: Log | None = None) -> IcebergDocumentStore:
@@ -91,22 +86,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _repairing(
-    read: Callable[Concatenate[IcebergDocumentStore, P], T],
-) -> Callable[Concatenate[IcebergDocumentStore, P], T]:
-    """Repeats a read once if it found the projection damaged, and it was built anew."""
-
-    def repeated(self: IcebergDocumentStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return read(self, *args, **kwargs)
-        except _ReplacedError:
-            return read(self, *args, **kwargs)
-
-    repeated.__doc__ = read.__doc__
-    return repeated
-
-
-class IcebergDocumentStore(SqlReads, Convenience):
+class IcebergDocumentStore(ProjectionReads, Convenience):
     """Writes go through the topic log, reads come from the projection.
 
     Args:
@@ -218,38 +198,6 @@ class IcebergDocumentStore(SqlReads, Convenience):
 
     # -- reads -------------------------------------------------------------------------------------------------------
 
-    get_metadata = _repairing(SqlReads.get_metadata)
-    get_statistics = _repairing(SqlReads.get_statistics)
-    get_time_travel_snapshot = _repairing(SqlReads.get_time_travel_snapshot)
-    history = _repairing(SqlReads.history)
-    latest_revisions = _repairing(SqlReads.latest_revisions)
-    last_change = _repairing(SqlReads.last_change)
-    columns = _repairing(SqlReads.columns)
-    _fetch = _repairing(SqlReads._fetch)  # what pages and streams are made of
-
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """A connection to the present generation of the projection."""
-        projection = self._projection()
-        try:
-            with connect(projection.engine) as connection:
-                yield connection
-        except IntegrityError as error:
-            self._repair(projection, error.in_one_line)
-            raise _ReplacedError("the projection was damaged, and is built anew", hint="repeat it") from error
-        except NotAllowedError as error:
-            if self._folder.identity() == projection.identity:
-                raise
-            raise _ReplacedError("the projection was replaced by another process", hint="repeat it") from error
-
-    @property
-    def _engine(self) -> Engine:  # type: ignore[override]  # each read takes the engine of its time
-        return self._projection().engine
-
-    @property
-    def _cursor_key(self) -> bytes:  # type: ignore[override]
-        return self._projection().cursor_key
-
     def refresh(self) -> None:
         """Brings the projection in line with the log, whoever has it."""
         if self._owner is not None:
@@ -310,10 +258,13 @@ class IcebergDocumentStore(SqlReads, Convenience):
             return False
         with closing(found), connect_log(self._settings, note=silent) as access:
             position = found.position()
-            info = access.info(self._topic)
-            return (
-                find_mismatch(access, info, position) is None and position is not None and position.offset == info.end
-            )
+            try:
+                info = access.info(self._topic)
+            except NotFoundError:
+                return False
+            if position is None or position.offset != info.end:
+                return False
+            return find_mismatch(access, info, position) is None
 
     def rebuild(self, reason: str = "on request") -> None:
         """Builds the projection anew from the history table and the log."""
