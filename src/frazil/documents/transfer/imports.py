@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import IO, Any, Protocol
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.documents import lifecycle
-from frazil.documents.model import READ_ONLY, Column, Revision
+from frazil.documents.model import FIELD_NAMES, READ_ONLY, Column, Document, Revision
 from frazil.documents.store import DocumentStore, Write
 from frazil.documents.transfer import Format
 from frazil.documents.transfer.checks import HistoryCheck, check_documents, explain, is_history
@@ -28,6 +28,7 @@ from frazil.errors import ConflictError, FrazilError, UsageError
 #: Bad rows that an error names.
 SHOWN = 20
 _WRITES = 1_000
+_COMPARED = tuple(name for name in FIELD_NAMES if name not in READ_ONLY and name != "created_at")
 _ATTEMPTS = 3
 
 Progress = Callable[[str, int], None]
@@ -209,13 +210,23 @@ class _Documents:
         self, current: Revision, wanted: Revision, created_unless_given: datetime, now: datetime
     ) -> Write | None:
         """Returns the write that makes the current document what a row says; None if it is so already."""
-        document = wanted.document
+        document, before = wanted.document, current.document
+        is_created_given = document.created_at != created_unless_given
+        if not current.is_deleted and _has_same_fields(document, before, with_creation=is_created_given):
+            return None
         values: dict[str, Any] = {name: value for name, value in document.items() if name not in READ_ONLY}
-        if document.created_at == created_unless_given:
+        if not is_created_given:
             del values["created_at"]
-        made = lifecycle.put(current, values, self.columns, now).document
-        same = replace(made, revision=current.revision, updated_at=current.document.updated_at) == current.document
-        return None if same and not current.is_deleted else Write("put", document.document_id, values)
+        lifecycle.put(current, values, self.columns, now)
+        return Write("put", document.document_id, values)
+
+
+def _has_same_fields(document: Document, other: Document, *, with_creation: bool) -> bool:
+    return (
+        all(getattr(document, name) == getattr(other, name) for name in _COMPARED)
+        and document.columns == other.columns
+        and (not with_creation or document.created_at == other.created_at)
+    )
 
 
 @dataclass

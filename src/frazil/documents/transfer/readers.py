@@ -16,7 +16,7 @@ from frazil.errors import IntegrityError, UsageError
 if TYPE_CHECKING:
     from pyarrow.csv import InvalidRow
 
-_ROWS = 10_000
+_ROWS = 2_000
 #: No valid row is longer: tags and attributes are limited.
 _BLOCK = 4 << 20
 
@@ -126,7 +126,8 @@ def _read_csv(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Rows]:
             ),
         )  # fmt: skip
         for batch in blocks:
-            yield _csv_rows(batch, names, parsers, position, invalid)
+            for start in range(0, batch.num_rows, _ROWS):
+                yield _csv_rows(batch.slice(start, _ROWS), names, parsers, position, invalid)
     except pa.ArrowInvalid as error:
         if not str(error).startswith("Empty CSV"):  # nothing after the head line
             raise UsageError(

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,7 @@ from frazil.documents.transfer.checks import Checked, hash_ids
 _LINE = pa.field("line", pa.int64())
 #: Rows that are loaded at once.
 _BATCH = 20_000
+_OBJECTS = 2_000
 
 
 class Spool:
@@ -34,38 +36,43 @@ class Spool:
         self._writer = pa.ipc.new_stream(self._file, pa.schema([*REVISION_SCHEMA, _LINE]), options=options)
         self._hashes = array("Q")
         self._pending: list[Checked] = []
+        self._tables: list[pa.Table] = []
         self.rows = 0
 
     def add(self, checked: Sequence[Checked]) -> None:
         """Adds revisions, which will be in one batch."""
         self._pending.extend(checked)
         self.rows += len(checked)
-        if len(self._pending) >= _BATCH:
+        if len(self._pending) >= _OBJECTS:
+            self._convert()
+
+    def _convert(self) -> None:
+        """Objects take several times the memory of a table."""
+        checked, self._pending = self._pending, []
+        if checked:
+            rows = revisions_to_table([StoredRevision(c.revision) for c in checked])
+            self._tables.append(rows.append_column(_LINE, pa.array([c.line for c in checked], _LINE.type)))
+            self._hashes.extend(hash_ids([c.revision.document_id for c in checked if c.revision.revision == 1]))
+        if sum(rows.num_rows for rows in self._tables) >= _BATCH:
             self._flush()
 
     def _flush(self) -> None:
-        checked, self._pending = self._pending, []
-        if not checked:
-            return
-        rows = revisions_to_table([StoredRevision(c.revision) for c in checked])
-        lines = pa.array([c.line for c in checked], _LINE.type)
-        self._writer.write_table(rows.append_column(_LINE, lines))
-        self._hashes.extend(hash_ids([c.revision.document_id for c in checked if c.revision.revision == 1]))
+        tables, self._tables = self._tables, []
+        if tables:
+            self._writer.write_table(pa.concat_tables(tables).combine_chunks())
 
     def finish(self) -> None:
+        self._convert()
         self._flush()
         self._writer.close()
         self._file.flush()
 
     def find_repeated(self) -> dict[int, tuple[int, str]]:
         """Returns the lines of documents whose id a former line has: their line → the former line, and the id."""
-        counted = pc.value_counts(pa.array(self._hashes, pa.uint64()))
-        suspects = pa.array(
-            [each["values"] for each in counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist()], pa.uint64()
-        )
-        if not len(suspects):
+        hashes = np.sort(np.frombuffer(self._hashes, np.uint64))
+        wanted = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+        if not wanted:
             return {}
-        wanted = set(suspects.to_pylist())
         first: dict[str, int] = {}
         repeated: dict[int, tuple[int, str]] = {}
         for rows in self.tables():
