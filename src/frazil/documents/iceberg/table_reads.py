@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from frazil.documents.arrow import DOCUMENT_SCHEMA, OFFSET, STAMP_SCHEMA, TIME, table_to_revisions
 from frazil.documents.cursors import decode_cursor, encode_cursor
-from frazil.documents.iceberg.measured_io import ScanExplanation
 from frazil.documents.iceberg.staging import open_staging
 from frazil.documents.iceberg.table_scan import TableScanner
 from frazil.documents.messages import DECODED_SCHEMA, DecodedBatch, decode_messages
@@ -22,6 +21,7 @@ from frazil.documents.sql.rows import search_text, tag_text
 from frazil.documents.store import DocumentFilter, Page, Statistics, Time
 from frazil.documents.tables import added_columns
 from frazil.errors import NotFoundError, UnavailableError
+from frazil.tables.reading.measured_io import ScanExplanation
 from frazil.tables.reading.retrying import read_current
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.reading.tail import Bound, Lag, Opener, TailReader
