@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,7 +31,7 @@ from frazil.documents.sql.records import (
 from frazil.documents.store import Write
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
 from frazil.log.access import NOT_TAKEN, Ack, Level
-from frazil.log.singles import batch_with_headers
+from frazil.log.batch import Batch
 from frazil.log.trust import marked
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 #: Writes of one commit, where many wait.
 _MAX_GROUP: Final = 5_000
-_HEADERS: Final = marked({"source": "documents"})
+_HEADERS: Final = tuple(marked({"source": "documents"}).items())
 #: Bytes of a message's headers in the log, generously.
 _HEADER_BYTES: Final = 64
 
@@ -280,8 +281,7 @@ class DocumentOwner:
             return True
 
     def _append(self, messages: list[bytes]) -> Ack:
-        count = len(messages)
-        batch = batch_with_headers(messages, [None] * count, [_HEADERS] * count)
+        batch = Batch.of_arrow(pa.record_batch({"payload": pa.array(messages), "headers": _headers(len(messages))}))
         reach("documents.append.before")
         try:
             ack = self.log.append(self._topic, batch, Level.disk, internal=True)
@@ -303,6 +303,15 @@ class DocumentOwner:
                 cause=error.in_one_line,
                 hint="free some space on the disk of the projection; the next read or write tries again",
             ) from error
+
+
+def _headers(count: int) -> pa.Array:
+    """The headers of so many messages, all the same."""
+    width = len(_HEADERS)
+    names, values = (
+        pa.array(list(part)).take(np.arange(count * width) % width) for part in zip(*_HEADERS, strict=True)
+    )
+    return pa.MapArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), names, values)
 
 
 def _too_large(size: int, limit: int) -> UsageError:
