@@ -20,6 +20,7 @@ from frazil.settings import Settings
 from frazil.tables import commit_append, find_position
 from frazil.topics.sinks.engine import Engine
 from frazil.topics.sinks.jobs import on_spark
+from frazil.topics.sinks.keyed_bounds import spark_filter
 from tests import counter_sink
 from tests.counter_sink import CounterSink
 from tests.sink_kit import SinkKit, sink_kit_of
@@ -132,3 +133,11 @@ def test_a_commit_of_others_since_the_rows_were_read_begins_the_batch_again(kit,
         engine.catch_up()
     assert turns
     counted.check()
+
+
+def test_one_key_is_looked_for_by_equality_so_that_partitions_by_hash_are_skipped(spark):
+    rows = spark.createDataFrame([("a", 1), ("b", 2), ("c", 3)], "name string, n int")
+    one, some = {"": {"name": ("b", "b")}}, {"": {"name": ("a", "b")}}
+    assert "BETWEEN" not in str(spark_filter(one)).upper() and ">=" not in str(spark_filter(one))
+    assert [row.n for row in rows.where(spark_filter(one)).collect()] == [2]
+    assert [row.n for row in rows.where(spark_filter(some)).collect()] == [1, 2]

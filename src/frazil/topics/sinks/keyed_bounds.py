@@ -71,7 +71,11 @@ def spark_filter(bounds: Bounds) -> Column:
     for box in _few(bounds):
         inside = lit(True)
         for name, (low, high) in box.items():
-            inside = inside & col(name).between(_literal(low), _literal(high))
+            # As equality where it is one: only by that does Iceberg skip partitions by a hash of the column.
+            is_one = low == high
+            inside = inside & (
+                col(name) == _literal(low) if is_one else col(name).between(_literal(low), _literal(high))
+            )
         wanted = wanted | inside
     return wanted
 
