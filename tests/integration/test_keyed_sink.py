@@ -19,7 +19,8 @@ from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.tables import commit_append, find_position
 from frazil.topics.sinks.engine import Engine
-from frazil.topics.sinks.jobs import on_spark
+from frazil.topics.sinks.isolation import TRIES
+from frazil.topics.sinks.jobs import BatchFailedError, on_spark
 from frazil.topics.sinks.keyed_bounds import spark_filter
 from tests import counter_sink
 from tests.counter_sink import CounterSink
@@ -141,3 +142,23 @@ def test_one_key_is_looked_for_by_equality_so_that_partitions_by_hash_are_skippe
     assert "BETWEEN" not in str(spark_filter(one)).upper() and ">=" not in str(spark_filter(one))
     assert [row.n for row in rows.where(spark_filter(one)).collect()] == [2]
     assert [row.n for row in rows.where(spark_filter(some)).collect()] == [1, 2]
+
+
+def test_messages_that_no_code_foresees_become_dead_letters_and_the_others_are_counted(kit, spark):
+    counted = Counted(kit, spark, ())
+    counted.publish(("a", 1), ("b", 2))
+    # A list makes the reader fail, and the number does not fit into the column.
+    kit.client.append(TOPIC, Batch.of_messages([b"[1]", json.dumps({"name": "a", "amount": 2**70}).encode()]))
+    counted.publish(("a", 3))
+    engine = counted.engine()
+    for _ in range(TRIES):
+        with pytest.raises(BatchFailedError):
+            engine.catch_up()
+    engine.catch_up()
+    counted.check()
+    letters = kit.dead(TOPIC)
+    assert sorted((letter["offset"], letter["reason"]) for letter in letters) == [(2, "unwritable"), (3, "unwritable")]
+    assert {bytes(letter["payload"])[:3] for letter in letters} == {b"[1]", b'{"n'}
+    counted.publish(("c", 4))
+    engine.catch_up()
+    counted.check()

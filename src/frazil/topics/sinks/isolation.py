@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -11,6 +13,8 @@ from frazil.log.columns import MESSAGE
 from frazil.observe.logs import get_logger
 from frazil.tables.writing.data_files import TableWriter, WriteTarget, load_target
 from frazil.tables.writing.type_conversion import ConvertedRows, RejectedRow, convert_rows
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -47,13 +51,36 @@ def isolate(messages: pa.Table, target: WriteTarget) -> ConvertedRows:
     """
     if messages.num_rows:
         _write(_plain(messages.slice(0, 1)), target)
-    pieces: list[pa.Table] = []
-    misfits: list[RejectedRow] = []
-    left = [(0, messages.num_rows)]
+    pieces, failed = find_failing(messages, lambda piece: _write(piece, target))
+    misfits = [replace(m, row=m.row + start) for start, fitted in pieces for m in fitted.rejected]
+    misfits += [RejectedRow(row, "unwritable", describe_failure(error)) for row, error in failed]
+    written = [fitted.rows for _, fitted in pieces]
+    rows = pa.concat_tables(written) if written else load_target(target).arrow.empty_table()
+    return ConvertedRows(rows, misfits)
+
+
+def find_failing(
+    messages: pa.Table, attempt: Callable[[pa.Table], T]
+) -> tuple[list[tuple[int, T]], list[tuple[int, Exception]]]:
+    """Tries pieces of messages, and halves those that fail, down to single messages.
+
+    Args:
+        messages: of a batch that failed.
+        attempt: tries a piece, without any effect outside of this process.
+
+    Returns:
+        The results with the first row of each piece, in order; and the rows that fail alone, each with its error.
+
+    Raises:
+        FrazilError, OSError, MemoryError, ImportError: they say something about the machine, and not about a message.
+    """
+    done: list[tuple[int, T]] = []
+    failed: list[tuple[int, Exception]] = []
+    left = [(0, messages.num_rows)] if messages.num_rows else []
     while left:
         start, count = left.pop()
         try:
-            fitted = _write(messages.slice(start, count), target)
+            done.append((start, attempt(messages.slice(start, count))))
         except _NOT_OF_DATA:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the message becomes a dead letter that says so
@@ -61,13 +88,12 @@ def isolate(messages: pa.Table, target: WriteTarget) -> ConvertedRows:
             if half:
                 left += [(start + half, count - half), (start, half)]
             else:
-                told = f"it cannot be written: {type(error).__name__}: {first_line(error)[:300]}"
-                misfits.append(RejectedRow(start, "unwritable", told))
-            continue
-        pieces.append(fitted.rows)
-        misfits += [replace(m, row=m.row + start) for m in fitted.rejected]
-    rows = pa.concat_tables(pieces) if pieces else load_target(target).arrow.empty_table()
-    return ConvertedRows(rows, misfits)
+                failed.append((start, error))
+    return done, failed
+
+
+def describe_failure(error: Exception) -> str:
+    return f"it cannot be written: {type(error).__name__}: {first_line(error)[:300]}"
 
 
 def _write(messages: pa.Table, target: WriteTarget) -> ConvertedRows:

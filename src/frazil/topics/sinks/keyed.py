@@ -31,6 +31,7 @@ from frazil.topics.layout import dead_letters_name
 from frazil.topics.side_table import append_to_side_table
 from frazil.topics.sinks.backfill import Backfill
 from frazil.topics.sinks.keyed_bounds import Bounds, spark_filter, union
+from frazil.topics.sinks.keyed_isolation import IsolatingReader
 from frazil.topics.sinks.keyed_results import checked_reports, with_reports
 from frazil.topics.sinks.keyed_tasks import (
     PLACE,
@@ -340,13 +341,17 @@ class KeyedTableSink(ABC):
         side = self.side_table() if self.layout.side is not None else None
         begun = find_position(side, self.name, topic) if side is not None else None
         origin = Origin(self.name, topic, plan.info.log_id)
+        reader = self.make_reader(table, plan)
+        if plan.isolate:
+            side_target = None if side is None else WriteTarget.of(side)
+            reader = IsolatingReader(reader, self.make_decider(table), WriteTarget.of(table), side_target)
         return ReadTask(
             self.layout,
             self._address,
             plan.info.view,
             tuple(parts),
             self._settings.model.pipeline.read_segments == "auto",
-            self.make_reader(table, plan),
+            reader,
             None if side is None else WriteTarget.of(side),
             begun.offsets.get(PARTITION, 0) if begun is not None and begun.log_id == plan.info.log_id else 0,
             self._dead_letters.target(),
