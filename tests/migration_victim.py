@@ -1,9 +1,11 @@
-"""Migrates between two SQLite files in child processes that kill themselves (SIGKILL) at a step.
+"""Migrates documents in processes that kill themselves (SIGKILL) at a step.
 
-    python -m tests.migration_victim SOURCE FOLDER FIRST EVERY
+    python -m tests.migration_victim sqlite SOURCE FOLDER FIRST EVERY
+    python -m tests.migration_victim iceberg SOURCE HOME STEP
 
-A step is an SQL statement or a commit, of either store. After each kill the target is compared and the migration
-repeated. Prints one JSON object per step, until a migration ends before its step.
+A step is an SQL statement or a commit, of either store; on Iceberg also a staged file and an append to the log, before
+and after. The first form does this again and again with new SQLite files, compares the target after each kill and
+repeats the migration; it prints one JSON object per step, until a migration ends before its step.
 """
 
 from __future__ import annotations
@@ -18,22 +20,27 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from frazil.documents.iceberg.staging import Staging
 from frazil.documents.migration import plan_migration, run_migration
+from frazil.documents.open import open_store
 from frazil.documents.sql import reads
 from frazil.documents.sql.engine import open_sqlite
 from frazil.documents.sql.reads import SqlReads
 from frazil.documents.sql.store import SqlDocumentStore
+from frazil.documents.store import DocumentStore
+from frazil.log import Log
+from frazil.settings import load_settings
 
 NAMES = ("source", "target")
 
 
-def migrate(source: str, target: str) -> None:
+def migrate(source: str, target: DocumentStore) -> None:
     opened = SqlReads(open_sqlite(Path(source), read_only=True), b"")
-    with SqlDocumentStore(f"sqlite:///{target}") as store:
+    with target as store:
         run_migration(opened, store, plan_migration(opened, store, NAMES))
 
 
-def migrate_until(source: str, target: str, step: int) -> None:
+def kill_at(step: int) -> None:
     left = step
 
     def count(*_: Any, **__: Any) -> None:
@@ -42,9 +49,19 @@ def migrate_until(source: str, target: str, step: int) -> None:
         if left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def counted(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            count()
+            made = function(*args, **kwargs)
+            count()
+            return made
+
+        return call
+
     event.listen(Engine, "before_cursor_execute", count)
     event.listen(Engine, "commit", count)
-    migrate(source, target)
+    Staging.write = counted(Staging.write)  # type: ignore[method-assign]
+    Log.append = counted(Log.append)  # type: ignore[method-assign]
 
 
 def main(source: str, folder: str, first: int, every: int) -> None:
@@ -53,7 +70,8 @@ def main(source: str, folder: str, first: int, every: int) -> None:
         target = f"{folder}/{step}.db"
         child = os.fork()
         if child == 0:
-            migrate_until(source, target, step)
+            kill_at(step)
+            migrate(source, SqlDocumentStore(f"sqlite:///{target}"))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         print(json.dumps(judge(step, source, target, was_killed=os.WIFSIGNALED(status))), flush=True)
@@ -79,4 +97,9 @@ def judge(step: int, source: str, target: str, *, was_killed: bool) -> dict[str,
 
 if __name__ == "__main__":
     reads._HISTORY_BATCH = reads._TABLE_BATCH = 4  # type: ignore[misc]
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    if sys.argv[1] == "iceberg":
+        settings = load_settings(flags={"home": sys.argv[3]}, environ={})
+        kill_at(int(sys.argv[4]))
+        migrate(sys.argv[2], open_store(settings, "iceberg"))
+    else:
+        main(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

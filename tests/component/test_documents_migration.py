@@ -22,6 +22,7 @@ from frazil.documents.fingerprint import Sum, hash_record
 from frazil.documents.migration import MigrationReport, plan_migration, run_migration
 from frazil.documents.migration_stores import open_present, open_source, resolve_stores
 from frazil.documents.model import Revision
+from frazil.documents.open import open_store
 from frazil.documents.sql import reads
 from frazil.documents.sql.schema import document_history, documents
 from frazil.documents.sql.store import SqlDocumentStore
@@ -304,7 +305,7 @@ def test_the_source_is_opened_without_a_change_to_its_file(source, target, clock
 
 def _killed(tmp_path: Path, source: Path, first: int, every: int) -> list[dict[str, Any]]:
     """What each kill left behind, and what came of the repetition."""
-    command = [sys.executable, "-m", "tests.migration_victim", source, tmp_path, str(first), str(every)]
+    command = [sys.executable, "-m", "tests.migration_victim", "sqlite", source, tmp_path, str(first), str(every)]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=250)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -321,6 +322,31 @@ def test_a_migration_that_is_killed_at_any_step_is_finished_by_its_repetition(so
     assert not seen[-1]["killed"]
     assert all(step["present"] + step["loaded"] == total for step in seen)
     assert len({step["present"] for step in seen}) > 3, "kills in the middle of the copy"
+
+
+@pytest.mark.parametrize(
+    "every",
+    [pytest.param(70, marks=pytest.mark.deep), pytest.param(3, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
+)
+def test_a_migration_to_iceberg_that_is_killed_at_any_step_is_finished_by_its_repetition(
+    source, clock, tmp_path, every: int
+):
+    fill(source, clock, steps=60)
+    file = source._engine.url.database
+    present = set()
+    for step in range(1, 10_000, every):
+        home = tmp_path / f"home-{step}"
+        command = [sys.executable, "-m", "tests.migration_victim", "iceberg", file, home, str(step)]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=100)
+        assert done.returncode in (0, -9), done.stderr
+        with open_store(load_settings(flags={"home": str(home)}, environ={}, folder=tmp_path), "iceberg") as target:
+            plan = plan_migration(source, target, NAMES)
+            present.add(plan.present)
+            run_migration(source, target, plan)
+            assert target.fingerprint() == source.fingerprint(), f"after a kill at step {step}"
+        if done.returncode == 0:
+            break
+    assert len(present) > 3, "kills in the middle of the copy"
 
 
 # -- which stores ------------------------------------------------------------------------------------------------------
