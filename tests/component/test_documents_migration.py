@@ -411,6 +411,13 @@ def test_a_plan_does_not_create_its_target(tmp_path, source, clock):
     assert not missing.exists()
 
 
+@pytest.mark.deep
+def test_a_plan_to_a_server_without_the_database_is_refused(services, tmp_path):
+    url = f"{services.postgres.url.rpartition('/')[0]}/no_such_database"
+    with pytest.raises(NotFoundError, match="no_such_database does not exist"), open_present(settings(tmp_path), url):
+        pass
+
+
 # -- the fingerprint ---------------------------------------------------------------------------------------------------
 
 

@@ -100,7 +100,9 @@ def open_present(settings: Settings, url: str) -> Iterator[Readable]:
     with ExitStack() as stack:
         try:
             found: Readable = stack.enter_context(open_source(settings, url))
-        except NotFoundError:
+        except NotFoundError as error:
+            if error.__cause__ is not None:  # the database itself does not exist
+                raise
             found = _Nothing()
         yield found
 
