@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +20,10 @@ quick_jvms()
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
     """Undoes what a test, or a command that it runs in this process, configures: the next may check log entries."""
-    before = structlog.get_config() if structlog.is_configured() else None
+    root = logging.getLogger()
+    before, level = structlog.get_config() if structlog.is_configured() else None, root.level
     yield
+    root.setLevel(level)
     if before is None:
         structlog.reset_defaults()
     else:

@@ -77,8 +77,8 @@ def unready(tmp_path, capfd, monkeypatch) -> Iterator[Unready]:
 
 
 PUBLISHING = [
-    ("tag", "photos", "a.jpg", "--add", "x"),
-    ("note", "photos", "a.jpg", "a text"),
+    ("tag", "photos", "a.jpg", "--add", "x", "--wait"),
+    ("note", "photos", "a.jpg", "a text", "--wait"),
     ("erase", "photos", "a.jpg", "--yes"),
     ("fields", "--apply"),
     ("backfill", "--field", "iso"),
@@ -119,7 +119,7 @@ def test_what_nobody_waits_for_needs_no_java(unready, args):
 def test_behind_a_broker_without_a_pipeline_the_error_says_what_is_durable(unready, monkeypatch):
     monkeypatch.setitem(landing.until_visible.__kwdefaults__, "patience_s", 0.1)
     with open_log(unready.settings) as log, Broker(log) as broker:
-        code, out, error = unready("tag", "photos", "a.jpg", "--add", "x", broker=broker.address)
+        code, out, error = unready("tag", "photos", "a.jpg", "--add", "x", "--wait", broker=broker.address)
         assert log.info("content_events").end == 1
     assert (code, out, error["error"]) == (3, "", "PartialError")
     assert "durable" in error["message"] and "below offset 1 are in the log" in error["message"]

@@ -115,7 +115,7 @@ def _merge(stage: Stage, settings: Settings, session: SharedSession) -> None:
         stage.step(f"the pipeline merges them into the Iceberg table {table}"),
         connect(tuned, note=silent) as access,
         flight_address(access) as address,
-        Pipeline(tuned, access, spark, address) as pipeline,
+        Pipeline(tuned, access, spark, address, topics=[tuned.model.documents.topic]) as pipeline,
     ):
         pipeline.drain()
     query = f"SELECT storage_tier, count(*) AS documents FROM {table} GROUP BY storage_tier"  # noqa: S608 - our own name
