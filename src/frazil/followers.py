@@ -204,11 +204,17 @@ class ObjectFollower:
         return decide_event(event, latest.get((event.bucket, event.key)), self._followed[event.bucket], self._inspect)
 
     def _inspect(self, bucket: str, key: str, version_id: str) -> Inspected:
-        """Describes an object, if this process may ask and somebody answers."""
+        """Describes an object, if this process may ask.
+
+        Raises:
+            UnavailableError: the bucket does not answer for now; the events are applied when it does.
+        """
         s3, network = self._settings.model.s3, self._settings.model.network
-        files = open_files(parse(f"s3://{bucket}"), s3=s3, network=network.model_copy(update={"retry_attempts": 1}))
         try:
+            files = open_files(parse(f"s3://{bucket}"), s3=s3, network=network.model_copy(update={"retry_attempts": 1}))
             return Inspected(breaker_for(f"objects of {bucket}", network).call(lambda: files.find(key, version_id)))
+        except UnavailableError:
+            raise
         except FrazilError as error:
             log.debug("an object cannot be inspected", bucket=bucket, key=key, error=error.in_one_line)
             return Inspected(None, is_known=False)

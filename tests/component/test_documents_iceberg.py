@@ -7,15 +7,19 @@ import shutil
 import sqlite3
 import threading
 import time
+import uuid
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from frazil.documents import lifecycle
 from frazil.documents.arrow import revisions_to_table
 from frazil.documents.decide import StoredRevision
 from frazil.documents.iceberg.projection import ProjectionFolder
 from frazil.documents.messages import encode_revision
+from frazil.documents.names import DOCUMENTS, metadata_name
 from frazil.documents.store import Write
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
 from frazil.log.access import LogAccess
@@ -24,6 +28,7 @@ from frazil.log.remote.broker import Broker
 from frazil.log.singles import batch_with_headers
 from frazil.log.trust import marked
 from frazil.observe.faultpoints import handled
+from frazil.tables import Position, commit_append, find_position
 from frazil.tables.store import LazyStore
 from frazil.topics import open_log
 from frazil.topics.connection import silent
@@ -196,6 +201,41 @@ def test_a_message_that_comes_again_counts_once(home):
         store.rebuild()
         assert everything(store) == state
         assert [r.revision for r in store.history("d")] == [1, 2, 3]
+
+
+def test_a_message_that_others_replay_is_known_before_the_next_write_is_decided(home):
+    with home.owner() as (store, log):
+        put(store, "other")
+        replayed = StoredRevision(lifecycle.put(None, {"document_id": "d", "filename": "r.pdf"}, {}, datetime.now(UTC)))
+        log.append(TOPIC, batch_with_headers([encode_revision(replayed)], [None], [marked({})]), internal=True)
+        made = put(store, "d")
+        assert (made.revision, made.filename) == (2, "d.pdf")
+        assert [revision.document.filename for revision in store.history("d")] == ["r.pdf", "d.pdf"]
+        state = everything(store)
+        store.rebuild()
+        assert everything(store) == state
+
+
+def test_the_projection_is_rebuilt_where_retention_took_messages_without_revisions(home):
+    home.flags = {"log.max_file_size": "20000"}
+    with home.owner() as (store, log):
+        put(store, "d")
+        home.advance(log)
+        log.append(TOPIC, Batch.of_messages([b"x" * 2000] * 30))  # of strangers: dead letters, no revisions
+        info = log.info(TOPIC)
+        with LazyStore(home.settings) as tables:
+            metadata = tables.store().load(metadata_name(home.settings))
+            before = find_position(metadata, DOCUMENTS, TOPIC)
+            reached = Position(DOCUMENTS, TOPIC, {0: info.end}, info.log_id, info.epoch, str(uuid.uuid4()))
+            commit_append(tables.store(), metadata, [], expected=before, reached=reached)
+        store.refresh()
+        state = everything(store)
+        log.report(TOPIC, DOCUMENTS, info.end)
+        assert log.retain(TOPIC, size=0).segments > 0
+        store.rebuild()
+        assert everything(store) == state
+        assert store.verify().is_sound
+        assert len(store.via_table().page(as_of=datetime.now(UTC)).documents) == 1
 
 
 def test_a_batch_that_the_log_would_not_take_is_refused_and_others_go_on(home):

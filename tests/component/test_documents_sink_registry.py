@@ -50,11 +50,16 @@ def test_the_position_of_the_sink_is_that_of_the_table_committed_last(kit):
     assert shown["sinks"] == [{"sink": DOCUMENTS, "offset": 3, "lag": 2}]
 
 
-def test_the_tables_of_another_log_are_adopted(kit):
-    reach_offsets(kit, 3, 3, "of-another-log")
+@pytest.mark.parametrize(("history", "metadata"), [(3, 3), (9, 7), (7, 9)])
+def test_all_tables_of_the_sink_are_adopted_so_that_the_log_can_assign_offsets(kit, history, metadata):
+    reach_offsets(kit, history, metadata, "of-another-log")
+    log_id = kit.log.info(TOPIC).log_id
     with pytest.raises(ForeignLogError):
-        committed_offsets(kit.settings)(TOPIC, kit.log.info(TOPIC).log_id)
+        committed_offsets(kit.settings)(TOPIC, log_id)
     adopting = Adopting(kit.client, kit.settings, TOPIC, kit.tables)
     adopting.do(adopting.plan())
-    position = find_position(ensure_metadata(kit.store, kit.settings), DOCUMENTS, TOPIC)
-    assert position is not None and position.log_id == kit.log.info(TOPIC).log_id
+    for ensure in (ensure_metadata, ensure_history):
+        position = find_position(ensure(kit.store, kit.settings), DOCUMENTS, TOPIC)
+        assert position is not None
+        assert (position.log_id, position.offsets) == (log_id, {0: max(history, metadata)})
+    assert committed_offsets(kit.settings)(TOPIC, log_id) == max(history, metadata)

@@ -66,3 +66,9 @@ def test_a_key_that_is_none_is_refused(values):
 
 def test_without_a_key_there_is_none():
     assert read_idempotency_key(request("Other", "x")) is None
+
+
+@pytest.mark.timeout(20)
+def test_a_header_of_blanks_takes_no_more_time_than_its_length():
+    with pytest.raises(UsageError, match="no list of entity tags"):
+        tags('"1",' + " " * 400_000 + "x")  # hours, if each blank were tried with each other one

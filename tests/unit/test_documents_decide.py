@@ -170,3 +170,11 @@ def test_a_cleared_added_column_is_absent():
     assert current.document.columns == {"pages": 12}
     made = decide(Write("update", "d", {"pages": None}), current=[current])[0].revision
     assert made.document.columns == {}
+
+
+def test_a_small_batch_that_would_repeat_a_large_document_many_times_is_refused():
+    large = first(attributes={"text": "x" * 60_000})
+    updates = [Write("update", "d", {"size_bytes": number}) for number in range(2_000)]
+    with pytest.raises(UsageError, match="revisions of more than 64 MiB"):
+        decide(*updates, current=[large])
+    assert len(decide(*updates[:500], current=[large])) == 500

@@ -341,3 +341,23 @@ def test_a_mark_that_somebody_has_written_over_does_no_harm():
             assert documents.apply(event("created", 9)).checksum == "etag:e9"
         except (ConflictError, UsageError) as error:
             pytest.fail(str(error))
+
+
+@pytest.mark.parametrize("content_type", ["binary", "text/html, text/plain", "a" * 300])
+def test_an_object_whose_content_type_no_document_can_hold_has_a_document_without_one(content_type):
+    made = Documents().apply(event("created", content_type=content_type))
+    assert made is not None
+    assert (made.content_type, made.size_bytes) == (None, 1)
+
+
+@pytest.mark.parametrize("kind", ["removed", "transitioned", "restored"])
+def test_a_document_that_changed_since_it_was_read_is_not_changed_by_an_old_decision(kind):
+    documents = Documents(inspected=Inspected(None))
+    documents.have(storage_tier="archive")
+    (before,) = documents.latest.values()
+    later = event(kind, 9, storage_class="DEEP_ARCHIVE", restore_expiry=T0 + timedelta(days=900))
+    decided = decide_event(later, before, FOLLOW, lambda *_: documents.inspected)
+    assert decided
+    documents.write([Write("update", before.document_id, {"tags": {"kept": "yes"}})])
+    with pytest.raises(ConflictError):
+        documents.write(decided)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
@@ -17,6 +18,9 @@ from frazil.documents.model import Document
 from frazil.documents.store import DocumentStore
 from frazil.errors import FrazilError
 from frazil.observe.logs import get_logger
+
+#: Seconds after which a client that reads nothing is hung up on: there are few turns for exports.
+_STALLED_S = 60.0
 
 log = get_logger(__name__)
 
@@ -58,7 +62,11 @@ class DocumentStream(StreamingResponse):
             await send({"type": "http.response.body", "body": first, "more_body": True})
             try:
                 async for chunk in lines:
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    async with asyncio.timeout(_STALLED_S):  # who does not read must not keep others from exporting
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            except TimeoutError:
+                log.warning("a stream of documents broke off: the client does not read", seconds=_STALLED_S)
+                raise
             except FrazilError as error:
                 log.warning("a stream of documents broke off", error=error.in_one_line)
                 raise

@@ -13,12 +13,14 @@ from typing import Any
 
 from frazil.documents import lifecycle
 from frazil.documents.fields import check_text, is_document_id
-from frazil.documents.model import Column, Revision, plain_time, to_micros
+from frazil.documents.model import Column, Document, Revision, plain_time, to_micros
 from frazil.documents.store import Write
 from frazil.errors import ConflictError, FrazilError, UsageError
 
 MAX_KEY = 255
 MAX_WRITES = 50_000
+#: Bytes of text in the revisions that one batch makes: a small request may repeat large documents.
+MAX_BATCH_BYTES = 64 << 20
 _TICK = timedelta(microseconds=1)
 
 
@@ -90,7 +92,7 @@ def decide_writes(
             f"the batch has {len(writes):,} writes", hint=f"at most {MAX_WRITES:,}; or: frazil docs import"
         )
     latest, first_results = dict(current), dict(repeats)
-    decisions = []
+    decisions, sizes = [], _Sizes()
     for number, write in enumerate(writes, 1):
         try:
             made = _decide(write, latest, first_results, columns, now)
@@ -99,11 +101,39 @@ def decide_writes(
                 error.adding(f"this is write {number} of {len(writes)}, and none was applied", write=number)
             raise
         decisions.append(made)
+        sizes.add(made.revision.document)
         if not made.is_repeat:
             latest[made.revision.document_id] = made.revision
             if made.idempotency_key is not None:
                 first_results[made.idempotency_key] = made
     return decisions
+
+
+class _Sizes:
+    """Adds up how much text the documents of a batch have."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        #: By identity: an update that does not touch tags or attributes shares them with the revision before.
+        self._known: dict[int, tuple[object, int]] = {}
+
+    def add(self, document: Document) -> None:
+        """Raises UsageError if the batch has become too large."""
+        self._total += self._size(document.tags) + self._size(document.attributes) + self._size(document.columns)
+        if self._total > MAX_BATCH_BYTES:
+            raise UsageError(
+                f"the batch makes revisions of more than {MAX_BATCH_BYTES >> 20} MiB",
+                hint="smaller batches, or: frazil docs import",
+            )
+
+    def _size(self, values: Mapping[str, Any]) -> int:
+        if not values:
+            return 0
+        known = self._known.get(id(values))
+        if known is None:
+            # The mapping is kept, so that no other one gets its identity.
+            known = self._known[id(values)] = values, len(json.dumps(values, default=str))
+        return known[1]
 
 
 def new_document_id(now: datetime) -> str:

@@ -238,6 +238,15 @@ _CHECKS: Mapping[str, Any] = MappingProxyType(
 )
 
 
+def is_valid(name: str, value: Any) -> bool:
+    """Whether a field of the record can have a value."""
+    try:
+        _CHECKS[name](name, value)
+    except UsageError:
+        return False
+    return True
+
+
 def changeable_fields() -> list[str]:
     return [name for name in _CHECKS if name not in IMMUTABLE]
 

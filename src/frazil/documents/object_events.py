@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
+from frazil.documents.fields import is_valid
 from frazil.documents.lifecycle import allowed_tiers
 from frazil.documents.model import ARCHIVE_TIERS, RESTORE_STATES, Document, Revision, parse_time, plain_time
 from frazil.documents.objects import OBJECT_ATTRIBUTE, content_writes, id_of_object, tier_of
@@ -110,7 +111,7 @@ def decide_event(
     if event.version_id and document.version_id and event.version_id != document.version_id:
         return []  # of a former version
     changes = _transition(event, document) if event.kind == "transitioned" else _restore(event, document, inspect)
-    return [Write("update", document.document_id, changes)] if changes else []
+    return [Write("update", document.document_id, changes, document.revision)] if changes else []
 
 
 def _mark_of(document: Document) -> Mapping[str, Any]:
@@ -167,7 +168,8 @@ def _replaced(event: ObjectEvent, document: Document, inspect: Inspect) -> list[
             return []
         if found is None or not _has(document, found.etag, found.version_id):
             return content_writes(document, _content(event, found))
-    return [Write("update", document.document_id, {"attributes": {OBJECT_ATTRIBUTE: event.mark()}})]
+    mark = {"attributes": {OBJECT_ATTRIBUTE: event.mark()}}
+    return [Write("update", document.document_id, mark, document.revision)]
 
 
 def _has(document: Document, etag: str | None, version_id: str) -> bool:
@@ -179,10 +181,13 @@ def _content(event: ObjectEvent, found: StoredFile | None) -> dict[str, Any]:
     """The fields of a new object. What the store says now goes before what the event said then."""
     etag = found.etag if found is not None else event.etag
     storage_class = found.storage_class if found is not None else event.storage_class
+    content_type = (found.content_type if found is not None else None) or event.content_type
+    checksum = f"etag:{etag}" if etag else None
     return {
-        "content_type": (found.content_type if found is not None else None) or event.content_type,
+        # S3 stores any text as a content type. What no document can hold is left out.
+        "content_type": content_type if is_valid("content_type", content_type) else None,
         "size_bytes": found.size if found is not None else event.size,
-        "checksum": f"etag:{etag}" if etag else None,
+        "checksum": checksum if is_valid("checksum", checksum) else None,
         "version_id": (found.version_id if found is not None else event.version_id) or None,
         "storage_tier": tier_of(storage_class),
         "attributes": {OBJECT_ATTRIBUTE: {**event.mark(), **({"etag": etag} if etag else {})}},
@@ -195,7 +200,8 @@ def _removed(event: ObjectEvent, document: Document, inspect: Inspect) -> list[W
     found = inspect(event.bucket, event.key, "").file
     if found is None:
         # The event is remembered first, so that a late one of the same object does not bring the document back.
-        marked = Write("update", document.document_id, {"attributes": {OBJECT_ATTRIBUTE: event.mark()}})
+        mark = {"attributes": {OBJECT_ATTRIBUTE: event.mark()}}
+        marked = Write("update", document.document_id, mark, document.revision)
         return [marked, Write("delete", document.document_id)]
     if found.version_id == (document.version_id or ""):
         return []  # it was put again

@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from frazil.documents.arrow import COLUMN_TYPES, DOCUMENT_SCHEMA, HISTORY_SCHEMA, added_fields
 from frazil.documents.model import Column
-from frazil.documents.names import history_name, metadata_name
+from frazil.documents.names import DOCUMENTS, history_name, metadata_name
+from frazil.log.columns import PARTITION
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
-from frazil.tables import SchemaMismatchError, TableStore, ensure_table, evolve_schema
+from frazil.tables import SchemaMismatchError, TableStore, ensure_table, evolve_schema, find_position
 from frazil.tables.create import to_arrow_schema
 from frazil.topics.layout import table_properties
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyiceberg.table import Table
+
+    from frazil.tables import Position
 
 log = get_logger(__name__)
 
@@ -65,6 +68,18 @@ def ensure_history(store: TableStore, settings: Settings) -> Table:
         properties=_properties(settings),
     )
     return evolve_schema(store, made, HISTORY_SCHEMA)
+
+
+def find_history_position(history: Table | None, metadata: Table | None, topic: str) -> Position | None:
+    """Returns the position below which the history has every revision.
+
+    Only batches with revisions move the position of the history, every batch that of `document_metadata`, which is
+    committed later. So load `document_metadata` first: what it has taken in is in a history that is loaded afterwards.
+    """
+    first, second = (None if table is None else find_position(table, DOCUMENTS, topic) for table in (history, metadata))
+    if first is None or second is None or first.log_id != second.log_id:
+        return first if first is not None or history is None else second
+    return max(first, second, key=lambda position: position.offsets.get(PARTITION, 0))
 
 
 def add_columns(store: TableStore, table: Table, columns: Iterable[Column]) -> Table:

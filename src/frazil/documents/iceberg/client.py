@@ -6,7 +6,7 @@ import http.client
 import json
 import select
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -44,19 +44,18 @@ class DocumentClient:
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
 
-    def write(self, writes: Sequence[Write], columns: Callable[[], Mapping[str, Column]]) -> list[Revision]:
+    def write(self, writes: Sequence[Write]) -> list[Revision]:
         """Sends a batch of writes.
 
         Args:
             writes: the batch.
-            columns: returns the added columns of the store, for their types.
 
         Raises:
             FrazilError: as the store of the server raised it.
             UnavailableError: the server does not answer. `details["stored"]` is "unknown" if the batch may be applied.
         """
         answer = self._ask(action="write", writes=[_plain_write(write) for write in writes])
-        known = columns()
+        known = {name: Column(name, kind) for name, kind in answer["columns"].items()}
         return [parse_revision(found, known) for found in answer["revisions"]]
 
     def add_column(self, name: str, kind: str) -> Column:

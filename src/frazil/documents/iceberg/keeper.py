@@ -22,10 +22,11 @@ from frazil.documents.iceberg.staging import Staging, open_staging
 from frazil.documents.iceberg.topic import ensure_documents_topic
 from frazil.documents.messages import BulkFile
 from frazil.documents.model import Column
-from frazil.documents.names import DOCUMENTS, history_name
+from frazil.documents.names import DOCUMENTS, history_name, metadata_name
 from frazil.documents.sql.engine import connect
 from frazil.documents.sql.records import load_columns, read_clock
 from frazil.documents.sql.schema import document_history
+from frazil.documents.tables import find_history_position
 from frazil.errors import FrazilError, IntegrityError, NotFoundError
 from frazil.log.columns import PARTITION
 from frazil.observe.faultpoints import reach
@@ -180,10 +181,11 @@ class ProjectionKeeper:
             self._ask_tables(info)
             info = self._log.info(info.name)
             store = self._tables.store()
+            metadata = find_table(store, metadata_name(self._settings))
             table = find_table(store, history_name(self._settings))
             built = self._folder.create(cursor_key_of(self._log.key))
             try:
-                start = self._start_of(table, info)
+                start = self._start_of(table, metadata, info)
                 rows = fill_projection(built, store, table)
                 position = ProjectionPosition(
                     info.log_id,
@@ -206,11 +208,9 @@ class ProjectionKeeper:
                 former.close()
             return self._use(self._folder.publish(built), position)
 
-    def _start_of(self, table: Table | None, info: TopicInfo) -> int:
+    def _start_of(self, table: Table | None, metadata: Table | None, info: TopicInfo) -> int:
         """The first offset that the history table does not have."""
-        from frazil.tables import find_position
-
-        position = None if table is None else find_position(table, DOCUMENTS, info.name)
+        position = find_history_position(table, metadata, info.name)
         check_log(info.name, info.log_id, position, DOCUMENTS)
         start = 0 if position is None else position.offsets.get(PARTITION, 0)
         check_start(info, start, DOCUMENTS)

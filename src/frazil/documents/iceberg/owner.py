@@ -39,6 +39,7 @@ from frazil.observe.logs import get_logger
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from frazil.documents.iceberg.projection import Projection
     from frazil.log.log import Log
     from frazil.settings import Settings
 
@@ -255,7 +256,7 @@ class DocumentOwner:
             UnavailableError: it is durable in the log, and the projection could not take it in.
         """
         with self._lock:
-            projection = self.keeper.prepare_writes()
+            projection = self._prepare()
             ack = None
             try:
                 with projection.write() as connection:
@@ -279,6 +280,14 @@ class DocumentOwner:
                 logger.warning("the projection did not take a change in", error=str(error))
             self._catch_up()
             return True
+
+    def _prepare(self) -> Projection:
+        """Returns the projection with all that is in the log, also what others have published: replayed messages."""
+        projection = self.keeper.prepare_writes()
+        if self.log.wait(self._topic, 0, 0) != self.keeper.position.offset:
+            self.keeper.invalidate()
+            projection = self.keeper.current()
+        return projection
 
     def _append(self, messages: list[bytes]) -> Ack:
         batch = Batch.of_arrow(pa.record_batch({"payload": pa.array(messages), "headers": _headers(len(messages))}))

@@ -126,7 +126,7 @@ class IcebergDocumentStore(ProjectionReads, Convenience):
         """
         if not writes:
             return []
-        return self._by_owner(lambda owner: owner.write(writes), lambda client: client.write(writes, self.columns))
+        return self._by_owner(lambda owner: owner.write(writes), lambda client: client.write(writes))
 
     def load_revisions(self, revisions: Iterable[Sequence[Revision]]) -> int:
         """Adds complete histories of documents, and returns how many revisions were new.
@@ -181,8 +181,10 @@ class IcebergDocumentStore(ProjectionReads, Convenience):
         """
         match request.get("action"):
             case "write":
+                # First: what fails after the write would look as if it had failed.
+                types = {name: column.type for name, column in self.columns().items()}
                 made = self.write([Write(**write) for write in request["writes"]])
-                return {"revisions": [revision.to_dict() for revision in made]}
+                return {"revisions": [revision.to_dict() for revision in made], "columns": types}
             case "bulk":
                 return {"revisions": self.publish_bulk([BulkFile(**file) for file in request["files"]])}
             case "add_column":

@@ -19,7 +19,7 @@ from frazil.documents.sql.counts import to_statistics
 from frazil.documents.sql.query import Listing, check_limit, check_moment, make_listing, place_of
 from frazil.documents.sql.rows import search_text, tag_text
 from frazil.documents.store import DocumentFilter, Page, Statistics, Time
-from frazil.documents.tables import added_columns
+from frazil.documents.tables import added_columns, find_history_position
 from frazil.errors import NotFoundError, UnavailableError
 from frazil.tables.reading.measured_io import ScanExplanation
 from frazil.tables.reading.retrying import read_current
@@ -121,20 +121,26 @@ class TableReads:
         """The documents that may match: all conditions are still to be checked."""
         name = (metadata_name if listing.as_of is None else history_name)(self._settings)
         store = self._tables.store()
+        metadata = find_table(store, metadata_name(self._settings))  # before the history, whose end it helps to find
         if find_table(store, name) is None:
-            return self._read(None, listing, columns)
+            return self._read(None, metadata, listing, columns)
 
         def missing() -> NotFoundError:
             return NotFoundError(f"table {name} does not exist", hint="frazil pipeline")
 
         return read_current(
-            lambda: find_table(store, name), lambda table: self._read(table, listing, columns), missing, name
+            lambda: find_table(store, name), lambda table: self._read(table, metadata, listing, columns), missing, name
         )
 
-    def _read(self, table: Table | None, listing: Listing, columns: Sequence[str] | None) -> pa.Table:
+    def _read(
+        self, table: Table | None, metadata: Table | None, listing: Listing, columns: Sequence[str] | None
+    ) -> pa.Table:
         from frazil.tables import find_position
 
-        position = None if table is None else find_position(table, DOCUMENTS, self._topic)
+        if listing.as_of is not None:
+            position = find_history_position(table, metadata, self._topic)
+        else:
+            position = None if table is None else find_position(table, DOCUMENTS, self._topic)
         found = self._tail.read(position)
         if isinstance(found, Lag):
             raise UnavailableError("the tables are too far behind the log", cause=str(found), hint="frazil pipeline")

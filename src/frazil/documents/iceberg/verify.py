@@ -19,12 +19,12 @@ from frazil.documents.messages import DECODED_SCHEMA, BulkFile, decode_messages
 from frazil.documents.model import Document
 from frazil.documents.names import DOCUMENTS, history_name, metadata_name
 from frazil.documents.sql.records import load_histories, read_histories
-from frazil.documents.tables import added_columns
+from frazil.documents.tables import added_columns, find_history_position
 from frazil.errors import NotFoundError
 from frazil.log.access import LogAccess
 from frazil.log.columns import PARTITION
 from frazil.log.messages import decode_chunk
-from frazil.tables.store import TableStore, find_table
+from frazil.tables import Position, TableStore, find_position, find_table
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -51,8 +51,15 @@ class ComparedTables:
     @classmethod
     def load(cls, store: TableStore, settings: Settings) -> ComparedTables:
         topic = settings.model.documents.topic
-        history, metadata = (find_table(store, name(settings)) for name in (history_name, metadata_name))
-        return cls(store, history, metadata, _end_of(history, topic), _end_of(metadata, topic))
+        metadata = find_table(store, metadata_name(settings))
+        history = find_table(store, history_name(settings))
+        return cls(
+            store,
+            history,
+            metadata,
+            _end_of(find_history_position(history, metadata, topic)),
+            _end_of(None if metadata is None else find_position(metadata, DOCUMENTS, topic)),
+        )
 
 
 @dataclass
@@ -180,10 +187,7 @@ class PartsComparison:
             after = batch[-1].revision.document_id
 
 
-def _end_of(table: Table | None, topic: str) -> int:
-    from frazil.tables import find_position
-
-    position = None if table is None else find_position(table, DOCUMENTS, topic)
+def _end_of(position: Position | None) -> int:
     return 0 if position is None else position.offsets.get(PARTITION, 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.errors import ConflictError, NotFoundError, UsageError
@@ -170,7 +170,8 @@ class _Sink:
     def _new_log(self, held: Position, offset: int) -> Adoption:
         from frazil.tables import find_highest_offsets
 
-        highest = max([offset, *find_highest_offsets(self._table, self._topic).values()])
+        tables = [self._table, *self._side_tables()]
+        highest = max([offset, *(o for table in tables for o in find_highest_offsets(table, self._topic).values())])
         if self._has_messages and self._info.start < highest:
             raise ConflictError(
                 f"the log of topic '{self._topic}' has messages from offset {self._info.start} on, and its table has"
@@ -278,7 +279,10 @@ class _Sink:
                 accept_rollback(self._store, self._table, self._sink, self._topic, keep=self._choice == "keep")
         elif plan.problem in ("new_log", "gap", "other_messages"):
             is_archive = self._sink == ARCHIVE  # the dead letters of others are not read as messages
-            self._go_on_at(plan.after, self._former() if plan.problem == "new_log" and is_archive else None)
+            former = self._former() if plan.problem == "new_log" and is_archive else None
+            if plan.problem == "new_log":  # first: after a crash in between the plan is the same
+                self._adopt_side_tables(plan.after)
+            self._go_on_at(plan.after, former)
         if plan.problem != "none":
             while gone := self._sides_rolled_back():
                 table, sink, name = gone[0]
@@ -291,6 +295,28 @@ class _Sink:
         position = Position(self._sink, self._topic, {0: offset}, info.log_id, info.epoch, str(uuid.uuid4()))
         more = None if former is None else adding(self._table.metadata, former)
         adopt(self._store, self._table, position, properties=more)
+
+    def _side_tables(self) -> list[Table]:
+        """The side tables of the sink itself, without the dead letters, which belong to all sinks."""
+        letters = dead_letters_name(self._settings)
+        return [table for table in self._sides if ".".join(table.name()) != letters]
+
+    def _adopt_side_tables(self, offset: int) -> None:
+        """Lets side tables go on with the new log: it is asked for its offsets, and refuses a table of another log."""
+        from frazil.tables import RolledBackError, adopt, find_position
+
+        for table in self._side_tables():
+            try:
+                held = find_position(table, self._sink, self._topic)
+            except RolledBackError as error:
+                held = error.recorded
+            if held is None or held.log_id == self._info.log_id:
+                continue
+            offsets = {0: max(offset, held.offsets.get(0, 0))}
+            moved = replace(
+                held, log_id=self._info.log_id, epoch=self._info.epoch, offsets=offsets, batch_id=str(uuid.uuid4())
+            )
+            self._sides[self._sides.index(table)] = adopt(self._store, table, moved)
 
     def _former(self) -> FormerLog:
         """The log that the table had, and where the offsets end that count for that one."""
