@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from frazil.errors import UnavailableError
 from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
@@ -22,6 +24,7 @@ from frazil.topics.sinks.engine import Engine
 from frazil.topics.sinks.isolation import TRIES
 from frazil.topics.sinks.jobs import BatchFailedError, on_spark
 from frazil.topics.sinks.keyed_bounds import spark_filter
+from frazil.topics.sinks.keyed_tasks import ParsedMessages
 from tests import counter_sink
 from tests.counter_sink import CounterSink
 from tests.sink_kit import SinkKit, sink_kit_of
@@ -160,5 +163,29 @@ def test_messages_that_no_code_foresees_become_dead_letters_and_the_others_are_c
     assert sorted((letter["offset"], letter["reason"]) for letter in letters) == [(2, "unwritable"), (3, "unwritable")]
     assert {bytes(letter["payload"])[:3] for letter in letters} == {b"[1]", b'{"n'}
     counted.publish(("c", 4))
+    engine.catch_up()
+    counted.check()
+
+
+def test_changes_that_are_lost_with_an_executor_and_cannot_be_read_again_fail_the_batch(kit, spark, tmp_path):
+    counted = Counted(kit, spark, ())
+    counted.publish(*((f"n{number}", number + 1) for number in range(20)))
+    broken = tmp_path / "broken"
+
+    def read(messages: pa.Table) -> ParsedMessages:
+        if broken.exists():
+            raise UnavailableError("the broker is away")
+        return counter_sink.read_amounts(messages)
+
+    def lose_executor(step: str) -> None:
+        if step == "counters.merge.plan":
+            broken.touch()
+            spark.catalog.clearCache()  # what an executor kept is gone
+
+    counted.sink.make_reader = lambda self, table, plan: read
+    engine = counted.engine()
+    with handled(lose_executor), pytest.raises(UnavailableError):
+        engine.catch_up()
+    broken.unlink()
     engine.catch_up()
     counted.check()

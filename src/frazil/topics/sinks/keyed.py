@@ -34,6 +34,8 @@ from frazil.topics.sinks.keyed_bounds import Bounds, spark_filter, union
 from frazil.topics.sinks.keyed_isolation import IsolatingReader
 from frazil.topics.sinks.keyed_results import checked_reports, with_reports
 from frazil.topics.sinks.keyed_tasks import (
+    MERGE_PHASE,
+    PHASE,
     PLACE,
     REPORT,
     REPORTS,
@@ -232,7 +234,11 @@ class KeyedTableSink(ABC):
         places = self.partitions.find(table)
         task = MergeTask(self.layout, WriteTarget.of(table), self.make_decider(table), places)
         shuffled = rows.repartition(tasks, *_expressions(self.shuffle_terms(changes, tasks)))
-        return checked_reports(map_in_arrow(shuffled, task, REPORTS).collect(), None)
+        self.session.sparkContext.setLocalProperty(PHASE, MERGE_PHASE)
+        try:
+            return checked_reports(map_in_arrow(shuffled, task, REPORTS).collect(), None)
+        finally:
+            self.session.sparkContext.setLocalProperty(PHASE, None)
 
     def commit_rows(
         self, table: Table, written: Sequence[Written], expected: Position | None, reached: Position

@@ -37,6 +37,9 @@ PLACE = pa.schema([pa.field("_file", pa.string()), pa.field("_pos", pa.int64())]
 REPORT = pa.field("report", pa.binary())
 REPORTS = pa.schema([REPORT])
 BATCH_ROWS = 10_000
+#: A local property of Spark jobs that tells tasks in which phase of the batch they run.
+PHASE = "frazil.keyed.phase"
+MERGE_PHASE = "merge"
 
 Fetch = Callable[[pa.Schema, pa.Array, pa.Array], pa.Table]
 """Reads columns of stored rows by file and position."""
@@ -175,9 +178,11 @@ class ReadTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([*self.layout.changes, REPORT])
+        raises = _is_merging()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from reported(schema, self._read(self.parts[number]), _name(self.parts[number]))
+                part = self.parts[number]
+                yield from reported(schema, self._read(part), _name(part), raises=raises)
         end_task()
 
     def _read(self, part: Span | Reference) -> Iterator[pa.Table | TaskReport]:
@@ -281,10 +286,32 @@ def write_merged(
     return Written({name: made, "deletes": gone})
 
 
+def _is_merging() -> bool:
+    """Whether the driver has the reports of this stage already: an executor was lost, and Spark reads a part again.
+
+    Nobody looks for errors among the rows then, so that they have to be raised.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is not None and context.getLocalProperty(PHASE) == MERGE_PHASE
+
+
 def reported(
-    schema: pa.Schema, made: Iterator[pa.Table | TaskReport] | Iterator[TaskReport], failure: str
+    schema: pa.Schema,
+    made: Iterator[pa.Table | TaskReport] | Iterator[TaskReport],
+    failure: str,
+    *,
+    raises: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields rows as they are, reports and errors as a row of their own."""
+    """Yields rows as they are, reports and errors as a row of their own.
+
+    Args:
+        schema: of the rows.
+        made: rows and reports.
+        failure: what has failed, if an error is not one of Frazil's own.
+        raises: raise errors instead.
+    """
     try:
         for thing in made:
             if isinstance(thing, TaskReport):
@@ -293,8 +320,12 @@ def reported(
                 rows = thing.append_column(REPORT, pa.nulls(thing.num_rows, REPORT.type))
                 yield from rows.select(schema.names).to_batches(BATCH_ROWS)
     except FrazilError as error:
+        if raises:
+            raise
         yield _report(schema, error)
-    except Exception as error:  # noqa: BLE001 - told to the driver, which decides
+    except Exception as error:
+        if raises:
+            raise
         yield _report(schema, BatchFailedError(failure, cause=f"{type(error).__name__}: {first_line(error)}"))
 
 
