@@ -800,7 +800,7 @@ def test_while_the_store_opens_others_are_answered(flaky, monkeypatch):
 
 
 def test_an_unexpected_failure_is_a_problem_without_its_details(client, monkeypatch):
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("password is hunter2")
 
     monkeypatch.setattr(SqlDocumentStore, "history", fail)
@@ -808,3 +808,19 @@ def test_an_unexpected_failure_is_a_problem_without_its_details(client, monkeypa
         client.ask("GET", f"{DOCUMENTS}/a/history")
     told = refused(client.last, 500)
     assert "hunter2" not in str(told) and told["detail"] == "unexpected RuntimeError"
+
+
+def test_a_history_is_read_page_by_page(client):
+    create(client, "long")
+    for number in range(6):
+        assert client.ask("PATCH", f"{DOCUMENTS}/long", body={"size_bytes": number}, headers=PATCH).status == 200
+    seen, after = [], 0
+    while after is not None:
+        page = client.ask("GET", f"{DOCUMENTS}/long/history", f"limit=3&after={after}").json
+        assert len(page["revisions"]) <= 3
+        seen += [revision["revision"] for revision in page["revisions"]]
+        after = page["next"]
+    assert seen == list(range(1, 8))
+    assert client.ask("GET", f"{DOCUMENTS}/long/history", "after=7").json["revisions"] == []
+    assert client.ask("GET", f"{DOCUMENTS}/unknown/history", "after=7").status == 404
+    assert client.ask("GET", f"{DOCUMENTS}/long/history", "limit=1001").status == 400

@@ -49,6 +49,8 @@ router = APIRouter(
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 50
+#: Revisions of one answer: each may have 64 KiB of attributes.
+MAX_REVISIONS = 1000
 DEFAULT_SORT = "-created_at"
 
 Sort = Literal[
@@ -170,11 +172,18 @@ async def show_document(
 
 
 @router.get("/documents/{document_id}/history", responses={200: {"model": DocumentHistory}})
-async def show_history(request: Request, document_id: DocumentId) -> Response:
-    """Shows all revisions of a document, also of a deleted one, oldest first."""
+async def show_history(
+    request: Request,
+    document_id: DocumentId,
+    after: Annotated[int, Query(ge=0, lt=2**63, description="`next` of the page before")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_REVISIONS, description="revisions of a page")] = MAX_REVISIONS,
+) -> Response:
+    """Shows the revisions of a document, also of a deleted one, oldest first and a page at a time."""
 
     def read(store: DocumentStore) -> Response:
-        return answer_json({"document_id": document_id, "revisions": revisions_json(store.history(document_id))})
+        found = store.history(document_id, after=after, limit=limit + 1)
+        more = found[limit - 1].revision if len(found) > limit else None
+        return answer_json({"document_id": document_id, "revisions": revisions_json(found[:limit]), "next": more})
 
     return await documents_of(request).read("history", read)
 

@@ -138,7 +138,8 @@ class DocumentRevision(DocumentRecord):
 
 class DocumentHistory(Answered):
     document_id: str = Field(description="its id")
-    revisions: list[DocumentRevision] = Field(description="all of them, oldest first")
+    revisions: list[DocumentRevision] = Field(description="oldest first")
+    next: int | None = Field(description="`after` of the next page; `null`: this is the last one", examples=[None])
 
 
 class DocumentStatistics(Answered):

@@ -195,8 +195,17 @@ class DocumentStore(Protocol):
         """
         ...
 
-    def history(self, document_id: str) -> list[Revision]:
-        """Returns all revisions, oldest first. Raises NotFoundError if the document never existed."""
+    def history(self, document_id: str, *, after: int = 0, limit: int | None = None) -> list[Revision]:
+        """Returns the revisions of a document, oldest first.
+
+        Args:
+            document_id: its id.
+            after: only revisions with a greater number.
+            limit: at most so many; None: all.
+
+        Raises:
+            NotFoundError: the document never existed.
+        """
         ...
 
     def latest_revisions(self, ids: Collection[str]) -> dict[str, Revision]:

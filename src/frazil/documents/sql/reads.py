@@ -154,15 +154,19 @@ class SqlReads:
             )
         return lifecycle.require_present(None, _shown(document_id)).document
 
-    def history(self, document_id: str) -> list[Revision]:
-        """Returns all revisions, oldest first. Raises NotFoundError if the document never existed."""
+    def history(self, document_id: str, *, after: int = 0, limit: int | None = None) -> list[Revision]:
+        """Returns the revisions with a greater number than `after`, oldest first, and at most `limit`.
+
+        Raises:
+            NotFoundError: the document never existed.
+        """
         c = document_history.c
         rows: list[Any] = []
         if is_document_id(document_id):
-            query = select(*_columns(document_history)).where(c.document_id == document_id).order_by(c.revision)
+            query = select(*_columns(document_history)).where(c.document_id == document_id, c.revision > after)
             with self.connection() as connection:
-                rows = list(connection.execute(query))
-        if not rows:
+                rows = list(connection.execute(query.order_by(c.revision).limit(limit)))
+        if not rows and not (after and self.latest_revisions([document_id])):
             lifecycle.require_present(None, _shown(document_id))
         return [to_revision(row) for row in rows]
 
