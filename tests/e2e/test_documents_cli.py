@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -56,19 +59,26 @@ def test_head_ends_an_export_without_an_error(shell):
         assert len(done.stdout.splitlines()) == 2
 
 
+def count_documents(file: Path) -> int:
+    """Reads the file itself: a command would wait for the import."""
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)) as connection:
+        return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("database", ["sqlite", "iceberg"])
 def test_an_import_that_is_killed_is_finished_by_its_repetition(shell, database: str):
     count = 60_000
     shell.write("rows.ndjson", "".join(f'{{"document_id": "d{n}", "filename": "{n}"}}\n' for n in range(count)))
-    env = {"DATABASE_URL": "iceberg"} if database == "iceberg" else {}
-    shell.run("docs", "stats", env=env)
+    home = shell.folder / "lake"
+    env = {"FRAZIL_HOME": str(home), **({"DATABASE_URL": "iceberg"} if database == "iceberg" else {})}
+    shell.json("docs", "stats", env=env)
     command = [FRAZIL, "docs", "import", "rows.ndjson"]
     running = subprocess.Popen(command, env=shell.environment(env), cwd=shell.folder, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and running.poll() is None:
-        if shell.json("docs", "stats", env=env)["total_documents"]:
-            break
+    file = home / ("documents/projection.db" if database == "iceberg" else "documents.db")
+    while time.monotonic() < deadline and running.poll() is None and not count_documents(file):
+        time.sleep(0.01)
     running.kill()
     assert running.wait() == -9, "it was too quick to be killed in the middle"
     before = shell.json("docs", "stats", env=env)["total_documents"]
