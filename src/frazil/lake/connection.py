@@ -149,7 +149,10 @@ class Connection:
         with self._spark_lock:
             session = self._served_engine().spark
             if not self._registered:
+                from frazil.spark.session import activate_session
+
                 self._register_source(session)
+                activate_session(session)  # upkeep may have left another one
                 session.catalog.setCurrentCatalog(self.settings.catalog(self.catalog).name)
                 self._registered = True
             return session

@@ -150,3 +150,8 @@ def _text(error: BaseException) -> str:
         return first_line(error)
     except Exception:  # noqa: BLE001 - an error of the JVM asks the JVM for its text, which may be gone
         return type(error).__name__
+
+
+def activate_session(session: SparkSession) -> None:
+    """Makes a session the active one of this thread: Spark finds catalogs by the settings of the active session."""
+    type(session)._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)

@@ -16,6 +16,7 @@ from frazil.errors import (
     UnsupportedError,
     first_line,
 )
+from frazil.spark.session import activate_session
 from frazil.tables import CommitUnknownError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def load(care: Care, table: Table) -> Any:
     """The table in Java, as it is now, whether or not Spark's catalog keeps tables in a cache."""
     spark = care.spark()
     # Iceberg's actions ask for the session that is active in their thread, and one of a pipeline has none.
-    type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    activate_session(spark)
     with translated(table):
         found = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
             spark._jsparkSession, care.sql_name(table)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from frazil.errors import UsageError
+from frazil.spark.session import activate_session
 from frazil.upkeep import java
 from frazil.upkeep.rewrite.turn import NothingToDoError
 from frazil.upkeep.rewrite.zorder import z_order
@@ -195,7 +196,7 @@ def _staged(turn: Turn, group: Group) -> Iterator[str]:
 def session_for(turn: Turn, files: int) -> SparkSession:
     """A session of its own for this thread, in which each part of a shuffle becomes a file."""
     session = turn.care.spark().newSession()
-    type(session)._get_j_spark_session_class(turn.jvm).setActiveSession(session._jsparkSession)
+    activate_session(session)
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.iceberg.executor-cache.delete-files.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", str(files))
