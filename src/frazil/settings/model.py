@@ -144,8 +144,82 @@ class DatabaseSettings(Section):
     url: str | None = Field(None, description="store of the documents: sqlite:///…, mysql://…, postgresql://…, iceberg")
 
 
+class BackupPolicySettings(Section):
+    """One policy: what `frazil backup run` backs up, when, and which of these backups it keeps."""
+
+    tables: list[str] = Field(
+        default_factory=lambda: ["*"], description="tables, as names or patterns such as `sales.*`; `*` is every table"
+    )
+    catalog: str | None = Field(None, description="name of their catalog; by default the one of the settings")
+    every_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds between two backups; by default a day, unless `at` says when"
+    )
+    at: list[str] = Field(
+        default_factory=list, description="instead: times in UTC, such as 02:30, or sun 02:30 for one day of the week"
+    )
+    data: Literal["copy", "reference"] = Field(
+        "copy", description="reference: data files are not copied, and the backup needs them where they are"
+    )
+    keep_last: Annotated[int, Field(ge=1)] | None = Field(None, description="keep the newest N backups")
+    keep_daily: Annotated[int, Field(ge=1)] | None = Field(None, description="keep the newest of each of N days")
+    keep_weekly: Annotated[int, Field(ge=1)] | None = Field(None, description="keep the newest of each of N weeks")
+    keep_monthly: Annotated[int, Field(ge=1)] | None = Field(None, description="keep the newest of each of N months")
+    keep_yearly: Annotated[int, Field(ge=1)] | None = Field(None, description="keep the newest of each of N years")
+    keep_within_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="keep every backup that is not older; without any keep_… all backups stay"
+    )
+
+    @field_validator("tables", "at", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("at")
+    @classmethod
+    def _are_times(cls, value: list[str]) -> list[str]:
+        for text in value:
+            if not re.fullmatch(r"((mon|tue|wed|thu|fri|sat|sun) )?([01]\d|2[0-3]):[0-5]\d", text.lower()):
+                raise ValueError(f"'{text}' is not a time such as 02:30 or sun 02:30")
+        return [text.lower() for text in value]
+
+    @model_validator(mode="after")
+    def _has_one_schedule(self) -> BackupPolicySettings:
+        if self.every_s is not None and self.at:
+            raise ValueError("every_s and at are both given; a policy has one schedule")
+        return self
+
+
 class BackupSettings(Section):
-    bucket: str | None = Field(None, description="where backups go: a bucket name, s3://bucket/prefix, or a folder")
+    """Backups of tables."""
+
+    bucket: str | None = Field(
+        None,
+        description="where backups go: a bucket name, s3://bucket/prefix, or a folder; by default `backups` in home",
+    )
+    concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        None, description="files that are copied at once; by default 4 per processor core in local storage, 16 on S3"
+    )
+    lock_days: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="days for which S3 Object Lock (compliance mode) protects every object that is written"
+    )
+    prune_wait_s: Annotated[float, Field(ge=0)] = Field(
+        86400.0,
+        description="seconds between the two phases of prune; a backup that takes longer than that fails",
+    )
+    metrics_file: Path | None = Field(
+        None, description="file that `frazil backup run` writes its metrics to, for Prometheus' textfile collector"
+    )
+    policies: dict[str, BackupPolicySettings] = Field(
+        default_factory=dict, description="what `frazil backup run` does, by name of the policy"
+    )
+
+    @field_validator("policies")
+    @classmethod
+    def _have_names(cls, policies: dict[str, BackupPolicySettings]) -> dict[str, BackupPolicySettings]:
+        for name in policies:
+            if not re.fullmatch(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?", name):
+                raise ValueError(f"'{name}' is not a policy's name: small letters, digits, '-' and '_'")
+        return policies
 
 
 class LogSettings(Section):
