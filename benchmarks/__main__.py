@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import content, documents, foundation, inside, topics_commits, topics_log, topics_tables, upkeep
+from benchmarks import content, documents, foundation, inside, tail, topics_commits, topics_log, topics_tables, upkeep
 from benchmarks.measure import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -27,6 +27,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "content": content.run,
     "inside": inside.run,
     "documents": documents.run,
+    "tail": tail.run,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
