@@ -434,6 +434,17 @@ def test_a_document_that_stands_at_two_places_of_a_history_is_refused(open_store
     assert "stands at line 1 too" in refuse(open_store("store"), rows).details["bad"][0]["reason"]
 
 
+def test_a_document_that_stands_again_behind_a_skipped_one_is_skipped_with_that_line(open_store):
+    """Nothing stands between the two in what was checked, because the bad document between them was left out."""
+    rows, bad = [revision(1, "put"), revision(2), revision(1, "put", document_id="b", size_bytes=-1)], io.BytesIO()
+    again = [revision(1, "put"), revision(2, filename="other.pdf")]
+    store = open_store("store")
+    report = load(store, [*rows, *again], skip_bad=bad)
+    assert report.to_dict() == {"rows": 5, "created": 1, "updated": 0, "unchanged": 0, "bad": 3}
+    assert [found["line"] for found in map(json.loads, bad.getvalue().splitlines())] == [3, 4, 5]
+    assert [r.document.filename for r in store.history("a")] == [row["filename"] for row in rows[:2]]
+
+
 def test_documents_and_revisions_do_not_mix(open_store):
     store = open_store("store")
     assert "the file began with documents" in str(refuse(store, [{"filename": "a"}, revision(1, "put")]).cause)

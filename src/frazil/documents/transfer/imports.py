@@ -5,7 +5,6 @@ A repeated import of the same file changes nothing, so that an interrupted one i
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
@@ -286,11 +285,20 @@ def _ids(rows: pa.Table) -> list[str]:
 
 
 def _histories(rows: pa.Table) -> Iterator[tuple[list[int], list[Revision]]]:
-    """The documents of a batch, with the lines of their revisions; no batch splits a document."""
-    pairs = zip(rows["line"].to_pylist(), to_revisions(rows), strict=True)
-    for _, group in itertools.groupby(pairs, key=lambda pair: pair[1].document_id):
-        lines, revisions = zip(*group, strict=True)
-        yield list(lines), list(revisions)
+    """The documents of a batch, with the lines of their revisions; no batch splits a document.
+
+    A document that stands at two places comes twice, also where what stood between them was bad.
+    """
+    lines: list[int] = []
+    revisions: list[Revision] = []
+    for line, revision in zip(rows["line"].to_pylist(), to_revisions(rows), strict=True):
+        if revision.revision == 1 and revisions:
+            yield lines, revisions
+            lines, revisions = [], []
+        lines.append(line)
+        revisions.append(revision)
+    if revisions:
+        yield lines, revisions
 
 
 def _describe_progress(report: ImportReport) -> str:
