@@ -189,6 +189,37 @@ def require_sole_owner(care: Care, table: Table, files: Collection[str]) -> None
     require_free(care, table, files)
 
 
+def list_other_tables(care: Care, name: str) -> Iterator[tuple[str, Neighbour]]:
+    """Yields the tables of all catalogs, as they are now, each with its name in messages.
+
+    Tables and catalogs that cannot be read are left out.
+
+    Args:
+        care: of which catalog.
+        name: a table of this catalog that is left out.
+
+    Raises:
+        StoppedError: it was told to end.
+    """
+    for chosen in (care.catalog, *other_catalogs(care)):
+        try:
+            store = care.store if chosen is care.catalog else opened(care, chosen)
+            names = [] if store is None else names_in(store)
+        except FrazilError as error:
+            log.info("a catalog cannot be read", catalog=chosen.name, error=error.message)
+            continue
+        for other in names:
+            raise_if_stopped(care.stop)
+            if store is None or (store is care.store and other == name):
+                continue
+            try:
+                found = _remember(store, _load_somehow(store, other))
+            except FrazilError as error:
+                log.info("a table cannot be read", catalog=chosen.name, table=other, error=error.message)
+                continue
+            yield (other if store is care.store else f"{chosen.name}.{other}"), found
+
+
 def _shared_files(
     care: Care, store: TableStore, table: Table, name: str, shown: str, files: Collection[str]
 ) -> set[str]:
