@@ -22,6 +22,7 @@ from tests.services.mariadb import install_mariadb
 from tests.services.minio_build import install_minio
 from tests.services.postgres import install_postgres
 from tests.services.process import ServerError
+from tests.services.promtool import install_promtool
 from tests.services.strace import install_strace
 
 INSTALLS: dict[str, Callable[[], Any]] = {
@@ -32,6 +33,7 @@ INSTALLS: dict[str, Callable[[], Any]] = {
     "jars (REST, Nessie)": install_jars,
     "MariaDB": install_mariadb,
     "PostgreSQL": install_postgres,
+    "promtool (checks alert rules)": install_promtool,
     "strace (watches what reaches the disk)": install_strace,
 }
 #: Not for `make test`, which has SeaweedFS.
