@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import uuid
 from io import BytesIO
@@ -13,6 +15,7 @@ from frazil.errors import ConflictError, IntegrityError, NotFoundError, Unsuppor
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import parse
 from frazil.storage.files import ArchivedError, FileDigests, FileStore, open_files
+from frazil.storage.local import LocalStore
 from frazil.storage.s3_client import client_of
 from frazil.storage.store import CHUNK
 from tests.services.kit import Services
@@ -207,8 +210,7 @@ def test_bytes_that_were_altered_on_the_way_are_noticed_and_leave_nothing(
     assert files.find("a") is None
 
 
-def test_of_many_uploads_at_once_one_wins(services: Services, tmp_path: Path):
-    files = bucket(services, "seaweedfs")
+def test_of_many_uploads_at_once_one_wins(files: FileStore, tmp_path: Path):
     contents = [f"content {number}".encode() for number in range(6)]
     outcomes: list[bytes | None] = []
 
@@ -227,3 +229,51 @@ def test_of_many_uploads_at_once_one_wins(services: Services, tmp_path: Path):
     (winner,) = [outcome for outcome in outcomes if outcome is not None]
     found = files.find("a")
     assert found is not None and b"".join(files.read("a", found)) == winner
+
+
+def test_two_that_both_find_nothing_do_not_both_write_to_a_folder(tmp_path: Path, monkeypatch):
+    files = open_files(parse(str(tmp_path / "folder")), s3=S3Settings(), network=NETWORK)
+    put = LocalStore._temporary
+
+    def while_another_is_faster(self, key: str, *more):
+        monkeypatch.setattr(LocalStore, "_temporary", put)
+        upload(files, key, tmp_path, b"of the other")
+        return put(self, key, *more)
+
+    monkeypatch.setattr(LocalStore, "_temporary", while_another_is_faster)
+    with pytest.raises(ConflictError):
+        upload(files, "a", tmp_path, b"ours")
+    assert (tmp_path / "folder" / "a").read_bytes() == b"of the other"
+
+
+def test_a_folder_without_hard_links_takes_files_too(tmp_path: Path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, "no links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    files = open_files(parse(str(tmp_path / "folder")), s3=S3Settings(), network=NETWORK)
+    assert upload(files, "a", tmp_path, b"content").size == 7
+    with pytest.raises(ConflictError):
+        upload(files, "a", tmp_path, b"other")
+
+
+@pytest.mark.parametrize("server", ["folder", "seaweedfs", pytest.param("moto", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("replace", [False, True])
+def test_an_upload_that_others_replace_before_it_is_verified_does_not_take_theirs_away(
+    files: FileStore, tmp_path: Path, monkeypatch, replace: bool
+):
+    find = type(files).find
+
+    def after_another_one(self, key: str, *more):
+        monkeypatch.setattr(type(files), "find", find)
+        if not replace and find(self, key) is None:  # it is looked for before the upload too
+            monkeypatch.setattr(type(files), "find", after_another_one)
+            return None
+        upload(files, key, tmp_path, b"of the other", replace=True)
+        return find(self, key, *more)
+
+    monkeypatch.setattr(type(files), "find", after_another_one)
+    with pytest.raises(ConflictError, match="replaced"):
+        upload(files, "a", tmp_path, b"ours", replace=replace)
+    found = files.find("a")
+    assert found is not None and b"".join(files.read("a", found)) == b"of the other"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -103,6 +104,11 @@ def read_parts(file: Path, part_size: int) -> Iterator[bytes]:
                 return
 
 
+def replaced(where: str) -> ConflictError:
+    """Returns the error of an upload that is not there any more when it is to be verified."""
+    return ConflictError(f"{where} was replaced or removed while it was uploaded", hint="look at it, then repeat")
+
+
 class FileStore(Protocol):
     """Files in one bucket or folder, by key."""
 
@@ -128,7 +134,7 @@ class FileStore(Protocol):
             replace: replace an object that exists.
 
         Raises:
-            ConflictError: an object exists, and `replace` is false.
+            ConflictError: an object exists, and `replace` is false; or somebody has replaced it meanwhile.
             IntegrityError: the file changed meanwhile, or the store holds something else than was sent.
             UnsupportedError: the store has no such storage class.
         """
@@ -194,13 +200,21 @@ class PlainFiles:
             raise UnsupportedError(
                 f"{self._store.root} has no storage classes", hint="leave out --storage-tier, or a bucket of S3"
             )
-        if not replace and self.find(key) is not None:
-            raise ConflictError(f"{where} already exists")
-        self._store.put(key, file, sha256=digests.sha256)
+        etag = self._put(key, file, digests, where, replace=replace)
         found = self.find(key)
-        if found is None or not self.holds(key, found, digests):
-            raise IntegrityError(f"{where} is not what was written: SHA-256 {digests.sha256}", hint="check the disk")
-        return found
+        if found is not None and self.holds(key, found, digests):
+            return found
+        if found is None or found.etag != etag:
+            raise replaced(where)
+        raise IntegrityError(f"{where} is not what was written: SHA-256 {digests.sha256}", hint="check the disk")
+
+    def _put(self, key: str, file: Path, digests: FileDigests, where: str, *, replace: bool) -> str:
+        if not replace:
+            with suppress(UnsupportedError):
+                return self._store.put_if_absent(key, file, sha256=digests.sha256)
+            if self.find(key) is not None:
+                raise ConflictError(f"{where} already exists")
+        return self._store.put(key, file, sha256=digests.sha256)
 
     def read(self, key: str, found: StoredFile) -> Iterator[bytes]:
         return self._store.get_stream(key, etag=found.etag)

@@ -69,9 +69,10 @@ class LocalStore:
             temporary.replace(path)
             return _etag(path.stat())
 
-    def put_if_absent(self, key: str, data: bytes) -> str:
+    def put_if_absent(self, key: str, data: bytes | Path, *, sha256: str | None = None) -> str:
         path = self._path(key)
-        with self._temporary(key, path, iter([data])) as temporary, _locked(path.parent):
+        chunks = verified(chunks_of(data), sha256, self._uri(key))
+        with self._temporary(key, path, chunks) as temporary, _locked(path.parent):
             try:
                 path.hardlink_to(temporary)
             except FileExistsError:

@@ -5,14 +5,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obstore.exceptions import BaseError
 
-from frazil.errors import CredentialsError, NotAllowedError, UnavailableError
+from frazil.errors import CredentialsError, NotAllowedError, UnavailableError, UnsupportedError
 from frazil.storage.clients import Clients
 from frazil.storage.faults import from_obstore, status_of
-from frazil.storage.store import CHUNK, Data, ObjectInfo, check_key, check_range, chunks_of, sha256_of, verified
+from frazil.storage.store import (
+    CHUNK,
+    ONE_REQUEST,
+    Data,
+    ObjectInfo,
+    check_key,
+    check_range,
+    chunks_of,
+    sha256_of,
+    verified,
+)
 from frazil.storage.uri import Location
 
 if TYPE_CHECKING:
@@ -92,9 +103,15 @@ class RemoteStore:
                 )
             )
 
-    def put_if_absent(self, key: str, data: bytes) -> str:
+    def put_if_absent(self, key: str, data: bytes | Path, *, sha256: str | None = None) -> str:
+        chunks = verified(chunks_of(data), sha256, f"{self.root}/{key}")
+        content = _at_least(ONE_REQUEST + 1, chunks)
+        if len(content) > ONE_REQUEST:
+            raise UnsupportedError(
+                f"{self.root}/{key} is too large to be written under a condition", hint="look for it, then write it"
+            )
         with self._asking(key) as path:
-            return self._etag(self._clients.once.put(path, data, mode="create", use_multipart=False))
+            return self._etag(self._clients.once.put(path, content, mode="create", use_multipart=False))
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         mode: PutMode = {"version": etag} if self._by_version else {"e_tag": etag}

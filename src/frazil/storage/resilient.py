@@ -9,7 +9,7 @@ from typing import TypeVar
 from frazil.errors import ConflictError, NotFoundError, UnavailableError
 from frazil.observe.resilience import CircuitBreaker, retry
 from frazil.settings.model import NetworkSettings
-from frazil.storage.store import Data, ObjectInfo, ObjectStore, sha256_of
+from frazil.storage.store import Data, ObjectInfo, ObjectStore, chunks_of, sha256_of
 
 T = TypeVar("T")
 
@@ -71,8 +71,10 @@ class Retrying:
             return self._again("put", lambda: self._store.put(key, data, sha256=sha256))
         return self._store.put(key, data, sha256=sha256)
 
-    def put_if_absent(self, key: str, data: bytes) -> str:
-        return self._conditional("put_if_absent", key, data, lambda: self._store.put_if_absent(key, data))
+    def put_if_absent(self, key: str, data: bytes | Path, *, sha256: str | None = None) -> str:
+        return self._conditional(
+            "put_if_absent", key, data, lambda: self._store.put_if_absent(key, data, sha256=sha256)
+        )
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         return self._conditional("put_if_match", key, data, lambda: self._store.put_if_match(key, data, etag))
@@ -99,7 +101,7 @@ class Retrying:
     def _again(self, operation: str, fn: Callable[[], T]) -> T:
         return retry(fn, self._network, operation=f"storage.{operation}")
 
-    def _conditional(self, operation: str, key: str, data: bytes, put: Callable[[], str]) -> str:
+    def _conditional(self, operation: str, key: str, data: bytes | Path, put: Callable[[], str]) -> str:
         """A put whose reply was lost may have been done: then the conflict that the next try meets is with itself."""
         reply_lost = False
 
@@ -119,10 +121,10 @@ class Retrying:
                 raise
             return etag
 
-    def _etag_if_ours(self, key: str, data: bytes) -> str | None:
+    def _etag_if_ours(self, key: str, data: bytes | Path) -> str | None:
         try:
             etag = self.head(key).etag
-            return etag if b"".join(self.get_stream(key, etag=etag)) == data else None
+            return etag if sha256_of(self.get_stream(key, etag=etag)) == sha256_of(chunks_of(data)) else None
         except (NotFoundError, ConflictError):  # written by others meanwhile
             return None
 
@@ -151,8 +153,8 @@ class Breaker:
     def put(self, key: str, data: Data, *, sha256: str | None = None) -> str:
         return self._breaker.call(lambda: self._store.put(key, data, sha256=sha256))
 
-    def put_if_absent(self, key: str, data: bytes) -> str:
-        return self._breaker.call(lambda: self._store.put_if_absent(key, data))
+    def put_if_absent(self, key: str, data: bytes | Path, *, sha256: str | None = None) -> str:
+        return self._breaker.call(lambda: self._store.put_if_absent(key, data, sha256=sha256))
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         return self._breaker.call(lambda: self._store.put_if_match(key, data, etag))

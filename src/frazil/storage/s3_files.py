@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -32,6 +33,7 @@ from frazil.storage.files import (
     RestoreTier,
     StoredFile,
     read_parts,
+    replaced,
 )
 from frazil.storage.s3_client import client_of, from_boto, translated
 from frazil.storage.store import CHUNK, sha256_of
@@ -39,6 +41,19 @@ from frazil.storage.store import CHUNK, sha256_of
 _PARTS_AT_ONCE = 4
 _EXISTS = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
 _NO_ARCHIVE = frozenset({"MethodNotAllowed", "NotImplemented", "405", "501"})
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """An upload as the server has acknowledged it: `version_id` is empty where the bucket keeps no versions."""
+
+    etag: str
+    version_id: str
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> _Sent:
+        version_id = answer.get("VersionId") or ""
+        return cls(answer["ETag"].strip('"'), "" if version_id == "null" else version_id)
 
 
 class S3Files:
@@ -85,20 +100,23 @@ class S3Files:
         condition = {} if replace else {"IfNoneMatch": "*"}
         send = self._upload_whole if len(digests.parts_sha256) == 1 else self._upload_parts
         try:
-            version_id = send(key, file, digests, about, condition)
+            sent = send(key, file, digests, about, condition)
         except UnsupportedError:
             if not condition or self.find(key) is not None:
                 raise
-            version_id = send(key, file, digests, about, {})  # an old server without conditional writes
-        found = self.find(key, version_id)
-        if found is None or not self.holds(key, found, digests):
-            self._discard(key, version_id)
-            raise IntegrityError(
-                f"s3://{self._bucket}/{key} is not what was sent, or its checksum cannot be verified",
-                cause=f"sent: {digests.size:,} bytes, SHA-256 {digests.sha256}",
-                hint="repeat the command; if it fails again, check the server",
-            )
-        return found
+            sent = send(key, file, digests, about, {})  # an old server without conditional writes
+        where = f"s3://{self._bucket}/{key}"
+        found = self.find(key, sent.version_id)
+        if found is not None and self.holds(key, found, digests):
+            return found
+        if not sent.version_id and (found is None or found.etag != sent.etag):
+            raise replaced(where)
+        self._discard(key, sent)
+        raise IntegrityError(
+            f"{where} is not what was sent, or its checksum cannot be verified",
+            cause=f"sent: {digests.size:,} bytes, SHA-256 {digests.sha256}",
+            hint="repeat the command; if it fails again, check the server",
+        )
 
     def read(self, key: str, found: StoredFile) -> Iterator[bytes]:
         position, failures, is_done = 0, 0, False
@@ -141,18 +159,18 @@ class S3Files:
 
     def _upload_whole(
         self, key: str, file: Path, digests: FileDigests, about: dict[str, Any], condition: dict[str, str]
-    ) -> str:
+    ) -> _Sent:
         (content,) = _unchanged_parts(file, digests)
         with _refused(self._bucket, key):
             answer = self._client.put_object(
                 Bucket=self._bucket, Key=key, Body=content, ChecksumAlgorithm="SHA256",
                 ChecksumSHA256=_base64(digests.parts_sha256[0]), **about, **condition,
             )  # fmt: skip
-        return answer.get("VersionId") or ""
+        return _Sent.of(answer)
 
     def _upload_parts(
         self, key: str, file: Path, digests: FileDigests, about: dict[str, Any], condition: dict[str, str]
-    ) -> str:
+    ) -> _Sent:
         with _refused(self._bucket, key):
             upload_id = self._client.create_multipart_upload(
                 Bucket=self._bucket, Key=key, ChecksumAlgorithm="SHA256", **about
@@ -166,7 +184,7 @@ class S3Files:
             with suppress(Exception):  # the first error is told; parts that stay are removed by a rule of the bucket
                 self._client.abort_multipart_upload(**this)
             raise
-        return answer.get("VersionId") or ""
+        return _Sent.of(answer)
 
     def _send_parts(self, this: dict[str, str], file: Path, digests: FileDigests) -> list[dict[str, Any]]:
         sent: list[dict[str, Any]] = []
@@ -199,10 +217,11 @@ class S3Files:
         told = str(answer.get("ChecksumSHA256") or "").partition("-")[0]
         return told or None, str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
 
-    def _discard(self, key: str, version_id: str) -> None:
-        """Removes an upload that failed verification, so that nobody takes it for the file."""
-        with suppress(Exception):  # the failed verification is told
-            self._client.delete_object(Bucket=self._bucket, Key=key, **_version(version_id))
+    def _discard(self, key: str, sent: _Sent) -> None:
+        """Removes an upload that failed verification, so that nobody takes it for the file; nothing else."""
+        ours = _version(sent.version_id) or {"IfMatch": f'"{sent.etag}"'}
+        with suppress(Exception):  # the failed verification is told; it stays where a server knows no such condition
+            self._client.delete_object(Bucket=self._bucket, Key=key, **ours)
 
     # -- requests
 

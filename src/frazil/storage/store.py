@@ -16,6 +16,9 @@ from frazil.storage.faults import from_os
 CHUNK = 8 * 1024 * 1024
 """Bytes that a stream holds at once; larger content is sent in parts of this size."""
 
+ONE_REQUEST = 256 * 1024 * 1024
+"""Bytes that a server gets in one request at most, where content in parts cannot be conditional. They are in memory."""
+
 Data: TypeAlias = bytes | Path | Iterator[bytes]
 """What can be put: bytes, the file at a path, or chunks as they come (sent once; memory stays bounded)."""
 
@@ -66,11 +69,13 @@ class ObjectStore(Protocol):
         With `sha256` (hex), content that differs fails with `IntegrityError` before anything becomes visible.
         """
 
-    def put_if_absent(self, key: str, data: bytes) -> str:
+    def put_if_absent(self, key: str, data: bytes | Path, *, sha256: str | None = None) -> str:
         """Write an object only where there is none, else `ConflictError`. Of many at once, one wins.
 
         Writers that must know who won put something of their own into the content: after a lost reply,
-        an object with the very bytes that were sent counts as written by the sender.
+        an object with the very bytes that were sent counts as written by the sender. With `sha256` as in `put`.
+
+        Raises `UnsupportedError` on disks without hard links, and on servers above `ONE_REQUEST` bytes.
         """
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
