@@ -80,6 +80,7 @@ def care(tmp_path: Path) -> Iterator[Care]:
 def manage(care: Care, monkeypatch: pytest.MonkeyPatch) -> Manage:
     made = Manage(care)
     monkeypatch.setattr(java, "load", lambda care, table: made)
+    monkeypatch.setattr(pins, "needs_jvm", lambda care, table: True)
     return made
 
 
@@ -157,3 +158,16 @@ def test_a_pin_that_is_renewed_knows_until_when(care, manage):
         held.require()
     assert pins.pins(care.load("ns.t")) == []
     release(care, held.pin)
+
+
+def test_a_pin_of_a_table_that_pyiceberg_can_write_needs_no_jvm(care):
+    grow(make(care))
+    before = care.load("ns.t").metadata
+    with pinned(care, care.load("ns.t"), "backup", HOUR) as held:
+        grow(care.load("ns.t"))
+        held.pin = renew(care, held.pin, 2 * HOUR)
+        held.require()
+        assert [p.snapshot_id for p in pins.pins(care.load("ns.t"))] == [before.current_snapshot_id]
+    after = care.load("ns.t").metadata
+    assert set(after.refs) == {"main"}
+    assert len(after.snapshots) == len(before.snapshots) + 1

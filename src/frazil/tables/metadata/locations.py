@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from frazil.catalogs import flavor_of
 from frazil.errors import UsageError
-from frazil.settings import CatalogSettings, S3Settings, Settings
+from frazil.settings import CatalogSettings, NetworkSettings, S3Settings, Settings
 from frazil.storage import Location, ObjectInfo, ObjectStore, open_store, parse
 
 if TYPE_CHECKING:
@@ -111,13 +111,18 @@ def is_service_managed(store: TableStore) -> bool:
     return flavor_of(store.settings, dict(store.catalog.properties)) == "s3tables"
 
 
-class TableStorage:
-    """Opens what a table's files lie in, once for each folder of its own and once for each bucket beyond these."""
+class UriStorage:
+    """Opens files by URI, with one store per folder and per bucket. Thread safe; can be pickled for other processes.
 
-    def __init__(self, settings: Settings, catalog: CatalogSettings, table: Table) -> None:
-        self._network = settings.model.network
-        self._s3 = _with_lent_keys(catalog.s3 or settings.model.s3, dict(table.io.properties))
-        self._roots = sorted(list_own_folders(table), key=len, reverse=True)
+    Args:
+        s3: access to S3.
+        network: patience with its servers.
+        folders: canonical ones; files in them share a store whose keys begin there.
+    """
+
+    def __init__(self, s3: S3Settings, network: NetworkSettings, folders: Iterable[str] = ()) -> None:
+        self._s3, self._network = s3, network
+        self._roots = tuple(sorted(folders, key=len, reverse=True))
         self._stores: dict[str, ObjectStore] = {}
 
     def find(self, uri: str) -> tuple[ObjectStore, str]:
@@ -140,6 +145,23 @@ class TableStorage:
         if root not in self._stores:
             self._stores[root] = open_store(root, s3=self._s3, network=self._network)
         return self._stores[root]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UriStorage) and self.__reduce__() == other.__reduce__()
+
+    def __hash__(self) -> int:
+        return hash(self._roots)
+
+    def __reduce__(self) -> tuple[type[UriStorage], tuple[S3Settings, NetworkSettings, tuple[str, ...]]]:
+        return UriStorage, (self._s3, self._network, self._roots)
+
+
+class TableStorage(UriStorage):
+    """Opens what a table's files lie in, with the keys that its catalog lends, if it does."""
+
+    def __init__(self, settings: Settings, catalog: CatalogSettings, table: Table) -> None:
+        s3 = _with_lent_keys(catalog.s3 or settings.model.s3, dict(table.io.properties))
+        super().__init__(s3, settings.model.network, list_own_folders(table))
 
 
 def _with_lent_keys(s3: S3Settings, properties: dict[str, str]) -> S3Settings:

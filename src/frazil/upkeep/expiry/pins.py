@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from frazil.catalogs import abilities_of
+from frazil.catalogs import abilities_of, flavor_of
 from frazil.errors import ConflictError, FrazilError, NotFoundError, UnsupportedError, UsageError
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.tables import CommitUnknownError
-from frazil.tables.commit_retry import commit_with_retry
+from frazil.tables.commit_retry import commit_with_retry, is_repeatable
 from frazil.upkeep import java
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 
@@ -101,7 +101,7 @@ def pin(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | 
         return tag in now.metadata.refs
 
     reach("upkeep.pin.before")
-    _commit(care, table, lambda t: t.manageSnapshots().createTag(tag, snapshot_id).setMaxRefAgeMs(tag, age), is_there)
+    _commit(care, table, _TagChange(tag, snapshot_id, age, is_new=True), is_there)
     reach("upkeep.pin.after")
     return Pin(".".join(table.name()), tag, purpose, snapshot_id, _until(table, snapshot_id, age))
 
@@ -116,12 +116,8 @@ def renew(care: Care, held: Pin, lease_s: float) -> Pin:
     table = care.load(held.table)
     _ref_of(table, held)
     age = _age_ms(table, held.snapshot_id, lease_s)
-    _commit(
-        care,
-        table,
-        lambda t: t.manageSnapshots().setMaxRefAgeMs(held.tag, age),
-        lambda now: _ref_of(now, held).max_ref_age_ms == age,
-    )
+    change = _TagChange(held.tag, held.snapshot_id, age)
+    _commit(care, table, change, lambda now: _ref_of(now, held).max_ref_age_ms == age)
     return replace(held, until=_until(table, held.snapshot_id, age))
 
 
@@ -129,12 +125,7 @@ def release(care: Care, held: Pin) -> None:
     """Lets go. A pin that is gone counts as released."""
     table = care.load(held.table)
     if held.tag in table.metadata.refs:
-        _commit(
-            care,
-            table,
-            lambda t: t.manageSnapshots().removeTag(held.tag),
-            lambda now: held.tag not in now.metadata.refs,
-        )
+        _commit(care, table, _TagChange(held.tag, None), lambda now: held.tag not in now.metadata.refs)
 
 
 def pins(table: Table) -> list[Pin]:
@@ -209,7 +200,61 @@ def pinned(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int
             release(care, held.pin)
 
 
-def _commit(care: Care, table: Table, change: Callable[[Any], Any], is_so: Callable[[Table], bool]) -> None:
+def needs_jvm(care: Care, table: Table) -> bool:
+    """Returns whether tags of a table are committed by Java: PyIceberg cannot write metadata of format version 3."""
+    return table.metadata.format_version >= 3 and flavor_of(care.catalog, dict(care.store.catalog.properties)) != "rest"
+
+
+@dataclass(frozen=True)
+class _TagChange:
+    """A tag that is set, or removed where `snapshot_id` is None."""
+
+    tag: str
+    snapshot_id: int | None
+    max_age_ms: int | None = None
+    is_new: bool = False
+
+    def commit(self, care: Care, table: Table) -> None:
+        if needs_jvm(care, table):
+            with java.translated(table):
+                self._build(java.load(care, table).manageSnapshots()).commit()
+        else:
+            self._commit_light(care, table)
+
+    def _build(self, change: Any) -> Any:
+        if self.snapshot_id is None:
+            return change.removeTag(self.tag)
+        if self.is_new:
+            change = change.createTag(self.tag, self.snapshot_id)
+        return change.setMaxRefAgeMs(self.tag, self.max_age_ms)
+
+    def _commit_light(self, care: Care, table: Table) -> None:
+        from pyiceberg.table.update import (
+            AssertRefSnapshotId,
+            AssertTableUUID,
+            RemoveSnapshotRefUpdate,
+            SetSnapshotRefUpdate,
+            TableRequirement,
+            TableUpdate,
+        )
+
+        ref = table.metadata.refs.get(self.tag)
+        requirements: tuple[TableRequirement, ...] = (
+            AssertTableUUID(uuid=table.metadata.table_uuid),
+            AssertRefSnapshotId(ref=self.tag, snapshot_id=None if ref is None else ref.snapshot_id),
+        )
+        update: TableUpdate
+        if self.snapshot_id is None:
+            update = RemoveSnapshotRefUpdate(ref_name=self.tag)
+        else:
+            update = SetSnapshotRefUpdate(
+                ref_name=self.tag, type="tag", snapshot_id=self.snapshot_id, max_ref_age_ms=self.max_age_ms,
+                max_snapshot_age_ms=None, min_snapshots_to_keep=None,
+            )  # fmt: skip
+        care.store.call_once(lambda: care.store.catalog.commit_table(table, requirements, (update,)))
+
+
+def _commit(care: Care, table: Table, change: _TagChange, is_so: Callable[[Table], bool]) -> None:
     """Commits a change of a tag until it is so.
 
     What a commit says is not enough: its answer may be lost, and a server may lose a tag to an expiry at the same time.
@@ -222,14 +267,13 @@ def _commit(care: Care, table: Table, change: Callable[[Any], Any], is_so: Calla
     def commit(now: Table, _: bool) -> None:
         nonlocal began
         began = True
-        with java.translated(now):
-            change(java.load(care, now)).commit()
+        change.commit(care, now)
 
     commit_with_retry(care.store, table, prepare, commit, tries=_TRIES, may_repeat=_is_lost)
 
 
-def _is_lost(error: FrazilError, _failures: int) -> bool:
-    return isinstance(error, (ConflictError, CommitUnknownError))
+def _is_lost(error: FrazilError, failures: int) -> bool:
+    return isinstance(error, CommitUnknownError) or is_repeatable(error, failures)
 
 
 def _require_tags(care: Care) -> None:
