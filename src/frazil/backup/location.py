@@ -1,9 +1,10 @@
-"""Where the settings say that backups are kept."""
+"""The repository that the settings name."""
 
 from __future__ import annotations
 
 import re
 
+from frazil.backup.repository import Repository
 from frazil.settings import Settings, ambient
 
 _FOLDER = ("/", "./", "../", "~")
@@ -23,3 +24,25 @@ def repository_uri(settings: Settings) -> str:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", bucket) or bucket.startswith(_FOLDER):
         return bucket
     return f"s3://{bucket}"
+
+
+def open_repository(settings: Settings, *, create: bool = False) -> Repository:
+    """Opens the repository of the settings.
+
+    Args:
+        settings: `backup`, with the access to S3.
+        create: to write backups: make it where there is none, and lock what is written for `backup.lock_days`.
+
+    Raises:
+        NotFoundError: there is none.
+        IntegrityError: what is there is not a repository, or is damaged.
+        UnsupportedError: it is newer than this version of Frazil.
+    """
+    model = settings.model
+    return Repository.open(
+        repository_uri(settings),
+        s3=model.s3,
+        network=model.network,
+        create=create,
+        lock_days=model.backup.lock_days if create else None,
+    )
