@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -46,14 +46,29 @@ class AvroBlock:
 
 @dataclass(frozen=True)
 class AvroFile:
-    """What an Avro file holds: the schema and other facts of its head, and its blocks."""
+    """What an Avro file holds: the schema and other facts of its head, and its blocks.
+
+    Attributes:
+        meta: the facts.
+        blocks: its records.
+        head: all bytes before the first block; they end with what stands after each block.
+    """
 
     meta: dict[str, bytes]
     blocks: list[AvroBlock]
+    head: bytes = b""
 
     @property
     def codec(self) -> str:
         return self.meta.get("avro.codec", b"null").decode()
+
+    def with_blocks(self, blocks: Iterable[AvroBlock]) -> bytes:
+        """Returns a file with the same head, byte for byte, and other blocks."""
+        sync = self.head[-SYNC_SIZE:]
+        parts = [self.head]
+        for block in blocks:
+            parts += [long(block.count), long(len(block.data)), block.data, sync]
+        return b"".join(parts)
 
 
 class AvroWriter:
@@ -107,16 +122,19 @@ def read_avro(data: bytes) -> AvroFile:
     meta, at = _read_map(data, len(MAGIC))
     sync = data[at : at + SYNC_SIZE]
     at += SYNC_SIZE
+    if at > len(data):
+        raise ValueError("it ends in its head")
+    head = data[:at]
     blocks = []
     while at < len(data):
         count, at = read_long(data, at)
         size, at = read_long(data, at)
         end = at + size
-        if data[end : end + SYNC_SIZE] != sync:
+        if count < 0 or size < 0 or data[end : end + SYNC_SIZE] != sync:
             raise ValueError("a block does not end where it should")
         blocks.append(AvroBlock(count, data[at:end]))
         at = end + SYNC_SIZE
-    return AvroFile(meta, blocks)
+    return AvroFile(meta, blocks, head)
 
 
 def _read_map(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
@@ -135,6 +153,8 @@ def _read_map(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = read_long(data, at)
+    if not 0 <= size <= len(data) - at:
+        raise ValueError("a text goes beyond the end")
     return data[at : at + size], at + size
 
 
@@ -150,6 +170,8 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (result >> 1) ^ -(result & 1), at
         shift += 7
+        if shift > 63:
+            raise ValueError("a number is too long")
 
 
 def long(value: int) -> bytes:

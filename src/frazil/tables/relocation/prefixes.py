@@ -33,7 +33,7 @@ class PrefixMap:
         UsageError: a prefix is relative, or contains '.', '..' or an empty component.
     """
 
-    __slots__ = ("_rules", "pairs")
+    __slots__ = ("_folders", "_rules", "pairs")
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -49,6 +49,7 @@ class PrefixMap:
             for spelling in _spell(root):
                 rules.setdefault(f"{spelling}{folder}/", kept)
         self._rules = tuple(rules.items())
+        self._folders = {prefix[:-1]: target for prefix, target in self._rules}
 
     def map(self, path: str) -> str:
         """Returns where a path leads after relocation.
@@ -56,12 +57,13 @@ class PrefixMap:
         Raises:
             UnmappedPathError: no prefix covers it, or it is relative or contains '.', '..' or an empty component.
         """
-        for prefix, target in self._rules:
-            if path.startswith(prefix):
-                rest = path[len(prefix) :]
-                if _UNSAFE.search(rest):
-                    break
-                return path if target is None else f"{target}/{rest}"
+        if path not in self._folders:
+            for prefix, target in self._rules:
+                if path.startswith(prefix):
+                    rest = path[len(prefix) :]
+                    if _UNSAFE.search(rest):
+                        break
+                    return path if target is None else f"{target}/{rest}"
         return self._map_rare(path)
 
     def covers(self, path: str) -> bool:
@@ -92,11 +94,12 @@ class PrefixMap:
                 hint="rewrite the file that has it, or expire the snapshots that refer to it",
             )
         canonical = "".join(place)
+        if canonical in self._folders:
+            target = self._folders[canonical]
+            return path if target is None else target or "/"
         for prefix, target in self._rules:
             if canonical.startswith(prefix):
                 return path if target is None else f"{target}/{canonical[len(prefix) :]}"
-            if f"{canonical}/" == prefix:
-                return path if target is None else target or "/"
         known = ", ".join(f"'{source}'" for source, _ in self.pairs) or "none"
         raise UnmappedPathError(
             f"no prefix covers the path '{path}'", cause=f"prefixes: {known}", hint="add a prefix that covers it"
