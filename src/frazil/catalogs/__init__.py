@@ -5,6 +5,7 @@ from frazil.catalogs.failures import translated
 from frazil.catalogs.kinds import ABILITIES, Abilities, abilities_of, flavor_of
 from frazil.catalogs.locations import local_path
 from frazil.catalogs.opaque import load_without_schema
+from frazil.catalogs.pointers import read_metadata, read_pointer
 from frazil.catalogs.properties import pyiceberg_properties, spark_conf
 from frazil.catalogs.tables import list_namespaces, list_tables, load_table, parse_name
 
@@ -23,6 +24,8 @@ __all__ = [
     "prepare_embedded",
     "probe",
     "pyiceberg_properties",
+    "read_metadata",
+    "read_pointer",
     "spark_conf",
     "translated",
 ]

@@ -88,11 +88,9 @@ def _open(settings: CatalogSettings, properties: dict[str, str], network: Networ
 
         return TimedRestCatalog(settings.name, network, **properties)
     if kind == "glue":
-        from pyiceberg.catalog.glue import GlueCatalog
+        from frazil.catalogs.glue import GluePointers, glue_client
 
-        from frazil.catalogs.glue import glue_client
-
-        return GlueCatalog(settings.name, client=glue_client(settings, network), **properties)
+        return GluePointers(settings.name, client=glue_client(settings, network), **properties)
     # The classes themselves: PyIceberg's load_catalog would mix its own configuration in once more.
     if kind == "hive":
         from frazil.catalogs.hive import TimedHiveCatalog

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -17,7 +19,8 @@ from pyiceberg.table.update import (
     _TableMetadataUpdateContext,
     _update_table_metadata_log,
 )
-from sqlalchemy import select, update
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 
@@ -43,14 +46,41 @@ class EmbeddedCatalog(SqlCatalog):
         provider = load_location_provider(metadata.location, metadata.properties)
         target = provider.new_table_metadata_file_location(version)
         self._write_metadata(metadata, self._load_file_io(metadata.properties, target), target)
-        self._move_pointer(table, location, target)
+        self.move_pointer(table.name(), location, target)
         return CommitTableResponse(metadata=metadata, metadata_location=target)
 
     def pointer(self, identifier: tuple[str, ...]) -> str | None:
         """The metadata file that the catalog names for a table, read or not; None where it has no such table."""
+        found = select(IcebergTables.metadata_location).where(*self._row(identifier))  # type: ignore[arg-type]
+        if (tables_only := self._iceberg_type_filter()) is not None:
+            found = found.where(tables_only)
         with Session(self.engine) as session:
-            found: str | None = session.scalar(select(IcebergTables.metadata_location).where(*self._row(identifier)))  # type: ignore[arg-type]
-            return found
+            location: str | None = session.scalar(found)
+            return location
+
+    def insert_pointer(self, identifier: tuple[str, ...], location: str, metadata: Mapping[str, Any]) -> None:
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
+        row = self._create_table_row(namespace, Catalog.table_name_from(identifier), location)
+        with Session(self.engine) as session:
+            try:
+                session.execute(insert(IcebergTables).values(**row))
+                session.commit()
+            except IntegrityError as error:
+                raise TableAlreadyExistsError(f"{'.'.join(identifier)} already exists") from error
+
+    def move_pointer(
+        self, identifier: tuple[str, ...], expected: str, location: str, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Compare and set: one row, or another writer was faster."""
+        moved = (
+            update(IcebergTables)
+            .where(*self._row(identifier), IcebergTables.metadata_location == expected)  # type: ignore[arg-type]
+            .values(metadata_location=location, previous_metadata_location=expected)
+        )
+        with Session(self.engine) as session:
+            if session.execute(moved).rowcount < 1:  # type: ignore[attr-defined]
+                raise CommitFailedException(f"Table has been updated by another process: {'.'.join(identifier)}")
+            session.commit()
 
     def _row(self, identifier: tuple[str, ...]) -> tuple[object, ...]:
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
@@ -59,18 +89,6 @@ class EmbeddedCatalog(SqlCatalog):
             IcebergTables.table_namespace == namespace,
             IcebergTables.table_name == Catalog.table_name_from(identifier),
         )
-
-    def _move_pointer(self, table: Table, old: str, new: str) -> None:
-        """Compare and set: one row, or somebody else was faster."""
-        moved = (
-            update(IcebergTables)
-            .where(*self._row(table.name()), IcebergTables.metadata_location == old)  # type: ignore[arg-type]
-            .values(metadata_location=new, previous_metadata_location=old)
-        )
-        with Session(self.engine) as session:
-            if session.execute(moved).rowcount < 1:  # type: ignore[attr-defined]
-                raise CommitFailedException(f"Table has been updated by another process: {'.'.join(table.name())}")
-            session.commit()
 
 
 def _updated(base: TableMetadata, updates: tuple[TableUpdate, ...], location: str) -> TableMetadata:

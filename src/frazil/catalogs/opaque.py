@@ -6,11 +6,10 @@ its location, snapshots and manifests are plain.
 
 from __future__ import annotations
 
-import gzip
-import json
 from typing import TYPE_CHECKING, Any
 
 from frazil.catalogs.failures import translated
+from frazil.catalogs.pointers import read_metadata
 from frazil.errors import UnsupportedError
 from frazil.settings import CatalogSettings
 
@@ -25,14 +24,19 @@ def load_without_schema(catalog: Catalog, settings: CatalogSettings, identifier:
     """A table whose schemas, partitions and sort orders are empty. Only for looking at its places and files.
 
     Raises:
+        NotFoundError: there is no such table.
         UnsupportedError: this kind of catalog does not show a table's metadata as it is.
         FrazilError: catalog or storage fail, or this is no metadata.
     """
+    from pyiceberg.exceptions import NoSuchTableError
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadataUtil
 
     with translated(settings):
-        location, found = _raw(catalog, identifier)
+        raw = read_metadata(catalog, identifier)
+        if raw is None:
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
+        location, found = raw
         try:
             metadata = TableMetadataUtil.parse_obj(_stripped(found))
         except (ValueError, KeyError, TypeError) as error:
@@ -43,46 +47,6 @@ def load_without_schema(catalog: Catalog, settings: CatalogSettings, identifier:
             ) from error
         io = catalog._load_file_io(metadata.properties, location)
     return Table(identifier, metadata, location, io, catalog)
-
-
-def _raw(catalog: Catalog, identifier: Identifier) -> tuple[str, dict[str, Any]]:
-    from pyiceberg.catalog.rest import Endpoints, RestCatalog
-
-    if isinstance(catalog, RestCatalog):
-        path = catalog.url(Endpoints.load_table, prefixed=True, **catalog._split_identifier_for_path(identifier))
-        response = catalog._session.get(path)
-        response.raise_for_status()
-        told = response.json()
-        return str(told["metadata-location"]), dict(told["metadata"])
-    location = _pointer(catalog, identifier)
-    with catalog._load_file_io({}, location).new_input(location).open() as stream:
-        data = stream.read()
-    found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    if not isinstance(found, dict):
-        raise UnsupportedError(f"{location} is no table metadata", hint=f"drop the table {'.'.join(identifier)}")
-    return location, found
-
-
-def _pointer(catalog: Catalog, identifier: Identifier) -> str:
-    """The metadata file that a catalog names for a table."""
-    from frazil.catalogs.embedded import EmbeddedCatalog
-
-    kinds = {kind.__name__ for kind in type(catalog).__mro__}
-    found: Any = None
-    if isinstance(catalog, EmbeddedCatalog):
-        found = catalog.pointer(identifier)
-    elif "HiveCatalog" in kinds:
-        hive: Any = catalog
-        with hive._client as client:
-            found = hive._get_hive_table(client, *identifier).parameters.get("metadata_location")
-    elif "GlueCatalog" in kinds:
-        glue: Any = catalog
-        found = glue._get_glue_table(*identifier).get("Parameters", {}).get("metadata_location")
-    if not found:
-        raise UnsupportedError(
-            f"the catalog does not say where the metadata of {'.'.join(identifier)} lies", hint="drop the table"
-        )
-    return str(found)
 
 
 def _stripped(found: dict[str, Any]) -> dict[str, Any]:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import Endpoints, RestCatalog
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
 
 from frazil.catalogs.properties import HELLO_SECONDS
 from frazil.observe.logs import get_logger
 from frazil.settings import CatalogSettings, NetworkSettings
 
 if TYPE_CHECKING:
-    from requests import Session
+    from requests import Response, Session
 
 
 #: Where Nessie answers as an Iceberg REST catalog; at its root it does not.
@@ -67,3 +77,95 @@ class TimedRestCatalog(RestCatalog):
 
         session.send = send_in_time  # type: ignore[method-assign]
         return session
+
+
+#: What a server's status means for requests that change a table.
+_COMMIT_ERRORS: dict[int, type[Exception]] = {
+    404: NoSuchTableError,
+    409: CommitFailedException,
+    500: CommitStateUnknownException,
+    502: CommitStateUnknownException,
+    504: CommitStateUnknownException,
+}
+
+
+def load_raw_table(catalog: RestCatalog, identifier: tuple[str, ...]) -> tuple[str, dict[str, Any]] | None:
+    """Returns where the metadata of a table lies, and the metadata as JSON; None if there is no such table."""
+    try:
+        found = _request(catalog, "get", Endpoints.load_table, identifier, None, {404: NoSuchTableError})
+    except NoSuchTableError:
+        return None
+    return str(found["metadata-location"]), dict(found["metadata"])
+
+
+def register_raw_table(catalog: RestCatalog, identifier: tuple[str, ...], location: str) -> None:
+    """Gives a metadata file a new name. Unlike `RestCatalog.register_table`, it does not parse the metadata.
+
+    Raises:
+        TableAlreadyExistsError: the name is taken.
+    """
+    body = {"name": identifier[-1], "metadata-location": location}
+    errors = {404: NoSuchNamespaceError, 409: TableAlreadyExistsError}
+    _request(catalog, "post", Endpoints.register_table, identifier, body, errors)
+
+
+def create_raw_table(catalog: RestCatalog, identifier: tuple[str, ...], body: dict[str, Any]) -> None:
+    """Creates an empty table as the body says (`CreateTableRequest`), where the server places it.
+
+    Raises:
+        TableAlreadyExistsError: the name is taken.
+    """
+    errors = {404: NoSuchNamespaceError, 409: TableAlreadyExistsError}
+    _request(catalog, "post", Endpoints.create_table, identifier, {"name": identifier[-1], **body}, errors)
+
+
+def commit_raw_updates(
+    catalog: RestCatalog, identifier: tuple[str, ...], requirements: list[dict[str, Any]], updates: list[dict[str, Any]]
+) -> None:
+    """Changes a table in one commit, in the JSON of the REST specification.
+
+    Raises:
+        CommitFailedException: a requirement is not met.
+        CommitStateUnknownException: the server does not know whether it happened.
+    """
+    body = {
+        "identifier": {"namespace": list(identifier[:-1]), "name": identifier[-1]},
+        "requirements": requirements,
+        "updates": updates,
+    }
+    _request(catalog, "post", Endpoints.update_table, identifier, body, _COMMIT_ERRORS)
+
+
+def _request(
+    catalog: RestCatalog,
+    method: Literal["get", "post"],
+    endpoint: str,
+    identifier: tuple[str, ...],
+    body: dict[str, Any] | None,
+    errors: dict[int, type[Exception]],
+) -> dict[str, Any]:
+    try:
+        return _request_once(catalog, method, endpoint, identifier, body, errors)
+    except (AuthorizationExpiredError, UnauthorizedError):
+        catalog._refresh_token()
+        return _request_once(catalog, method, endpoint, identifier, body, errors)
+
+
+def _request_once(
+    catalog: RestCatalog,
+    method: Literal["get", "post"],
+    endpoint: str,
+    identifier: tuple[str, ...],
+    body: dict[str, Any] | None,
+    errors: dict[int, type[Exception]],
+) -> dict[str, Any]:
+    from requests import HTTPError
+
+    url = catalog.url(endpoint, prefixed=True, **catalog._split_identifier_for_path(identifier))
+    response: Response = catalog._session.request(method, url, json=body)
+    try:
+        response.raise_for_status()
+    except HTTPError as error:
+        _handle_non_200_response(error, errors)
+    found: dict[str, Any] = response.json()
+    return found
