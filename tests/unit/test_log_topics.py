@@ -176,6 +176,22 @@ def test_a_log_folder_that_was_deleted_as_a_whole_goes_on_where_the_table_is(tmp
         assert log.publish("orders", b"x").offset == 1000
 
 
+def test_a_floor_outlives_the_process_that_was_told_it_and_never_falls(tmp_path: Path):
+    """A table that has adopted this log knows the offsets of its former one."""
+    with new_log(tmp_path) as log:
+        log.publish("orders", b"a")
+        assert log.configure("orders", {"floor": 7}).end == 7
+        log.configure("orders", {"floor": 3})
+    with open_log(tmp_path) as log:
+        assert log.publish("orders", b"b").offset == 7
+        for wrong in (-1, True, "9", 2**63):
+            with pytest.raises(UsageError, match="floor"):
+                log.configure("orders", {"floor": wrong})
+        assert log.publish("orders", b"c").offset == 8
+    with open_log(tmp_path) as log:
+        assert messages_of(log) == {0: b"a", 7: b"b", 8: b"c"}
+
+
 def test_an_older_copy_that_was_put_back_gives_out_no_offset_twice(tmp_path: Path):
     folder, aside = tmp_path / "log", tmp_path / "aside"
     with with_table(folder, None) as log:

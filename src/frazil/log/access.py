@@ -218,7 +218,10 @@ class LogAccess(Protocol):
     def delete_topic(self, topic: str) -> None: ...
 
     def configure(self, topic: str, changes: dict[str, Any]) -> TopicInfo:
-        """Changes `storage`, `sinks` (a list of names), `retention_age_s`, `retention_bytes`."""
+        """Changes `storage`, `sinks` (a list of names), `retention_age_s`, `retention_bytes`, `floor`.
+
+        No offset below the floor is given out. It only rises.
+        """
         ...
 
     def register(self, topic: str, name: str | None = None, producer_id: int | None = None) -> Registration:

@@ -183,7 +183,7 @@ class Log:
         shutil.rmtree(gone, ignore_errors=True)
 
     def configure(self, topic: str, changes: dict[str, Any]) -> TopicInfo:
-        """Changes `storage`, `sinks`, `retention_age_s`, `retention_bytes`.
+        """Changes `storage`, `sinks`, `retention_age_s`, `retention_bytes`, `floor`; the last one only upwards.
 
         Raises:
             UnavailableError: the topic gets a table, and the catalog does not answer; nothing has changed.
@@ -191,12 +191,12 @@ class Log:
         """
         opened, kept = self._topic_and_file(topic)
         gets_table = changes.get("storage") == "iceberg" and kept.storage != "iceberg"
-        floor = self._ask_floor(topic, kept.log_id) if gets_table else None
+        floor = (self._ask_floor(topic, kept.log_id) if gets_table else None) or 0
         with self._lock:
             _, kept = self._topic_and_file(topic)
-            self._files[topic] = kept.changed(changes, self._folder(topic), self._disk)
-        if floor is not None:
-            opened.raise_floor(floor)
+            changed = self._files[topic] = kept.changed(changes, self._folder(topic), self._disk)
+        if floor or changed.floor > kept.floor:
+            opened.raise_floor(max(floor, changed.floor))
         return self.info(topic)
 
     def raise_floor(self, topic: str, offset: int) -> None:
@@ -264,9 +264,9 @@ class Log:
         self._files[name] = kept
 
         def floor() -> int | None:
-            if self._files[name].storage != "iceberg":
-                return None
-            return self._ask_floor(name, kept.log_id)
+            present = self._files[name]
+            asked = self._ask_floor(name, kept.log_id) if present.storage == "iceberg" else None
+            return max(asked or 0, present.floor) or None
 
         opened = TopicLog(name, self._folder(name), kept.log_id, self.settings, disk=self._disk, floor=floor)
         for note in opened.files.notes:

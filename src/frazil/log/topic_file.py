@@ -40,6 +40,8 @@ class TopicFile:
     sinks: list[str] = field(default_factory=list)
     retention_age_s: float | None = None
     retention_bytes: int | None = None
+    floor: int = 0
+    """No offset below is given out: a table that has adopted this log knows those of its former one."""
     format: int = FORMAT
 
     @classmethod
@@ -88,7 +90,7 @@ class TopicFile:
 
     def changed(self, changes: dict[str, Any], folder: Path, disk: Disk) -> Self:
         """A copy with some values changed, written to disk."""
-        allowed = ("storage", "sinks", "retention_age_s", "retention_bytes")
+        allowed = ("storage", "sinks", "retention_age_s", "retention_bytes", "floor")
         if unknown := [k for k in changes if k not in allowed]:
             raise UsageError(f"a topic has no setting '{unknown[0]}'", hint=f"one of {', '.join(allowed)}")
         values = dict(changes)
@@ -97,6 +99,8 @@ class TopicFile:
         for key in ("retention_age_s", "retention_bytes"):
             if values.get(key) is not None and not (isinstance(values[key], int | float) and 0 <= values[key] < 2**63):
                 raise UsageError(f"{key} is a number of 0 or more, or nothing; not {values[key]!r}")
+        if "floor" in values:
+            values["floor"] = max(self.floor, _checked_floor(values["floor"]))
         made = replace(self, **{**values, "storage": storage, "sinks": _sinks_for(storage, sinks)})
         try:
             made._put(folder, disk)
@@ -140,6 +144,12 @@ def _checked_storage(storage: str) -> Storage:
     if storage not in get_args(Storage):
         raise UsageError(f"there is no storage '{storage}'", hint=f"one of {', '.join(get_args(Storage))}")
     return storage  # type: ignore[return-value]  # just checked
+
+
+def _checked_floor(floor: Any) -> int:
+    if not isinstance(floor, int) or isinstance(floor, bool) or not 0 <= floor < 2**62:
+        raise UsageError(f"floor is an offset, not {floor!r}")
+    return floor
 
 
 def _checked_sinks(sinks: Any, storage: Storage) -> list[str]:

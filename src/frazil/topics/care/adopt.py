@@ -281,6 +281,7 @@ class _Sink:
             is_archive = self._sink == ARCHIVE  # the dead letters of others are not read as messages
             former = self._former() if plan.problem == "new_log" and is_archive else None
             if plan.problem == "new_log":  # first: after a crash in between the plan is the same
+                self._raise_floor(plan.after)
                 self._adopt_side_tables(plan.after)
             self._go_on_at(plan.after, former)
         if plan.problem != "none":
@@ -300,6 +301,12 @@ class _Sink:
         """The side tables of the sink itself, without the dead letters, which belong to all sinks."""
         letters = dead_letters_name(self._settings)
         return [table for table in self._sides if ".".join(table.name()) != letters]
+
+    def _raise_floor(self, offset: int) -> None:
+        """Lets the log go on behind the table. One with storage `iceberg` asks its tables, every time it is opened."""
+        if self._info.storage == "log" and self._info.written < offset:
+            self._access.configure(self._topic, {"floor": offset})
+            self._info = self._access.info(self._topic)
 
     def _adopt_side_tables(self, offset: int) -> None:
         """Lets side tables go on with the new log: it is asked for its offsets, and refuses a table of another log."""
