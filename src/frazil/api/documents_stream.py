@@ -59,11 +59,10 @@ class DocumentStream(StreamingResponse):
         async with aclosing(self._lines) as lines:
             first = await anext(lines, b"")  # before the status is sent
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": first, "more_body": True})
             try:
+                await _send_unless_stalled(send, first)
                 async for chunk in lines:
-                    async with asyncio.timeout(_STALLED_S):  # who does not read must not keep others from exporting
-                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await _send_unless_stalled(send, chunk)
             except TimeoutError:
                 log.warning("a stream of documents broke off: the client does not read", seconds=_STALLED_S)
                 raise
@@ -71,6 +70,12 @@ class DocumentStream(StreamingResponse):
                 log.warning("a stream of documents broke off", error=error.in_one_line)
                 raise
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_unless_stalled(send: Send, body: bytes) -> None:
+    """Raises TimeoutError if the client does not read: it must not keep others from exporting."""
+    async with asyncio.timeout(_STALLED_S):
+        await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _read_lines(
