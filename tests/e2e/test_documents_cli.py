@@ -65,6 +65,7 @@ def count_documents(file: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
 
+@pytest.mark.long("imports 60,000 documents, is killed, and imports them again")
 @pytest.mark.deep
 @pytest.mark.parametrize("database", ["sqlite", "iceberg"])
 def test_an_import_that_is_killed_is_finished_by_its_repetition(shell, database: str):

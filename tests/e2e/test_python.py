@@ -27,6 +27,7 @@ print(lake.sql("SELECT max(id) AS most FROM shop.prices").to_pylist())
 """
 
 
+@pytest.mark.long("a program of its own starts Spark, and ends without closing anything")
 def test_one_session_serves_all_calls_and_ends_with_a_program_that_closes_nothing(shell: Shell):
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM], env=shell.environment(), cwd=shell.folder, capture_output=True, text=True,

@@ -233,6 +233,7 @@ def test_documents_of_sqlite_come_over_with_their_past(services: Services, tmp_p
 # -- Monitoring
 
 
+@pytest.mark.long("a pipeline starts Spark and merges before the snapshots are compared")
 @pytest.mark.parametrize(
     "is_merged", [False, pytest.param(True, marks=[pytest.mark.deep, pytest.mark.spark], id="after the pipeline")]
 )

@@ -283,6 +283,7 @@ def position(kit: SinkKit) -> int:
     return kit.client.info("orders").sinks.get("archive") or 0
 
 
+@pytest.mark.long("each round starts a pipeline with Spark and kills it")
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "rounds", [2, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)], id="soak")]
@@ -362,6 +363,7 @@ with handled(die):
 """
 
 
+@pytest.mark.long("a pipeline with Spark is killed at the step, and a second one goes on")
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "step",
@@ -512,6 +514,7 @@ def _page(port: int) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.long("starts a Spark master, two workers and their executors")
 @pytest.mark.deep
 @pytest.mark.parametrize("read_segments", ["never", pytest.param("auto", marks=pytest.mark.slow)])
 def test_on_a_cluster_of_two_workers_both_write_and_every_message_arrives_once(

@@ -21,6 +21,7 @@ def frazil(root: Path, *args: str) -> Trace:
     return witnessed(root, "-m", "frazil", *args, environment=own)
 
 
+@pytest.mark.long("upkeep with Spark below strace")
 @pytest.mark.deep
 def test_upkeep_deletes_files_only_when_those_that_replace_them_are_on_disk(tmp_path: Path) -> None:
     """Takes about 40 s: a JVM is started twice, under strace."""
