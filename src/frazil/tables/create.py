@@ -142,7 +142,7 @@ def _create(
     order: SortOrder,
     properties: dict[str, str],
 ) -> Table:
-    _ensure_namespace(store, identifier[:-1])
+    ensure_namespace(store, identifier[:-1])
     try:
         made = store.catalog.create_table(
             identifier, schema=schema, partition_spec=spec, sort_order=order, properties=properties
@@ -159,7 +159,8 @@ def _create(
         raise
 
 
-def _ensure_namespace(store: TableStore, namespace: tuple[str, ...]) -> None:
+def ensure_namespace(store: TableStore, namespace: tuple[str, ...]) -> None:
+    """Creates a namespace and those above it, unless they exist."""
     for depth in range(1, len(namespace) + 1):
         part = namespace[:depth]
         try:

@@ -5,19 +5,47 @@ Nothing is visible before the one request that publishes, and all of it after. A
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from frazil.catalogs import flavor_of, parse_name, pointers
 from frazil.catalogs.kinds import Flavor
-from frazil.tables.store import TableStore
+from frazil.errors import (
+    CircuitOpenError,
+    ConflictError,
+    FrazilError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
+from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
+from frazil.observe.resilience import worth_retrying
+from frazil.tables.create import ensure_namespace
+from frazil.tables.errors import CommitUnknownError
+from frazil.tables.metadata_losses import find_losses, normalize
+from frazil.tables.metadata_updates import diff_metadata
+from frazil.tables.store import TableStore, back_off
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    from frazil.catalogs.pointers import PointerCatalog
 
 Identifier = tuple[str, ...]
-Metadata = dict[str, Any]
+Metadata = Mapping[str, Any]
 #: register: a new name for the file. compare-and-set: the name moves to the file if it points to the expected one.
 #: updates: one commit of the differences, because a REST server writes metadata.json itself.
 #: create+updates: the same for a new name where the service assigns the location (`reserve_table`).
 Method = Literal["register", "compare-and-set", "updates", "create+updates"]
+
+#: Marks an empty table that waits for its metadata. The commit that publishes removes it.
+_RESERVED = "frazil.reserved"
+_FORMAT_WITH_ROW_IDS = 3
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,7 +73,7 @@ class PublicationPlan:
     current_only: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {**asdict(self), "identifier": ".".join(self.identifier), "losses": list(self.losses)}
 
 
 @dataclass(frozen=True)
@@ -70,7 +98,7 @@ class Published:
 def plan_publication(
     store: TableStore,
     identifier: Identifier,
-    metadata: Mapping[str, Any],
+    metadata: Metadata,
     *,
     replace: bool,
     current_only: bool = False,
@@ -83,7 +111,7 @@ def plan_publication(
         identifier: the name to publish under.
         metadata: what will be published; it need not be relocated yet.
         replace: publish over a table that exists.
-        current_only: the metadata holds one snapshot and no ref but main: what Nessie can keep.
+        current_only: the metadata holds one snapshot and no reference but main: what Nessie can keep.
         location: where the caller wants the table to lie; None leaves it to the caller's default.
 
     Raises:
@@ -91,10 +119,35 @@ def plan_publication(
         NotFoundError: the table does not exist (with `replace`).
         UnsupportedError: this catalog cannot hold the metadata, or not at this location.
     """
-    raise NotImplementedError
+    identifier = parse_name(".".join(identifier), store.settings.name)
+    name = ".".join(identifier)
+    flavor = flavor_of(store.settings, dict(store.catalog.properties))
+    _check_supported(flavor, name, metadata, location, current_only=current_only)
+    found = _read(store, identifier)
+    if found is not None and not replace and not _is_reserved(found[1]):
+        raise ConflictError(
+            f"the table {name} exists in the catalog '{store.settings.name}'", hint="choose another name, or replace it"
+        )
+    if found is None:
+        if replace:
+            raise NotFoundError(
+                f"there is no table {name} in the catalog '{store.settings.name}' to replace",
+                hint="publish it as a new table",
+            )
+        method: Method = "create+updates" if flavor == "s3tables" else "register"
+        losses = _losses_of_new(flavor, metadata)
+        return PublicationPlan(identifier, flavor, method, None, None, None, losses, current_only)
+    pointer, base = found
+    uuid = str(base["table-uuid"])
+    assigned = base["location"] if flavor == "s3tables" else None
+    if store.settings.resolved_kind != "rest":
+        return PublicationPlan(identifier, flavor, "compare-and-set", pointer, uuid, None, (), current_only)
+    wanted = {**metadata, "table-uuid": uuid} | ({"location": assigned} if assigned else {})
+    losses = diff_metadata(base, wanted).losses
+    return PublicationPlan(identifier, flavor, "updates", pointer, uuid, assigned, losses, current_only)
 
 
-def reserve_table(store: TableStore, plan: PublicationPlan, metadata: Mapping[str, Any]) -> PublicationPlan:
+def reserve_table(store: TableStore, plan: PublicationPlan, metadata: Metadata) -> PublicationPlan:
     """Creates an empty table where the service assigns the location, and returns the plan with `location` and `uuid`.
 
     Only for the method `create+updates`. A repeated call finds the table that an interrupted run reserved.
@@ -102,10 +155,44 @@ def reserve_table(store: TableStore, plan: PublicationPlan, metadata: Mapping[st
     Raises:
         ConflictError: the name is taken.
     """
-    raise NotImplementedError
+    from frazil.catalogs.rest import create_raw_table
+
+    wanted = normalize(metadata)
+    schema = min(wanted["schemas"], key=lambda schema: schema["schema-id"])
+    first_spec: dict[str, Any] = next((s for s in wanted["partition-specs"] if s["spec-id"] == 0), {"fields": []})
+    version = wanted["format-version"]
+    if version >= _FORMAT_WITH_ROW_IDS and any(s.get("first-row-id") is None for s in wanted["snapshots"]):
+        version = 2  # the table was upgraded, and so is this one, after its older snapshots
+    body = {
+        "schema": {**schema, "schema-id": 0},
+        "partition-spec": {"spec-id": 0, "fields": first_spec["fields"]},
+        "write-order": {"order-id": 0, "fields": []},
+        "properties": {"format-version": str(version), _RESERVED: "true"},
+    }
+
+    def create() -> None:
+        ensure_namespace(store, plan.identifier[:-1])
+        create_raw_table(_rest(store), plan.identifier, body)
+
+    try:
+        store.call_once(create)
+    except CircuitOpenError:
+        raise
+    except FrazilError as error:
+        found = _read(store, plan.identifier)
+        if found is None:
+            raise
+        log.info("the table was there already", table=".".join(plan.identifier), error=error.message)
+    found = _read(store, plan.identifier)
+    if found is None or not _is_reserved(found[1]):
+        raise ConflictError(f"the table {'.'.join(plan.identifier)} exists", hint="choose another name, or replace it")
+    pointer, base = found
+    uuid, location = str(base["table-uuid"]), str(base["location"])
+    losses = diff_metadata(base, {**metadata, "table-uuid": uuid, "location": location}).losses
+    return replace(plan, method="updates", expected=pointer, uuid=uuid, location=location, losses=losses)
 
 
-def publish(store: TableStore, plan: PublicationPlan, metadata_location: str, metadata: Mapping[str, Any]) -> Published:
+def publish(store: TableStore, plan: PublicationPlan, metadata_location: str, metadata: Metadata) -> Published:
     """Publishes metadata as planned. May be repeated with the same arguments after any error.
 
     Args:
@@ -117,9 +204,19 @@ def publish(store: TableStore, plan: PublicationPlan, metadata_location: str, me
     Raises:
         ConflictError: the name was taken, or the table was changed, since the plan was made. Nothing is changed.
         CommitUnknownError: no answer came, and the catalog does not show the metadata (yet).
-        UsageError: the metadata does not fit the plan: another UUID, location or more than one snapshot.
+        UsageError: the metadata does not fit the plan: another UUID or location, or more than one snapshot.
     """
-    raise NotImplementedError
+    _check_fits(plan, metadata)
+    publication = _Publication(store, plan, metadata_location, metadata)
+    publication.run()
+    found = _read(store, plan.identifier)
+    if found is None:
+        raise ConflictError(f"the table {'.'.join(plan.identifier)} was dropped right after it was published")
+    pointer, shown = publication.landed or found
+    losses = () if pointer == metadata_location else find_losses(shown, metadata)
+    if unplanned := set(losses) - set(plan.losses):
+        log.warning("the catalog keeps less than planned", table=".".join(plan.identifier), losses=sorted(unplanned))
+    return Published(plan.identifier, pointer, str(shown["table-uuid"]), losses, plan.expected)
 
 
 def read_pointer(store: TableStore, identifier: Identifier) -> str | None:
@@ -127,4 +224,200 @@ def read_pointer(store: TableStore, identifier: Identifier) -> str | None:
 
     None if there is no such table.
     """
-    raise NotImplementedError
+    return store.call(lambda: pointers.read_pointer(store.catalog, identifier), "read_pointer")
+
+
+class _Publication:
+    """One call of `publish`, over all its attempts."""
+
+    def __init__(self, store: TableStore, plan: PublicationPlan, location: str, metadata: Metadata) -> None:
+        self._store = store
+        self._plan = plan
+        self._location = location
+        self._metadata = metadata
+        self._name = ".".join(plan.identifier)
+        #: Pointer and metadata right after publishing, where others have committed since.
+        self.landed: tuple[str, dict[str, Any]] | None = None
+
+    def run(self) -> None:
+        attempts = self._store.network.retry_attempts
+        for attempt in range(1, attempts + 1):
+            try:
+                self._send()
+            except CircuitOpenError:  # nothing was sent
+                raise
+            except (UnsupportedError, UsageError):
+                raise
+            except FrazilError as error:
+                if self._has_landed(error):
+                    return
+                # The table is as it was expected: either this attempt lands later or the next one does, not both.
+                if not (worth_retrying(error) or type(error) is FrazilError):
+                    raise
+                if attempt == attempts:
+                    raise self._unknown(error) from error
+                back_off(attempt + 3)
+            else:
+                return
+
+    def _send(self) -> None:
+        catalog, plan = self._store.catalog, self._plan
+        identifier, metadata = plan.identifier, self._metadata
+        reach("tables.publish.before")
+        if plan.method == "register":
+            self._store.call(lambda: ensure_namespace(self._store, identifier[:-1]), "create_namespace")
+            if self._store.settings.resolved_kind == "rest":
+                from frazil.catalogs.rest import register_raw_table
+
+                self._call(lambda: register_raw_table(_rest(self._store), identifier, self._location))
+            else:
+                pointed = cast("PointerCatalog", catalog)
+                self._call(lambda: pointed.insert_pointer(identifier, self._location, metadata))
+        elif plan.method == "compare-and-set":
+            pointed, expected = cast("PointerCatalog", catalog), cast("str", plan.expected)
+            self._call(lambda: pointed.move_pointer(identifier, expected, self._location, metadata))
+        elif plan.method == "updates":
+            self._commit_updates()
+        else:
+            raise UsageError(f"{self._name} has no location yet", hint="call reserve_table first")
+        reach("tables.publish.after")
+
+    def _call(self, fn: Callable[[], None]) -> None:
+        self._store.call_once(fn)
+
+    def _commit_updates(self) -> None:
+        from frazil.catalogs.rest import commit_raw_updates
+
+        found = _read(self._store, self._plan.identifier)
+        if found is None or found[0] != self._plan.expected:
+            raise self._conflict(None if found is None else found[0])
+        difference = diff_metadata(found[1], self._metadata)
+        catalog, identifier = _rest(self._store), self._plan.identifier
+        self._call(lambda: commit_raw_updates(catalog, identifier, difference.requirements, difference.updates))
+
+    def _has_landed(self, error: FrazilError) -> bool:
+        """Whether an attempt that failed is found in the catalog; False if the table is as it was.
+
+        Raises:
+            ConflictError: another writer was faster.
+            CommitUnknownError: the catalog does not answer.
+        """
+        reach("tables.publish.lookup")
+        try:
+            found = _read(self._store, self._plan.identifier)
+        except UnavailableError as unavailable:
+            raise self._unknown(error) from unavailable
+        pointer = None if found is None else found[0]
+        if pointer == self._plan.expected:
+            return False
+        if found is not None:
+            for location, metadata in self._states_since(*found):
+                if location == self._location or self._is_wanted(metadata):
+                    self.landed = location, metadata
+                    return True
+        raise self._conflict(pointer) from error
+
+    def _states_since(self, pointer: str, metadata: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        """The table's metadata now, and what it was after each commit since the expected state, newest first."""
+        states = [(pointer, metadata)]
+        for entry in reversed(metadata.get("metadata-log") or ()):
+            location = entry["metadata-file"]
+            if location == self._plan.expected:
+                break
+            try:
+                states.append((location, self._read_file(location)))
+            except FrazilError as error:
+                log.warning("an earlier metadata file cannot be read", location=location, error=error.message)
+                break
+        return states
+
+    def _read_file(self, location: str) -> dict[str, Any]:
+        catalog = self._store.catalog
+        return self._store.call(lambda: pointers.read_metadata_file(catalog, location), "read_metadata", "storage")
+
+    def _is_wanted(self, metadata: Metadata) -> bool:
+        """Whether a state is what the server made of the metadata. Where it keeps the file, the location says it."""
+        if self._plan.method != "updates" and self._plan.flavor != "nessie":
+            return False
+        return set(find_losses(metadata, self._metadata)) <= set(self._plan.losses)
+
+    def _conflict(self, pointer: str | None) -> ConflictError:
+        if self._plan.expected is None:
+            message = f"the name {self._name} was taken while the table was prepared"
+        elif pointer is None:
+            message = f"the table {self._name} was dropped while its replacement was prepared"
+        else:
+            message = f"the table {self._name} was changed while its replacement was prepared"
+        return ConflictError(message, cause=pointer and f"it is now {pointer}", hint="plan it again")
+
+    def _unknown(self, error: FrazilError) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"publishing {self._name} got no answer, and may or may not have happened",
+            cause=error.message,
+            hint="try again: what has landed is found and not published twice",
+        )
+
+
+def _read(store: TableStore, identifier: Identifier) -> tuple[str, dict[str, Any]] | None:
+    return store.call(lambda: pointers.read_metadata(store.catalog, identifier), "read_metadata")
+
+
+def _rest(store: TableStore) -> RestCatalog:
+    return cast("RestCatalog", store.catalog)
+
+
+def _is_reserved(metadata: Metadata) -> bool:
+    return _RESERVED in metadata.get("properties", {}) and not metadata.get("snapshots")
+
+
+def _check_supported(
+    flavor: Flavor, name: str, metadata: Metadata, location: str | None, *, current_only: bool
+) -> None:
+    if flavor == "nessie" and not current_only:
+        raise UnsupportedError(
+            f"{name} cannot be published in Nessie with its history",
+            cause="Nessie keeps one snapshot of a table, and its own branches",
+            hint="publish the current snapshot only (--current-only), or choose another catalog",
+        )
+    if flavor == "s3tables" and location is not None:
+        raise UnsupportedError(
+            f"{name} cannot lie in {location}: S3 Tables assigns the location of a table",
+            hint="leave the location out",
+        )
+    if current_only:
+        _check_current_only(metadata)
+
+
+def _check_current_only(metadata: Metadata) -> None:
+    found = normalize(metadata)
+    if len(found["snapshots"]) > 1 or found["refs"].keys() - {"main"}:
+        raise UsageError(
+            "the metadata holds more than the current snapshot",
+            cause=f"{len(found['snapshots'])} snapshots, references {', '.join(sorted(found['refs']))}",
+            hint="remove the other snapshots and references first",
+        )
+
+
+def _check_fits(plan: PublicationPlan, metadata: Metadata) -> None:
+    if plan.current_only:
+        _check_current_only(metadata)
+    for key, wanted in (("table-uuid", plan.uuid), ("location", plan.location)):
+        if wanted is not None and metadata[key] != wanted:
+            raise UsageError(
+                f"metadata of {'.'.join(plan.identifier)} has the {key} {metadata[key]}, not {wanted}",
+                hint=f"relocate it with this {key}",
+            )
+
+
+def _losses_of_new(flavor: Flavor, metadata: Metadata) -> tuple[str, ...]:
+    """What a new table in S3 Tables will lack; all else registers the file as it is."""
+    if flavor != "s3tables":
+        return ()
+    found = normalize(metadata)
+    entries = len(found["snapshot-log"])
+    lost = [f"the table gets another UUID than {found['table-uuid']}", "the service assigns the location"]
+    if entries > 1:
+        lost.append(
+            f"{entries - 1} of {entries} entries of the snapshot log are lost: time travel by timestamp misses them"
+        )
+    return tuple(lost)
