@@ -189,14 +189,10 @@ def require_sole_owner(care: Care, table: Table, files: Collection[str]) -> None
     require_free(care, table, files)
 
 
-def list_other_tables(care: Care, name: str) -> Iterator[tuple[str, Neighbour]]:
+def list_all_tables(care: Care) -> Iterator[tuple[str, Neighbour]]:
     """Yields the tables of all catalogs, as they are now, each with its name in messages.
 
     Tables and catalogs that cannot be read are left out.
-
-    Args:
-        care: of which catalog.
-        name: a table of this catalog that is left out.
 
     Raises:
         StoppedError: it was told to end.
@@ -210,8 +206,7 @@ def list_other_tables(care: Care, name: str) -> Iterator[tuple[str, Neighbour]]:
             continue
         for other in names:
             raise_if_stopped(care.stop)
-            if store is None or (store is care.store and other == name):
-                continue
+            assert store is not None
             try:
                 found = _remember(store, _load_somehow(store, other))
             except FrazilError as error:

@@ -1,0 +1,250 @@
+"""The work of a restore, file by file: functions of one task each, for any engine, and what they need. Picklable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from frazil.backup.format import BlobRef, CopiedFile, ManifestState, PathBlob
+from frazil.backup.repository import RepositoryAccess
+from frazil.errors import IntegrityError, NotFoundError
+from frazil.observe.faultpoints import reach
+from frazil.settings import NetworkSettings, S3Settings
+from frazil.storage import ObjectStore, bulk, open_store, parse
+from frazil.tables.metadata.locations import UriStorage
+from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
+from frazil.tables.relocation.manifests import (
+    FileSize,
+    OmittedCounts,
+    RelocatedManifest,
+    read_manifest_files,
+    relocate_manifest,
+    relocate_manifest_list,
+)
+from frazil.tables.relocation.prefixes import PrefixMap
+from frazil.tables.relocation.puffin import relocate_puffin
+
+_NOTHING = OmittedCounts()
+#: Files whose content names data files: position deletes, deletion vectors among them.
+POSITION_DELETES = 1
+
+
+@dataclass(frozen=True)
+class TargetFolder:
+    """The folder of a restored table, and how to reach its storage."""
+
+    location: str
+    s3: S3Settings
+    network: NetworkSettings
+
+    def open(self) -> ObjectStore:
+        """Returns the store whose keys are relative to the folder; one per process."""
+        return _open(self)
+
+    def key_of(self, path: str) -> str:
+        """Returns the key of a file in the folder."""
+        return path[len(self.location) + 1 :]
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file at once, replacing what is there. Durable after `flush`."""
+        folder = parse(self.location)
+        if folder.scheme == "file":
+            bulk.LocalBulk(folder.path).write(self.key_of(path), data)
+        else:
+            self.open().put(self.key_of(path), data)
+
+    def has(self, path: str, size: int) -> bool:
+        """Returns whether a file is there with a size."""
+        try:
+            return self.open().head(self.key_of(path)).size == size
+        except NotFoundError:
+            return False
+
+    def flush(self) -> None:
+        """Returns when everything in the folder survives a power cut."""
+        bulk.flush(self.location)
+
+
+@lru_cache(maxsize=16)
+def _open(target: TargetFolder) -> ObjectStore:
+    return open_store(target.location, s3=target.s3, network=target.network)
+
+
+@dataclass(frozen=True)
+class RestoreWork:
+    """What all tasks of a restore share.
+
+    Attributes:
+        access: to the repository.
+        target: where the table will lie.
+        prefixes: source folders and their targets.
+        moves_data: whether data files move; not if the backup refers to them where they are.
+        is_resumed: whether files may be there already.
+        omit: source paths of data files that are left out.
+    """
+
+    access: RepositoryAccess
+    target: TargetFolder
+    prefixes: PrefixMap
+    moves_data: bool
+    is_resumed: bool
+    omit: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    files: tuple[tuple[BlobRef, str], ...]
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    files: int
+    bytes: int
+    skipped_files: int
+    skipped_bytes: int
+
+
+@dataclass(frozen=True)
+class ManifestTask:
+    """A manifest to relocate.
+
+    Attributes:
+        first_row_id: as its list says; for format version 3.
+    """
+
+    manifest: ManifestState
+    first_row_id: int | None
+
+
+@dataclass(frozen=True)
+class ManifestResult:
+    """A relocated manifest.
+
+    Attributes:
+        source: path of the manifest in the source.
+        relocated: its length, or the manifest itself where entries were left out.
+        written: path and size of each file that was written, delete files included.
+    """
+
+    source: str
+    relocated: RelocatedManifest | int
+    written: tuple[tuple[str, int], ...]
+
+
+def copy_files(work: RestoreWork, task: CopyTask) -> CopyResult:
+    """Copies files whose content does not change. Those that an earlier run has copied are left alone."""
+    repository = work.access.open()
+    files = size = skipped_files = skipped_bytes = 0
+    for blob, path in task.files:
+        if work.is_resumed and work.target.has(path, blob.size):
+            skipped_files, skipped_bytes = skipped_files + 1, skipped_bytes + blob.size
+            continue
+        reach("restore.copy.before")
+        repository.copy_data_to(blob, path, s3=work.target.s3, network=work.target.network)
+        reach("restore.copy.after")
+        files, size = files + 1, size + blob.size
+    return CopyResult(files, size, skipped_files, skipped_bytes)
+
+
+def restore_manifest(work: RestoreWork, task: ManifestTask) -> ManifestResult:
+    """Rewrites the position deletes of a manifest, and then the manifest, so that all sizes are measured."""
+    relocated, deletes = relocate_one(work, task)
+    written = []
+    for path, data in deletes:
+        reach("restore.deletes.before")
+        work.target.write(path, data)
+        reach("restore.deletes.after")
+        written.append((path, len(data)))
+    path = work.prefixes.map(task.manifest.path)
+    reach("restore.manifest.before")
+    work.target.write(path, relocated.data)
+    reach("restore.manifest.after")
+    written.append((path, len(relocated.data)))
+    short = len(relocated.data) if relocated.omitted == _NOTHING else relocated
+    return ManifestResult(task.manifest.path, short, tuple(written))
+
+
+def relocate_one(work: RestoreWork, task: ManifestTask) -> tuple[RelocatedManifest, list[tuple[str, bytes]]]:
+    """Returns a relocated manifest, and its rewritten delete files with their paths. Writes nothing."""
+    repository, manifest = work.access.open(), task.manifest
+    data = repository.get_meta(manifest.blob)
+    if not work.moves_data:
+        return RelocatedManifest(data), []
+    sizes: dict[str, FileSize] = {}
+    deletes: list[tuple[str, bytes]] = []
+    for file in repository.read_files(manifest) if manifest.content != 0 else ():
+        if file.content == POSITION_DELETES and file.path not in sizes:
+            rewritten = rewrite_deletes(work, file)
+            sizes[file.path] = _measure(rewritten, file)
+            deletes.append((work.prefixes.map(file.path), rewritten))
+    relocated = relocate_manifest(
+        data,
+        work.prefixes,
+        sizes if manifest.content != 0 else None,
+        work.omit,
+        first_row_id=task.first_row_id,
+        where=manifest.path,
+    )
+    return relocated, deletes
+
+
+def rewrite_deletes(work: RestoreWork, file: CopiedFile) -> bytes:
+    """Returns a position-delete file or deletion vectors with relocated paths.
+
+    Raises:
+        IntegrityError: the file is not in the repository, or damaged.
+    """
+    if file.blob is None:
+        raise IntegrityError(f"the backup has no copy of {file.path}", hint="frazil backup verify")
+    data = b"".join(work.access.open().open_data(file.blob))
+    if file.format.upper() == "PUFFIN":
+        return relocate_puffin(data, work.prefixes)
+    return relocate_position_deletes(data, file.format, work.prefixes)
+
+
+def _measure(data: bytes, file: CopiedFile) -> FileSize:
+    return FileSize(len(data)) if file.format.upper() == "PUFFIN" else measure_delete_file(data, file.format)
+
+
+def restore_list(
+    work: RestoreWork, manifests: Mapping[str, RelocatedManifest | int], found: PathBlob
+) -> tuple[str, int]:
+    """Relocates a manifest list, and returns its path and size."""
+    data = relocate_manifest_list(work.access.open().get_meta(found.blob), work.prefixes, manifests, where=found.path)
+    path = work.prefixes.map(found.path)
+    reach("restore.list.before")
+    work.target.write(path, data)
+    reach("restore.list.after")
+    return path, len(data)
+
+
+def find_missing_files(work: RestoreWork, manifest: ManifestState) -> list[str]:
+    """Returns the live files of a manifest that are not where it says: of a backup that refers to them."""
+    data = work.access.open().get_meta(manifest.blob)
+    files = UriStorage(work.target.s3, work.target.network)
+    missing = []
+    for entry in read_manifest_files(data, manifest.path):
+        if entry.is_live:
+            store, key = files.find(entry.path)
+            try:
+                found = store.head(key).size == entry.size
+            except NotFoundError:
+                found = False
+            if not found:
+                missing.append(entry.path)
+    return missing
+
+
+def batch_files(files: Iterator[tuple[BlobRef, str]], most_files: int, most_bytes: int) -> Iterator[CopyTask]:
+    """Groups files into tasks."""
+    batch: list[tuple[BlobRef, str]] = []
+    size = 0
+    for blob, path in files:
+        batch.append((blob, path))
+        size += blob.size
+        if len(batch) >= most_files or size >= most_bytes:
+            yield CopyTask(tuple(batch))
+            batch, size = [], 0
+    if batch:
+        yield CopyTask(tuple(batch))

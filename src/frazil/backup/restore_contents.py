@@ -1,0 +1,310 @@
+"""What of a backed-up table comes back: its snapshots, and the files that these need. Reads the repository only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from frazil.backup.format import BackedUpTable, CopiedFile, ManifestState, PathBlob, TableState
+from frazil.backup.repository import Repository
+from frazil.errors import IntegrityError, NotFoundError, UsageError
+from frazil.storage import normalise
+from frazil.tables.relocation.manifests import read_manifest_list
+from frazil.tables.relocation.table_metadata import TableMetadata, list_metadata_paths, parse_metadata, trim_metadata
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class RestoreContents:
+    """The part of a backed-up table that is restored, as the source had it.
+
+    Attributes:
+        metadata: metadata.json with the snapshots that come back.
+        manifest_lists: of these.
+        manifests: that these lists name, each once.
+        first_row_ids: of manifests, by path (format version 3).
+        statistics: files of statistics.
+    """
+
+    metadata: TableMetadata
+    manifest_lists: tuple[PathBlob, ...]
+    manifests: tuple[ManifestState, ...]
+    first_row_ids: Mapping[str, int]
+    statistics: tuple[PathBlob, ...]
+
+
+class SeenSet:
+    """Texts that were seen, by 64 bits of a digest each: memory for millions."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def add(self, text: str) -> bool:
+        """Returns whether a text is new."""
+        number = _digest(text)
+        if number in self._seen:
+            return False
+        self._seen.add(number)
+        return True
+
+    def discard(self, text: str) -> bool:
+        """Takes a text out, and returns whether it was in."""
+        number = _digest(text)
+        if number not in self._seen:
+            return False
+        self._seen.discard(number)
+        return True
+
+    def __contains__(self, text: str) -> bool:
+        return _digest(text) in self._seen
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+
+def load_contents(
+    repository: Repository,
+    state: TableState,
+    *,
+    snapshot: int | None = None,
+    as_of: datetime | None = None,
+    current_only: bool = False,
+) -> tuple[RestoreContents, list[str]]:
+    """Returns what is restored, and what the restored table lacks in comparison with the source, a sentence each.
+
+    Raises:
+        NotFoundError: the snapshot or time is not in the backup, or the repository lacks metadata.
+        IntegrityError: metadata is damaged.
+        UnsupportedError: it is of a newer format version.
+    """
+    metadata = parse_metadata(repository.get_meta(state.metadata.blob), state.metadata.path)
+    metadata, notes = select_history(metadata, snapshot=snapshot, as_of=as_of, current_only=current_only)
+    return _collect(repository, state, metadata), notes
+
+
+def select_history(
+    metadata: TableMetadata,
+    *,
+    snapshot: int | None = None,
+    as_of: datetime | None = None,
+    current_only: bool = False,
+) -> tuple[TableMetadata, list[str]]:
+    """Returns metadata as it was at a snapshot or time, and a sentence for each thing that is left out.
+
+    The snapshot becomes current, with its columns. Its ancestors stay, and the branches and tags that are not newer.
+
+    Raises:
+        NotFoundError: there was no such snapshot, or none at that time.
+        UsageError: both are given.
+    """
+    if snapshot is not None and as_of is not None:
+        raise UsageError("a snapshot and a time are given: only one of them can be restored")
+    chosen = _find_at(metadata, as_of) if as_of is not None else snapshot
+    notes: list[str] = []
+    if chosen is not None:
+        metadata = _select_snapshot(metadata, chosen, notes)
+    if current_only:
+        metadata = _select_current(metadata, notes)
+    return metadata, notes
+
+
+def get_current_snapshot(metadata: TableMetadata) -> int | None:
+    """Returns the id of the current snapshot; None for an empty table."""
+    found = metadata.get("current-snapshot-id")
+    return None if found is None or found == -1 else int(found)
+
+
+def get_refs(metadata: TableMetadata) -> dict[str, dict[str, Any]]:
+    """Returns branches and tags by name; of old metadata without any: main."""
+    refs = metadata.get("refs")
+    if refs:
+        return dict(refs)
+    current = get_current_snapshot(metadata)
+    return {} if current is None else {"main": {"snapshot-id": current, "type": "branch"}}
+
+
+def list_source_folders(table: BackedUpTable, state: TableState) -> tuple[str, ...]:
+    """Returns the folders that cover all paths of a backed-up table, its location first."""
+    others = [folder.rstrip("/") for folder in state.prefixes]
+    location = table.location.rstrip("/")
+    return (location, *(folder for folder in dict.fromkeys(others) if folder != location))
+
+
+def map_folders(folders: Iterable[str], location: str, backup_id: str) -> tuple[tuple[str, str], ...]:
+    """Pairs each source folder with its place in the restored table: the location itself, or a folder below it.
+
+    The names of these folders differ between backups, so that a table which was restored before has none of them yet.
+    """
+    first, *others = folders
+    pairs = [(first, location)]
+    for folder in others:
+        if not _is_below(folder, first):
+            name = hashlib.sha256(f"{backup_id}\0{folder}".encode()).hexdigest()[:8]
+            pairs.append((folder, f"{location}/relocated/{name}"))
+    return tuple(pairs)
+
+
+def iterate_files(repository: Repository, manifests: Iterable[ManifestState]) -> Iterator[CopiedFile]:
+    """Yields the live files of manifests, each path once."""
+    seen = SeenSet()
+    for manifest in manifests:
+        for file in repository.read_files(manifest):
+            if seen.add(file.path):
+                yield file
+
+
+def _find_at(metadata: TableMetadata, as_of: datetime) -> int:
+    """Returns the snapshot that was current at a time."""
+    wanted = as_of.timestamp() * 1000
+    known = {s["snapshot-id"] for s in metadata.get("snapshots") or ()}
+    log = [e for e in metadata.get("snapshot-log") or () if e["snapshot-id"] in known]
+    if not log:
+        log = [s for s in metadata.get("snapshots") or () if s["snapshot-id"] in _ancestors(metadata)]
+    log.sort(key=lambda entry: entry["timestamp-ms"])
+    found = [entry["snapshot-id"] for entry in log if entry["timestamp-ms"] <= wanted]
+    if found:
+        return int(found[-1])
+    first = datetime.fromtimestamp(log[0]["timestamp-ms"] / 1000, UTC).isoformat() if log else None
+    raise NotFoundError(
+        f"the backup has no snapshot that was current at {as_of.isoformat()}",
+        cause=f"its history begins at {first}" if first else "the table had no snapshots",
+        hint="choose a later time, or an older backup: frazil backup list",
+    )
+
+
+def _ancestors(metadata: TableMetadata) -> set[int]:
+    parents = {s["snapshot-id"]: s.get("parent-snapshot-id") for s in metadata.get("snapshots") or ()}
+    found: set[int] = set()
+    current = get_current_snapshot(metadata)
+    while current is not None and current in parents and current not in found:
+        found.add(current)
+        current = parents[current]
+    return found
+
+
+def _select_snapshot(metadata: TableMetadata, chosen: int, notes: list[str]) -> TableMetadata:
+    snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
+    if chosen not in snapshots:
+        newest = sorted(snapshots.values(), key=lambda s: s["timestamp-ms"])[-_SHOWN:]
+        raise NotFoundError(
+            f"the backup has no snapshot {chosen}",
+            cause=f"it has {len(snapshots)}, the newest: {', '.join(str(s['snapshot-id']) for s in newest)}",
+            hint="frazil backup show lists the snapshots",
+        )
+    if chosen == get_current_snapshot(metadata):
+        return metadata
+    limit = snapshots[chosen]["timestamp-ms"]
+    refs = get_refs(metadata)
+    newer = [
+        name for name, ref in refs.items()
+        if name != "main" and snapshots.get(ref["snapshot-id"], {}).get("timestamp-ms", limit + 1) > limit
+    ]  # fmt: skip
+    trimmed = trim_metadata(metadata, refs={"main", *refs} - set(newer), main=chosen)
+    dropped = len(snapshots) - len(trimmed.get("snapshots") or ())
+    if dropped:
+        notes.append(f"{dropped} snapshots are left out that snapshot {chosen} does not need")
+    if newer:
+        notes.append(f"branches and tags newer than snapshot {chosen} are left out: {', '.join(sorted(newer))}")
+    return _with_schema_of(trimmed, snapshots[chosen], notes)
+
+
+def _with_schema_of(metadata: TableMetadata, snapshot: Mapping[str, Any], notes: list[str]) -> TableMetadata:
+    """Makes the columns of a snapshot the current ones, if partitioning and sort order work with them."""
+    wanted, current = snapshot.get("schema-id"), metadata.get("current-schema-id")
+    schemas = {schema.get("schema-id"): schema for schema in metadata.get("schemas") or ()}
+    if wanted is None or wanted == current or wanted not in schemas:
+        return metadata
+    columns = set(_field_ids(schemas[wanted]))
+    if not _source_ids(metadata) <= columns:
+        notes.append("the columns are those of the newest snapshot in the backup, because its partitioning needs them")
+        return metadata
+    changed = {**metadata, "current-schema-id": wanted}
+    if "schema" in changed:  # format version 1 states the current one once more
+        changed["schema"] = schemas[wanted]
+    return changed
+
+
+def _field_ids(kind: Any) -> Iterator[int]:
+    """Yields the ids of all columns of a schema, nested ones too."""
+    if not isinstance(kind, Mapping):
+        return
+    for field in kind.get("fields") or ():
+        yield int(field["id"])
+        yield from _field_ids(field["type"])
+    for part in ("element", "key", "value"):
+        if part in kind:
+            yield int(kind[f"{part}-id"])
+            yield from _field_ids(kind[part])
+
+
+def _source_ids(metadata: TableMetadata) -> set[int]:
+    """Returns the columns that the default partition spec and sort order use."""
+    spec_id, order_id = metadata.get("default-spec-id", 0), metadata.get("default-sort-order-id", 0)
+    specs = [s for s in metadata.get("partition-specs") or () if s["spec-id"] == spec_id]
+    orders = [o for o in metadata.get("sort-orders") or () if o["order-id"] == order_id]
+    fields = [field for found in (*specs, *orders) for field in found["fields"]]
+    return {int(i) for field in fields for i in field.get("source-ids") or [field["source-id"]]}
+
+
+def _select_current(metadata: TableMetadata, notes: list[str]) -> TableMetadata:
+    current = get_current_snapshot(metadata)
+    snapshots, refs = metadata.get("snapshots") or (), get_refs(metadata)
+    dropped = [name for name in refs if name != "main"]
+    if len(snapshots) <= 1 and not dropped:
+        return metadata
+    notes.append(f"only the current snapshot is restored: {len(snapshots) - 1} others are left out")
+    if dropped:
+        notes.append(f"branches and tags are left out: {', '.join(sorted(dropped))}")
+    keep = set() if current is None else {current}
+    return trim_metadata(metadata, keep=keep, refs={"main"} & set(refs))
+
+
+def _collect(repository: Repository, state: TableState, metadata: TableMetadata) -> RestoreContents:
+    paths = list_metadata_paths(metadata)
+    lists = _pick(state.manifest_lists, paths.manifest_lists, "manifest list")
+    known = {manifest.path: manifest for manifest in state.manifests}
+    spelled = {_spell(path): path for path in known}
+    wanted: dict[str, None] = {}
+    first_row_ids: dict[str, int] = {}
+    for found in lists:
+        for entry in read_manifest_list(repository.get_meta(found.blob), found.path):
+            wanted.setdefault(entry.path)
+            if entry.first_row_id is not None:
+                first_row_ids[entry.path] = entry.first_row_id
+    wanted.update(dict.fromkeys(paths.inline_manifests))
+    manifests: dict[str, ManifestState] = {}
+    for path in wanted:
+        name = path if path in known else spelled.get(_spell(path))
+        if name is None:
+            raise IntegrityError(f"the backup does not have the manifest {path}", hint="frazil backup verify")
+        manifests.setdefault(name, known[name])
+    statistics = _pick(state.statistics, (*paths.statistics, *paths.partition_statistics), "file of statistics")
+    return RestoreContents(metadata, lists, tuple(manifests.values()), first_row_ids, statistics)
+
+
+def _pick(known: Iterable[PathBlob], paths: Iterable[str], what: str) -> tuple[PathBlob, ...]:
+    found = {blob.path: blob for blob in known}
+    for path in paths:
+        if path not in found:
+            raise IntegrityError(f"the backup does not have the {what} {path}", hint="frazil backup verify")
+    return tuple(found[path] for path in dict.fromkeys(paths))
+
+
+def _spell(path: str) -> str:
+    try:
+        return normalise(path)
+    except UsageError:  # a storage that Frazil does not know
+        return path
+
+
+def _is_below(folder: str, other: str) -> bool:
+    one, two = _spell(folder).rstrip("/"), _spell(other).rstrip("/")
+    return one == two or one.startswith(f"{two}/")
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

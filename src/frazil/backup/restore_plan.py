@@ -1,0 +1,369 @@
+"""Plans a restore: which snapshots of a backup come back, where and under which name. Changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, CopiedFile, DataMode
+from frazil.backup.repository import Repository
+from frazil.backup.restore_contents import (
+    RestoreContents,
+    SeenSet,
+    get_current_snapshot,
+    get_refs,
+    iterate_files,
+    list_source_folders,
+    load_contents,
+    map_folders,
+)
+from frazil.backup.restore_location import (
+    check_location,
+    choose_location,
+    find_default_location,
+    load_existing,
+    require_usable,
+)
+from frazil.catalogs import parse_name
+from frazil.errors import IntegrityError, NotAllowedError, UsageError
+from frazil.observe.cancellation import raise_if_stopped
+from frazil.storage import open_store
+from frazil.tables.publishing import PublicationPlan, plan_publication, read_pointer
+
+if TYPE_CHECKING:
+    from frazil.upkeep.care import Care
+
+Action = Literal["create", "replace", "keep"]
+
+#: Files up to which each is looked up by itself, rather than in a listing of the whole repository.
+_LOOK_UP = 1000
+_AT_ONCE = 16
+#: Names in an error; its details have all of them.
+_NAMED = 10
+
+
+@dataclass(frozen=True)
+class RestoreTarget:
+    """What to restore, under which name and where.
+
+    Attributes:
+        name: `namespace.table` of the restored table.
+        location: its folder; None: where the catalog puts new tables, or beside the table that is replaced.
+        snapshot: the snapshot that becomes current; with its ancestors, and branches and tags that are not newer.
+        as_of: the same by time: the snapshot that was current then.
+        if_not_exists: do nothing where a table of this name exists.
+        replace: re-point a table that exists to the restored one.
+        current_only: only the current snapshot, and no branch or tag but main.
+        allow_erased: leave out data files whose content was erased from the repository.
+    """
+
+    name: str
+    location: str | None = None
+    snapshot: int | None = None
+    as_of: datetime | None = None
+    if_not_exists: bool = False
+    replace: bool = False
+    current_only: bool = False
+    allow_erased: bool = False
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """A restore, ready to run.
+
+    Attributes:
+        backup: name of the backup.
+        backup_id: of the backup.
+        table: what the record says of the source.
+        data: `referenced`: data files stay where they are.
+        contents: what comes back.
+        source_folders: that cover every path of the source; its location first.
+        identifier: of the restored table.
+        catalog: that it will be in.
+        catalog_kind: sql, rest, nessie, s3tables, glue or hive.
+        action: `keep`: a table of this name exists and is left alone.
+        restore_id: equal for a second run of the same restore.
+        location: of the restored table; None where the service assigns it when the restore runs.
+        files: to copy or rewrite.
+        bytes: of these.
+        uuid: `same` as that of the table that is replaced, or `new`.
+        publication: how the catalog will come to name it; None for `keep`.
+        losses: what the restored table will lack, one sentence each.
+        warnings: what the user must know.
+        erased: source paths of data files that are left out.
+    """
+
+    backup: str
+    backup_id: str
+    table: BackedUpTable
+    data: DataMode
+    contents: RestoreContents = field(repr=False)
+    source_folders: tuple[str, ...]
+    identifier: tuple[str, ...]
+    catalog: str
+    catalog_kind: str
+    action: Action
+    restore_id: str
+    location: str | None = None
+    files: int = 0
+    bytes: int = 0
+    uuid: Literal["same", "new"] = "same"
+    publication: PublicationPlan | None = None
+    losses: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    erased: tuple[str, ...] = ()
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that will be current."""
+        return get_current_snapshot(self.contents.metadata)
+
+    @property
+    def snapshots(self) -> int:
+        return len(self.contents.metadata.get("snapshots") or ())
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """Branches and tags."""
+        return tuple(sorted(get_refs(self.contents.metadata)))
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.identifier)
+
+    @property
+    def prefixes(self) -> tuple[tuple[str, str], ...]:
+        """Source folders and their targets; none while the location is not known."""
+        return map_folders(self.source_folders, self.location, self.backup_id) if self.location else ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the plan as JSON."""
+        return {
+            "backup": self.backup,
+            "source": ".".join(self.table.identifier),
+            "source_catalog": self.table.catalog,
+            "target": self.name,
+            "catalog": self.catalog,
+            "catalog_kind": self.catalog_kind,
+            "action": self.action,
+            "method": self.publication.method if self.publication else None,
+            "location": self.location,
+            "prefixes": [{"from": source, "to": target} for source, target in self.prefixes],
+            "uuid": self.uuid,
+            "data": self.data,
+            "files": self.files,
+            "bytes": self.bytes,
+            "snapshot_id": self.snapshot_id,
+            "snapshots": self.snapshots,
+            "refs": list(self.refs),
+            "losses": list(self.losses),
+            "warnings": list(self.warnings),
+            "erased_files": list(self.erased),
+        }
+
+
+def plan_restore(
+    care: Care, repository: Repository, record: BackupRecord, table: BackedUpTable, target: RestoreTarget
+) -> RestorePlan:
+    """Plans a restore. Changes nothing.
+
+    Args:
+        care: of the catalog that the table will be in.
+        repository: that holds the backup.
+        record: of the backup.
+        table: of the record.
+        target: what to restore, and where.
+
+    Raises:
+        ConflictError: the name is taken, or the folder is.
+        NotFoundError: the snapshot or time is not in the backup; or there is no table to replace.
+        NotAllowedError: the folder belongs to a table, or content was erased.
+        IntegrityError: the repository lacks a file, or what it has is damaged.
+        UnsupportedError: the catalog cannot hold the table.
+        UsageError: the options contradict each other.
+    """
+    if target.if_not_exists and target.replace:
+        raise UsageError("--if-not-exists and --replace contradict each other", hint="choose one of them")
+    location = None if target.location is None else check_location(target.location)
+    identifier = parse_name(target.name, care.catalog.name)
+    state = repository.read_state(table)
+    contents, notes = load_contents(
+        repository, state, snapshot=target.snapshot, as_of=target.as_of, current_only=target.current_only
+    )
+    plan = RestorePlan(
+        backup=record.name,
+        backup_id=record.id,
+        table=table,
+        data=record.data,
+        contents=contents,
+        source_folders=list_source_folders(table, state),
+        identifier=identifier,
+        catalog=care.catalog.name,
+        catalog_kind=care.catalog.resolved_kind,
+        action="keep",
+        restore_id=_identify(repository, record, table, care.catalog.name, identifier, target),
+    )
+    if target.if_not_exists and read_pointer(care.store, identifier) is not None:
+        return plan
+    publication = plan_publication(
+        care.store,
+        identifier,
+        contents.metadata,
+        replace=target.replace,
+        current_only=target.current_only,
+        location=location,
+    )
+    files, size, erased = _survey(care, repository, contents)
+    if erased:
+        _require_allowed(erased, target)
+        notes.append(f"{len(erased)} data files whose content was erased are left out, and their rows with them")
+    return replace(
+        plan,
+        catalog_kind=publication.flavor,
+        action="replace" if target.replace else "create",
+        location=publication.location or _choose_location(care, plan, record, location, replaces=target.replace),
+        files=files,
+        bytes=size,
+        uuid="same" if target.replace else "new",
+        publication=publication,
+        losses=(*notes, *publication.losses),
+        warnings=tuple(_list_warnings(plan, publication)),
+        erased=tuple(sorted(file.path for file in erased)),
+    )
+
+
+def _identify(
+    repository: Repository,
+    record: BackupRecord,
+    table: BackedUpTable,
+    catalog: str,
+    identifier: tuple[str, ...],
+    target: RestoreTarget,
+) -> str:
+    as_of = target.as_of.isoformat() if target.as_of else None
+    what = [record.id, repository.id, table.identifier, table.uuid, table.state.sha256]
+    which = [catalog, identifier, target.snapshot, as_of, target.current_only, target.allow_erased, target.replace]
+    return hashlib.sha256(json.dumps([what, which]).encode()).hexdigest()
+
+
+def _choose_location(
+    care: Care, plan: RestorePlan, record: BackupRecord, location: str | None, *, replaces: bool
+) -> str | None:
+    if location is not None:
+        require_usable(care, location, plan.restore_id, plan.source_folders)
+        return location
+    if replaces:
+        base = load_existing(care.store, plan.identifier).location()
+    else:
+        base = find_default_location(care.store, plan.identifier)
+    return choose_location(care, base, record.created_at, plan.restore_id, is_new=not replaces)
+
+
+def _list_warnings(plan: RestorePlan, publication: PublicationPlan) -> Iterator[str]:
+    if plan.data == "referenced":
+        yield (
+            f"the data files were not copied by the backup: the restored table reads those of "
+            f"{'.'.join(plan.table.identifier)} in {plan.table.location}, and loses rows when they are deleted"
+        )
+        yield "the restored table has gc.enabled=false, so that no engine deletes these files"
+    if publication.expected is not None:
+        yield (
+            f"commits to {plan.name} since the backup are not visible any more; frazil backup rollback {plan.name} "
+            f"brings them back as long as {publication.expected} and its files exist"
+        )
+
+
+# -- what the repository holds
+
+
+def _survey(care: Care, repository: Repository, contents: RestoreContents) -> tuple[int, int, list[CopiedFile]]:
+    """Returns count and bytes of the files to copy, and those that were erased.
+
+    Raises:
+        IntegrityError: a file is missing that was not erased.
+    """
+    count = size = 0
+    expected = SeenSet()
+    for file in iterate_files(repository, contents.manifests):
+        raise_if_stopped(care.stop)
+        count, size = count + 1, size + file.size
+        if file.blob is not None:
+            expected.add(str(file.blob))
+    for statistics in contents.statistics:
+        count, size = count + 1, size + statistics.blob.size
+        expected.add(str(statistics.blob))
+    erased = SeenSet()
+    if len(expected) <= _LOOK_UP:
+        _look_up(repository, contents, expected, erased)
+    else:
+        _look_through(care, repository, expected, erased)
+    # What is in `expected` now was not found.
+    if len(expected) == 0:
+        return count, size, []
+    absent = [f for f in iterate_files(repository, contents.manifests) if f.blob and str(f.blob) in expected]
+    names = [s.path for s in contents.statistics if str(s.blob) in expected]
+    missing = [f.path for f in absent if str(f.blob) not in erased] + names
+    if missing:
+        raise IntegrityError(
+            f"the repository lacks {len(missing)} files of the backup: {_shorten(missing)}",
+            cause="they are missing, or have another size than their name says",
+            hint="frazil backup verify names all damage; restore another backup of the table",
+        ).adding("nothing was restored", missing_files=missing)
+    return count - len(absent), size - sum(f.size for f in absent), absent
+
+
+def _look_up(repository: Repository, contents: RestoreContents, expected: SeenSet, erased: SeenSet) -> None:
+    """Takes the blobs that exist out of `expected`, and puts those that were erased into `erased`."""
+    blobs = {f.blob for f in iterate_files(repository, contents.manifests) if f.blob is not None}
+    blobs |= {s.blob for s in contents.statistics}
+
+    def look(blob: BlobRef) -> tuple[BlobRef, bool, bool]:
+        exists = repository.has_data(blob)
+        return blob, exists, not exists and repository.read_tombstone(blob) is not None
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for blob, exists, is_erased in pool.map(look, sorted(blobs)):
+            if exists:
+                expected.discard(str(blob))
+            elif is_erased:
+                erased.add(str(blob))
+
+
+def _look_through(care: Care, repository: Repository, expected: SeenSet, erased: SeenSet) -> None:
+    """The same by one listing: a request for a thousand blobs instead of one for each."""
+    store = open_store(repository.root, s3=repository.access.s3, network=repository.access.network)
+    for info in store.list("data"):
+        raise_if_stopped(care.stop)
+        name = info.key.rpartition("/")[2]
+        if name.endswith(".erased"):
+            if name.removesuffix(".erased") in expected:
+                erased.add(name.removesuffix(".erased"))
+        elif name.partition("-")[0] == str(info.size):
+            expected.discard(name)
+
+
+def _require_allowed(erased: list[CopiedFile], target: RestoreTarget) -> None:
+    deletes = [file.path for file in erased if file.content != 0]
+    if deletes:
+        raise NotAllowedError(
+            f"the content of {len(deletes)} delete files was erased: without them, deleted rows would come back: "
+            f"{_shorten(deletes)}",
+            hint="restore a backup, or a snapshot of this one, without these files",
+        )
+    if not target.allow_erased:
+        paths = [file.path for file in erased]
+        raise NotAllowedError(
+            f"the content of {len(paths)} files of this backup was erased on purpose: {_shorten(paths)}",
+            hint="--allow-erased restores the table without these files and their rows",
+        ).adding("nothing was restored", erased_files=paths)
+
+
+def _shorten(names: list[str]) -> str:
+    shown = ", ".join(islice(names, _NAMED))
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
