@@ -1,7 +1,8 @@
 """The formats of a backup repository, as bytes and back; docs/backup-repository.md describes them byte by byte. Pure.
 
-Every JSON object of a repository is *sealed*: its last field, `sha256`, is the digest of all bytes before that field, so
-that a single flipped bit anywhere in it is noticed. The seal, `format` and `features` keep their meaning in all versions.
+Every JSON object of a repository is *sealed*: its last field, `sha256`, is the digest of all bytes before that field,
+so that a single flipped bit anywhere in it is noticed. The seal, `format` and `features` keep their meaning in all
+versions.
 """
 
 from __future__ import annotations
@@ -357,7 +358,7 @@ def _read(kind: Any, value: Any) -> Any:
     if kind is datetime:
         return datetime.fromisoformat(value)
     if is_dataclass(kind):
-        hints = _hints(kind)
+        hints = _hints(kind)  # type: ignore[arg-type]
         return kind(**{name: _read(hint, value[name]) for name, hint in hints.items() if name in value})  # type: ignore[operator]
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is tuple:

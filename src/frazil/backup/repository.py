@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+import hashlib
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
+import pyarrow as pa
+
+from frazil.atomic_files import build_temporary_path
 from frazil.backup.format import (
     BackedUpTable,
     BackupRecord,
@@ -15,8 +25,42 @@ from frazil.backup.format import (
     ManifestState,
     TableState,
     Tombstone,
+    check_name,
+    encode_files,
+    encode_state,
+    parse_files,
+    parse_state,
+    seal,
+    unseal,
 )
+from frazil.errors import (
+    ConflictError,
+    FrazilError,
+    IntegrityError,
+    LockedError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
+from frazil.observe import faultpoints
 from frazil.settings.model import NetworkSettings, S3Settings
+from frazil.storage import ObjectStore, bulk, open_store, parse
+from frazil.storage.bulk import BulkStore, FileSource, LocalBulk, RemoteBulk
+from frazil.storage.faults import from_os
+from frazil.storage.object_lock import LockedBulk, Versions, check_object_lock, find_versioning, server_time
+from frazil.storage.server_copy import ServerCopies
+
+HEADER = "repository.json"
+#: Requests of one kind that are made at once.
+THREADS = 16
+#: A skippable frame of zstd with 32 bytes: the SHA-256 of all bytes before it. Tools skip it.
+_SKIPPABLE = b"\x50\x2a\x4d\x18\x20\x00\x00\x00"
+_ZSTD_LEVEL = 3
+T = TypeVar("T")
+
+
+class ErasedError(NotFoundError):
+    """The content was erased on purpose; its tombstone says when and why."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +89,28 @@ class RepositoryAccess:
     lock_until: datetime | None = None
 
     def open(self) -> Repository:
-        raise NotImplementedError
+        return _reopen(self)
+
+
+@lru_cache(maxsize=8)
+def _reopen(access: RepositoryAccess) -> Repository:
+    return Repository(access)
+
+
+def data_key(blob: BlobRef) -> str:
+    return f"data/{blob.shard}/{blob}"
+
+
+def meta_key(blob: BlobRef) -> str:
+    return f"meta/{blob.shard}/{blob}.zst"
+
+
+def tombstone_key(blob: BlobRef) -> str:
+    return f"{data_key(blob)}.erased"
+
+
+def record_key(name: str) -> str:
+    return f"backups/{check_name(name)}.json"
 
 
 class Repository:
@@ -58,10 +123,20 @@ class Repository:
         lock_until: the end of the Object Lock retention of what is written now; None without `backup.lock_days`.
     """
 
-    root: str
-    id: str
-    access: RepositoryAccess
-    lock_until: datetime | None
+    def __init__(self, access: RepositoryAccess) -> None:
+        self.access = access
+        self.root, self.id, self.lock_until = access.root, access.id, access.lock_until
+        self.location = parse(access.root)
+        self.store: ObjectStore = open_store(access.root, s3=access.s3, network=access.network)
+        self.bulk = self._open_bulk()
+        self._copies = ServerCopies(access.s3, access.network)
+
+    def _open_bulk(self) -> BulkStore:
+        if self.is_local:
+            return LocalBulk(self.location.path)
+        if self.lock_until is None:
+            return RemoteBulk(self.store)
+        return LockedBulk(self.store, self.location, self.access.s3, self.access.network, self.lock_until)
 
     @classmethod
     def open(
@@ -87,11 +162,43 @@ class Repository:
             IntegrityError: its header is damaged, missing or not Frazil's.
             UnsupportedError: it is newer than this version of Frazil; or `lock_days` where the bucket cannot lock.
         """
-        raise NotImplementedError
+        location = parse(root)
+        if lock_days is not None:
+            _require_lock(root, s3, network)
+        access = RepositoryAccess(str(location), "", s3, network)
+        store = open_store(access.root, s3=s3, network=network)
+        where = f"{access.root}/{HEADER}"
+        try:
+            header = store.get(HEADER)
+        except NotFoundError as error:
+            if error.message.startswith("there is no bucket"):
+                raise
+            header = _create_header(store, access.root, is_wanted=create)
+        found = unseal(header, where, what="header of a backup repository")
+        if not isinstance(found.get("id"), str) or not found["id"]:
+            raise IntegrityError(f"{where} has no id", hint="restore it from a copy of the repository")
+        repository = cls(replace(access, id=found["id"]))
+        if lock_days is None:
+            return repository
+        return cls(replace(repository.access, lock_until=lock_end(repository.now(), lock_days)))
+
+    @property
+    def is_local(self) -> bool:
+        return self.location.scheme == "file"
 
     def now(self) -> datetime:
         """Returns the time by the storage's clock."""
-        raise NotImplementedError
+        if self.is_local:
+            return _local_time(self)
+        if self.location.scheme == "s3":
+            return server_time(self.location, HEADER, self.access.s3, self.access.network)
+        key = f"prune/clock-{uuid.uuid4().hex}"
+        self.store.put(key, b"frazil reads the time")
+        try:
+            return self.store.head(key).last_modified
+        finally:
+            with suppress(UnavailableError):
+                self.store.delete(key)
 
     # -- blobs
 
@@ -101,11 +208,33 @@ class Repository:
         Raises:
             NotFoundError: there is no such file.
         """
-        raise NotImplementedError
+        faultpoints.reach("backup.put_data")
+        blob = self._put_by_server(source)
+        if blob is None:
+            file = FileSource(source.uri, source.size, source.s3, source.network)
+            blob = BlobRef(*self.bulk.write_hashed(file, lambda size, sha256: data_key(BlobRef(size, sha256))))
+        return blob
+
+    def _put_by_server(self, source: DataSource) -> BlobRef | None:
+        """Has the server copy the file, if it vouches for its SHA-256."""
+        if self.location.scheme != "s3" or source.s3 != self.access.s3:
+            return None
+        location = parse(source.uri)
+        if location.scheme != "s3" or (found := self._copies.find_sha256(location)) is None:
+            return None
+        blob = BlobRef(*found)
+        if self.has_data(blob):
+            self.protect([data_key(blob)])
+            return blob
+        target = self.location.child(data_key(blob))
+        return blob if self._copies.copy(location, target, blob.size, blob.sha256, self.lock_until) else None
 
     def has_data(self, blob: BlobRef) -> bool:
         """Returns whether the repository holds a blob of this name and size. One request."""
-        raise NotImplementedError
+        try:
+            return self.store.head(data_key(blob)).size == blob.size
+        except NotFoundError:
+            return False
 
     def open_data(self, blob: BlobRef) -> Iterator[bytes]:
         """Streams a blob, and compares size and SHA-256 at its end.
@@ -115,7 +244,38 @@ class Repository:
             ErasedError: it was erased on purpose.
             IntegrityError: it is damaged.
         """
-        raise NotImplementedError
+        for chunk in self._read_data(blob):
+            yield bytes(chunk)
+
+    def _read_data(self, blob: BlobRef) -> Iterator[bytes | memoryview]:
+        digest, size = hashlib.sha256(), 0
+        key = data_key(blob)
+        source = FileSource(f"{self.root}/{key}", blob.size, self.access.s3, self.access.network)
+        try:
+            for chunk in source.read():
+                digest.update(chunk)
+                size += len(chunk)
+                yield chunk
+        except NotFoundError as error:
+            raise self.explain_missing(blob) from error
+        if (size, digest.hexdigest()) != (blob.size, blob.sha256):
+            raise IntegrityError(
+                f"{self.root}/{key} is damaged",
+                cause=f"it has {size:,} bytes with SHA-256 {digest.hexdigest()}",
+                hint="frazil backup verify tells which backups need it; a new backup of the same data replaces it",
+            )
+
+    def explain_missing(self, blob: BlobRef) -> NotFoundError:
+        """Returns the error for a blob that is not there."""
+        tombstone = self.read_tombstone(blob)
+        where = f"{self.root}/{data_key(blob)}"
+        if tombstone is None:
+            return NotFoundError(f"{where} is missing", hint="frazil backup verify tells which backups need it")
+        return ErasedError(
+            f"{where} was erased on {tombstone.erased_at:%Y-%m-%d %H:%M} UTC",
+            cause=tombstone.reason,
+            hint="restore without the erased files: --allow-erased",
+        )
 
     def copy_data_to(self, blob: BlobRef, target_uri: str, *, s3: S3Settings, network: NetworkSettings) -> None:
         """Copies a blob to a place outside the repository, replacing what is there.
@@ -129,15 +289,27 @@ class Repository:
             ErasedError: it was erased on purpose.
             IntegrityError: it is damaged.
         """
-        raise NotImplementedError
+        target = parse(target_uri)
+        if target.scheme == self.location.scheme == "s3" and s3 == self.access.s3:
+            source = self.location.child(data_key(blob))
+            if self._copies.copy(source, target, blob.size, blob.sha256, None):
+                return
+        content = _Blob(blob.size, lambda: self._read_data(blob))
+        bulk.write_file(target_uri, content, blob.size, blob.sha256, s3=s3, network=network)
 
     def put_meta(self, data: bytes) -> BlobRef:
-        """Stores metadata, compressed, if it is not there yet. Durable after `flush`."""
-        raise NotImplementedError
+        """Stores metadata, compressed. Durable after `flush`."""
+        faultpoints.reach("backup.put_meta")
+        blob = BlobRef.of(data)
+        self.bulk.write(meta_key(blob), compress(data))
+        return blob
 
     def has_meta(self, blob: BlobRef) -> bool:
         """Returns whether the repository holds this metadata. One request; nothing is read."""
-        raise NotImplementedError
+        try:
+            return self.store.head(meta_key(blob)).size > 0
+        except NotFoundError:
+            return False
 
     def get_meta(self, blob: BlobRef) -> bytes:
         """Returns metadata.
@@ -146,39 +318,76 @@ class Repository:
             NotFoundError: it is missing.
             IntegrityError: it is damaged.
         """
-        raise NotImplementedError
+        key = meta_key(blob)
+        where = f"{self.root}/{key}"
+        try:
+            return decompress(self.store.get(key), blob, where)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{where} is missing", hint="frazil backup verify tells which backups need it"
+            ) from error
 
     def put_state(self, state: TableState) -> BlobRef:
         """Stores the state of a table."""
-        raise NotImplementedError
+        return self.put_meta(encode_state(state))
 
     def put_files(self, files: Iterable[CopiedFile]) -> BlobRef:
         """Stores the file list of a manifest."""
-        raise NotImplementedError
+        return self.put_meta(encode_files(files))
 
     def read_state(self, table: BackedUpTable) -> TableState:
         """Returns the state that a record names."""
-        raise NotImplementedError
+        return parse_state(self.get_meta(table.state), f"{self.root}/{meta_key(table.state)}")
 
     def read_files(self, manifest: ManifestState) -> Iterator[CopiedFile]:
         """Yields the live files of a manifest; none where the data is referenced."""
-        raise NotImplementedError
+        if manifest.files is not None:
+            yield from parse_files(self.get_meta(manifest.files), f"{self.root}/{meta_key(manifest.files)}")
 
     def flush(self) -> None:
         """Returns when everything that was written so far, by any process of this machine, survives a power cut."""
-        raise NotImplementedError
+        faultpoints.reach("backup.flush")
+        self.bulk.flush()
 
     # -- records
 
-    def write_record(self, record: BackupRecord) -> BackupRecord:
+    def write_record(self, record: BackupRecord, *, prune_wait_s: float | None = None) -> BackupRecord:
         """Writes the record of a backup, with the repository's id, after a flush. From now on the backup exists.
 
         `prune.check_marks` must have passed just before.
 
+        Args:
+            record: the record.
+            prune_wait_s: as it was given to `check_marks`. A record that took longer to be written is removed again.
+
         Raises:
-            ConflictError: there is a backup of this name.
+            ConflictError: there is a backup of this name; or it took too long.
         """
-        raise NotImplementedError
+        record = replace(record, repository=self.id)
+        key = record_key(record.name)
+        self.flush()
+        faultpoints.reach("backup.before_record")
+        try:
+            self._create_locked(key, record.to_json())
+        except ConflictError as error:
+            raise ConflictError(
+                f"there is a backup '{record.name}' already", cause="", hint="another name: --name NAME"
+            ) from error
+        faultpoints.reach("backup.after_record")
+        if prune_wait_s is not None:
+            written = self.store.head(key).last_modified
+            if written - record.started_at >= timedelta(seconds=prune_wait_s):
+                self.remove(key)
+                raise too_long(prune_wait_s)
+        if self.lock_until is not None:
+            self.protect([HEADER])
+        return record
+
+    def _create_locked(self, key: str, data: bytes) -> None:
+        if isinstance(self.bulk, LockedBulk):
+            self.bulk.send(key, data, condition=True)
+        else:
+            self.store.put_if_absent(key, data)
 
     def read_record(self, name: str) -> BackupRecord:
         """Returns a record.
@@ -189,29 +398,90 @@ class Repository:
             IntegrityError: it is damaged, or belongs to another repository or another name.
             UnsupportedError: it is newer than this version of Frazil.
         """
-        raise NotImplementedError
+        key = record_key(name)
+        try:
+            data = self.store.get(key)
+        except NotFoundError as error:
+            raise self._no_backup(name) from error
+        return self._parse_record(name, data)
+
+    def _parse_record(self, name: str, data: bytes) -> BackupRecord:
+        where = f"{self.root}/{record_key(name)}"
+        record = BackupRecord.parse(data, where)
+        if record.name != name:
+            raise IntegrityError(f"{where} is the record of another backup: '{record.name}'", hint="rename it back")
+        if record.repository != self.id:
+            raise IntegrityError(
+                f"{where} belongs to another repository",
+                cause=f"its repository is {record.repository}, this one is {self.id}",
+                hint="move it back to where it came from",
+            )
+        return record
+
+    def _no_backup(self, name: str) -> NotFoundError:
+        names = self.list_names()
+        near = get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        return NotFoundError(
+            f"there is no backup '{name}' in {self.root}", hint=f"{hint}all backups: frazil backup list"
+        )
+
+    def list_names(self) -> list[str]:
+        """Returns the names of all backups, without reading their records."""
+        names = (info.key.removeprefix("backups/") for info in self.store.list("backups"))
+        return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name)
 
     def list_records(self) -> list[BackupRecord | DamagedRecord]:
         """Returns all records, the oldest first; those that cannot be read come last."""
-        raise NotImplementedError
+        found = [one for one in self.map(self._try_record, self.list_names()) if one is not None]
+        records = [one for one in found if isinstance(one, BackupRecord)]
+        damaged = [one for one in found if isinstance(one, DamagedRecord)]
+        return [*sorted(records, key=lambda r: (r.created_at, r.name)), *damaged]
+
+    def _try_record(self, name: str) -> BackupRecord | DamagedRecord | None:
+        try:
+            data = self.store.get(f"backups/{name}.json")
+            return self._parse_record(name, data)
+        except NotFoundError:
+            return None  # removed since it was listed
+        except UnavailableError:
+            raise
+        except FrazilError as error:
+            return DamagedRecord(name, error)
 
     def find_latest(self, table_uuid: str) -> tuple[BackupRecord, BackedUpTable] | None:
         """Returns the newest readable record of a table whose data was copied."""
-        raise NotImplementedError
+        for record in reversed(self.list_records()):
+            if isinstance(record, BackupRecord) and record.data == "copied":
+                for table in record.tables:
+                    if table.uuid == table_uuid:
+                        return record, table
+        return None
 
     # -- progress of creates
 
     def save_progress(self, table_uuid: str, backup_id: str, files: Mapping[str, BlobRef]) -> None:
         """Flushes, and stores which paths are copied already. At most every 5 s."""
-        raise NotImplementedError
+        self.flush()
+        listed = {path: str(blob) for path, blob in files.items()}
+        self.store.put(_progress_key(table_uuid, backup_id), seal({"files": listed}))
 
     def read_progress(self, table_uuid: str) -> dict[str, BlobRef]:
-        """Returns what creates of a table that did not finish have copied: blobs by path. Damaged notes are left out."""
-        raise NotImplementedError
+        """Returns what creates of a table that did not finish have copied, by path. Damaged notes are left out."""
+        files: dict[str, BlobRef] = {}
+        for info in sorted(self.store.list(_progress_folder(table_uuid)), key=lambda info: info.last_modified):
+            with suppress(NotFoundError, IntegrityError, UnsupportedError):
+                found = unseal(self.store.get(info.key), f"{self.root}/{info.key}", what="progress of a backup")
+                files |= {path: BlobRef.parse(blob) for path, blob in found["files"].items()}
+        return files
 
     def clear_progress(self, table_uuid: str, backup_ids: Collection[str] | None = None) -> None:
         """Removes the progress of these creates, by default of all creates of a table."""
-        raise NotImplementedError
+        keys = [info.key for info in self.store.list(_progress_folder(table_uuid))]
+        chosen = None if backup_ids is None else {_progress_key(table_uuid, one) for one in backup_ids}
+        for key in keys:
+            if chosen is None or key in chosen:
+                self.discard(key)
 
     # -- content erased on purpose
 
@@ -222,8 +492,213 @@ class Repository:
             NotFoundError: there is no such blob.
             LockedError: its Object Lock retention is not over.
         """
-        raise NotImplementedError
+        key = data_key(blob)
+        if not self.has_data(blob):
+            raise self.explain_missing(blob)
+        if (until := self.find_lock(key)) is not None:
+            raise LockedError(
+                f"{self.root}/{key} is locked until {until:%Y-%m-%d %H:%M} UTC", hint="repeat when that is over"
+            )
+        tombstone = Tombstone(blob, reason, self.now())
+        self.store.put(tombstone_key(blob), tombstone.to_json())
+        faultpoints.reach("backup.erase.marked")
+        self.remove(key)
+        faultpoints.reach("backup.erase.removed")
+        return tombstone
 
     def read_tombstone(self, blob: BlobRef) -> Tombstone | None:
-        """Returns the tombstone of a blob; None: it was not erased."""
-        raise NotImplementedError
+        """Returns the tombstone of a blob; None: it was not erased.
+
+        Raises:
+            IntegrityError: the tombstone is damaged.
+        """
+        key = tombstone_key(blob)
+        try:
+            data = self.store.get(key)
+        except NotFoundError:
+            return None
+        where = f"{self.root}/{key}"
+        tombstone = Tombstone.parse(data, where)
+        if tombstone.blob != blob:
+            raise IntegrityError(f"{where} is the tombstone of another blob: {tombstone.blob}")
+        return tombstone
+
+    # -- removal and retention
+
+    @cached_property
+    def _versions(self) -> Versions | None:
+        """The versions of the bucket; None where there are none."""
+        if self.location.scheme != "s3":
+            return None
+        found = find_versioning(self.location.bucket, self.access.s3, self.access.network)
+        return None if found in (None, "Off") else Versions(self.location, self.access.s3, self.access.network)
+
+    def find_lock(self, key: str) -> datetime | None:
+        """Returns the end of an object's retention; None: it can be removed."""
+        return None if self._versions is None else self._versions.find_lock(key)
+
+    def remove(self, key: str) -> datetime | None:
+        """Removes an object with all its versions. One that is locked stays: the end of its retention is returned."""
+        if self._versions is not None:
+            return self._versions.remove(key)
+        self.store.delete(key)
+        return None
+
+    def remove_many(self, keys: Collection[str]) -> dict[str, datetime]:
+        """Removes objects; returns those that are locked, with the end of their retention."""
+        if self._versions is None:
+            self.store.delete(*keys)
+            return {}
+        ends = zip(keys, self.map(self.remove, keys), strict=True)
+        return {key: until for key, until in ends if until is not None}
+
+    def discard(self, key: str) -> None:
+        """Removes an object that says something of the moment only. Where it is locked, it is hidden."""
+        if self.remove(key) is not None:
+            self.store.delete(key)
+
+    def protect(self, keys: Collection[str]) -> list[str]:
+        """Prolongs the retention of objects, if this repository locks; returns those that are missing."""
+        locked = self.bulk
+        if not isinstance(locked, LockedBulk):
+            return []
+
+        def keep(key: str) -> str | None:
+            try:
+                locked.keep(key)
+            except NotFoundError:
+                return key
+            return None
+
+        return [key for key in self.map(keep, keys) if key is not None]
+
+    def map(self, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
+        """Applies a function to items, several at once, in their order; memory is bounded by the results in flight."""
+        if self.is_local:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(THREADS, "frazil-backup") as threads:
+            yield from _bounded(threads, function, items)
+
+
+def _bounded(threads: ThreadPoolExecutor, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
+    from collections import deque
+
+    pending: deque[Any] = deque()
+    try:
+        for item in items:
+            pending.append(threads.submit(function, item))
+            if len(pending) >= 2 * THREADS:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+class _Blob:
+    """A blob as a `Source` for a target outside the repository."""
+
+    def __init__(self, size: int, read: Callable[[], Iterator[bytes | memoryview]]) -> None:
+        self.size: int | None = size
+        self.read = read
+
+
+def lock_end(now: datetime, lock_days: int) -> datetime:
+    """Returns the end of a retention: `lock_days` from now, rounded up so that backups share it for a third of that.
+
+    Most objects of a backup are those of the one before. Only where this date has moved must theirs be prolonged.
+    """
+    step = timedelta(days=max(1, lock_days // 3))
+    start = datetime(2000, 1, 1, tzinfo=UTC)
+    steps = -((start - now - timedelta(days=lock_days)) // step)
+    return start + steps * step
+
+
+def too_long(prune_wait_s: float) -> ConflictError:
+    return ConflictError(
+        f"the backup took longer than backup.prune_wait_s ({prune_wait_s:,.0f} s): a prune may have deleted parts",
+        hint="raise backup.prune_wait_s for all users of the repository, then repeat; no file is copied twice",
+    )
+
+
+def compress(data: bytes) -> bytes:
+    """Returns data as zstd, and behind it the SHA-256 of that in a frame which zstd's tools skip."""
+    frame = bytes(pa.Codec("zstd", _ZSTD_LEVEL).compress(data, asbytes=True))
+    return frame + _SKIPPABLE + hashlib.sha256(frame).digest()
+
+
+def decompress(data: bytes, blob: BlobRef, where: str) -> bytes:
+    """Returns the content of an object below `meta`.
+
+    Raises:
+        IntegrityError: it is damaged.
+    """
+    hint = "frazil backup verify tells which backups need it; a new backup of the same table replaces it"
+    frame, tail = data[:-40], data[-40:]
+    if tail != _SKIPPABLE + hashlib.sha256(frame).digest():
+        raise IntegrityError(f"{where} is cut off or damaged", hint=hint)
+    try:
+        content = bytes(pa.Codec("zstd").decompress(frame, blob.size, asbytes=True)) if blob.size else b""
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise IntegrityError(f"{where} is damaged", hint=hint) from error
+    if BlobRef.of(content) != blob:
+        raise IntegrityError(f"{where} is damaged: its content is {BlobRef.of(content)}", hint=hint)
+    return content
+
+
+def _create_header(store: ObjectStore, root: str, *, is_wanted: bool) -> bytes:
+    """Makes the header of a new repository; of two at once, one wins."""
+    for folder in ("backups", "data", "meta"):
+        if next(iter(store.list(folder)), None) is not None:
+            raise IntegrityError(
+                f"{root}/{HEADER} is missing, though there is a repository",
+                hint="restore that file from a copy; docs/backup-repository.md says how to write it anew",
+            )
+    if not is_wanted:
+        raise NotFoundError(f"there is no backup repository at {root}", hint="frazil backup create makes it")
+    header = build_header(str(uuid.uuid4()), datetime.now(UTC))
+    try:
+        store.put_if_absent(HEADER, header)
+    except ConflictError:
+        return store.get(HEADER)
+    return header
+
+
+def build_header(repository_id: str, created_at: datetime) -> bytes:
+    text = created_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return seal({"kind": "frazil-backup-repository", "id": repository_id, "created_at": text})
+
+
+def _require_lock(root: str, s3: S3Settings, network: NetworkSettings) -> None:
+    location = parse(root)
+    where = "a bucket of S3 with Object Lock, or no backup.lock_days"
+    if location.scheme != "s3":
+        raise UnsupportedError(f"{root} cannot lock objects, as backup.lock_days wants", hint=where)
+    found = check_object_lock(location.bucket, s3, network)
+    if found.problem is not None:
+        raise UnsupportedError(
+            f"s3://{location.bucket} cannot lock objects, as backup.lock_days wants", cause=found.problem, hint=where
+        )
+
+
+def _progress_folder(table_uuid: str) -> str:
+    return f"progress/{check_name(table_uuid)}"
+
+
+def _progress_key(table_uuid: str, backup_id: str) -> str:
+    return f"{_progress_folder(table_uuid)}/{check_name(backup_id)}.json"
+
+
+def _local_time(repository: Repository) -> datetime:
+    """The time of the file system: it may be another machine's."""
+    path = build_temporary_path(repository.location.path / "x")
+    try:
+        path.touch(exist_ok=False)
+        try:
+            return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        finally:
+            path.unlink()
+    except OSError as error:
+        raise from_os(error, repository.root) from error
