@@ -75,5 +75,5 @@ class CounterSink(KeyedTableSink):
     def make_reader(self, table: Table, plan: Plan) -> Any:
         return read_amounts
 
-    def make_decider(self, table: Table) -> Adding:
+    def make_decider(self, table: Table, side: Table | None) -> Adding:
         return Adding()

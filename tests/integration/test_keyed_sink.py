@@ -139,6 +139,41 @@ def test_a_commit_of_others_since_the_rows_were_read_begins_the_batch_again(kit,
     counted.check()
 
 
+def test_topics_that_share_one_sink_do_not_take_each_others_snapshots(kit, spark):
+    """While a batch of one topic waits for its commit, another topic commits one batch and reads for the next."""
+    counted, other = Counted(kit, spark, ()), "other_amounts"
+    kit.create(other, storage="log")
+    counted.publish(("a", 1), ("b", 1))
+    counted.engine().catch_up()
+    sink = counted.sink(kit.store, kit.settings, kit.client.address, spark)
+    engines = [Engine(t, sink, kit.client, on_spark(spark), kit.settings.model.pipeline) for t in (TOPIC, other)]
+    counted.publish(("a", 2))
+    turns: list[str] = []
+
+    def publish_to_other(amount: int) -> None:
+        kit.publish(other, json.dumps({"name": "a", "amount": amount}).encode())
+
+    def interfere(step: str) -> None:
+        if step == "counters.amounts.before" and not turns:
+            turns.append(step)
+            publish_to_other(10)
+            engines[1].turn(at_once=True)
+            publish_to_other(20)
+
+            def die(reached: str) -> None:
+                if reached == "sink.write.after":
+                    raise DiesError
+
+            with handled(die), pytest.raises(DiesError):
+                engines[1].turn(at_once=True)
+
+    with handled(interfere):
+        engines[0].catch_up()
+    engines[1].catch_up()
+    counters = kit.store.load(f"{counted.sink.namespace}.counters").scan().to_arrow().to_pylist()
+    assert sorted((row["name"], row["total"]) for row in counters) == [("a", 33), ("b", 1)]
+
+
 def test_one_key_is_looked_for_by_equality_so_that_partitions_by_hash_are_skipped(spark):
     rows = spark.createDataFrame([("a", 1), ("b", 2), ("c", 3)], "name string, n int")
     one, some = {"": {"name": ("b", "b")}}, {"": {"name": ("a", "b")}}

@@ -72,7 +72,8 @@ class ContentSink(KeyedTableSink):
         del table
         return EventReader(plan.info.name, self._settings.model.content.dialect, self._asker)
 
-    def make_decider(self, table: Table) -> ObjectDecider:
+    def make_decider(self, table: Table, side: Table | None) -> ObjectDecider:
+        del side
         return ObjectDecider(self._settings.model.content.skew_s, fields_of(table))
 
     def table(self, info: TopicInfo) -> Table:
@@ -128,7 +129,7 @@ class ContentSink(KeyedTableSink):
     def _fill(self, table: Table, position: Position, wanted: Fields) -> Table:
         """Computes custom columns for the next rows that lack them."""
         reach("content.fill.plan")
-        places = lacking(self.session, self.read_on_current(table), wanted, _FILLED_AT_ONCE)
+        places = lacking(self.session, self.at_snapshot(table), wanted, _FILLED_AT_ONCE)
         refilling = Refilling(WriteTarget.of(table), self.partitions.find(table), wanted)
         tasks = self.session.sparkContext.defaultParallelism
         with discarding_failed(table):
@@ -161,7 +162,7 @@ class ContentSink(KeyedTableSink):
         assert lateness is not None, "else none are due"
         self._pending.tombstones_done(now.timestamp())
         before = now - datetime.timedelta(seconds=lateness)
-        found = old_tombstones(self.session, self.read_on_current(table), before)
+        found = old_tombstones(self.session, self.at_snapshot(table), before)
         if not found.num_rows:
             return table
         files, positions = found.column("_file").combine_chunks(), found.column("_pos").combine_chunks()

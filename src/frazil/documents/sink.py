@@ -36,7 +36,7 @@ class DocumentsSink(KeyedTableSink):
     def ensure_table(self) -> Table:
         """Returns `document_metadata`, with the added columns of the history: it may have been created anew."""
         table = ensure_metadata(self._store, self._settings)
-        return self._with_columns(table, added_columns(self.side_table()))
+        return self._with_columns(table, added_columns(self.ensure_side_table()))
 
     def ensure_side_table(self) -> Table:
         return ensure_history(self._store, self._settings)
@@ -45,33 +45,32 @@ class DocumentsSink(KeyedTableSink):
         return self._settings.model.documents.keep_snapshots
 
     def make_reader(self, table: Table, plan: Plan) -> DocumentReader:
-        del plan
-        return DocumentReader(tuple(common_columns(self.side_table(), table)))
+        return DocumentReader(tuple(common_columns(self.side_table(plan.info.name), table)))
 
-    def make_decider(self, table: Table) -> DocumentDecider:
-        return DocumentDecider(tuple(common_columns(self.side_table(), table)))
+    def make_decider(self, table: Table, side: Table | None) -> DocumentDecider:
+        assert side is not None, "all changes come from messages"
+        return DocumentDecider(tuple(common_columns(side, table)))
 
     def prepare(self, table: Table, plan: Plan, notices: Sequence[Any]) -> Table:
         """Returns the table with the columns that messages of this batch add, as the history then has them too."""
-        del plan
+        topic = plan.info.name
         columns = [notice for notice in notices if isinstance(notice, Column)]
         if columns:
-            self.reset_side_table(self._with_columns(self.side_table(), columns))
+            self.reset_side_table(topic, self._with_columns(self.side_table(topic), columns))
             table = self._with_columns(table, columns)
         return table
 
     def references(self, table: Table, plan: Plan, notices: Sequence[Any]) -> Sequence[Reference]:
-        del plan
-        history = self.side_table()
+        history = self.side_table(plan.info.name)
         columns = tuple(common_columns(history, table))
         target = WriteTarget.of(history)
         return [StagedRevisions(notice, target, columns) for notice in notices if isinstance(notice, BulkMessage)]
 
     def related(self, changes: Changes) -> DataFrame | None:
         """Returns the deletes of the same documents that are not older than the oldest change."""
-        history = self.side_table()
+        history = changes.side
         earliest = min((notice.moment for notice in changes.notices if isinstance(notice, Earliest)), default=None)
-        if earliest is None or history.metadata.current_snapshot_id is None:
+        if earliest is None or history is None or history.metadata.current_snapshot_id is None:
             return None
         where = f"operation = 'delete' AND valid_from >= timestamp_micros({to_micros(earliest)})"
         if not _has_deletes_since(history, to_micros(earliest)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -68,16 +69,34 @@ class Changes:
         count: how many.
         bounds: of their keys.
         notices: what the readers have told the driver.
+        side: the side table, which has the rows of the batch's messages when the batch is committed; None: there is
+            none, or the changes come from no messages.
     """
 
     frame: DataFrame
     count: int
     bounds: Bounds
     notices: Sequence[Any] = ()
+    side: Table | None = None
+
+
+@dataclass
+class _TopicTables:
+    """The tables as the batches of one topic have found them: those of other topics may be elsewhere meanwhile.
+
+    Attributes:
+        side: the side table; None: it is loaded on next use.
+        table: the table for which the files of the present batch were written: its messages may have given it columns.
+    """
+
+    side: Table | None = None
+    table: Table | None = None
 
 
 class KeyedTableSink(ABC):
     """A sink with one keyed table. A subclass says what messages mean, and decides; it need not know of Spark.
+
+    Several topics may share one, each in a thread of its own.
 
     Args:
         store: the catalog.
@@ -97,10 +116,7 @@ class KeyedTableSink(ABC):
         self._spark = None if spark is None else _own_session(spark)
         self._dead_letters = DeadLetters(store, settings)
         self.partitions = FilePartitions(store)
-        self._side: Table | None = None
-        self._read_on: int | None = None
-        #: The table as it was when files were written for it: a message may have given it columns.
-        self._table: Table | None = None
+        self._topics: defaultdict[str, _TopicTables] = defaultdict(_TopicTables)
 
     # -- what a sink must say of itself
 
@@ -121,8 +137,8 @@ class KeyedTableSink(ABC):
         """Returns what parses messages."""
 
     @abstractmethod
-    def make_decider(self, table: Table) -> Decider:
-        """Returns what decides."""
+    def make_decider(self, table: Table, side: Table | None) -> Decider:
+        """Returns what decides, with the side table of the changes."""
 
     @abstractmethod
     def kept_snapshots(self) -> int:
@@ -164,7 +180,7 @@ class KeyedTableSink(ABC):
 
     def table(self, info: TopicInfo) -> Table:
         self._dead_letters.forget(info.name)
-        self._side = None
+        self._topics[info.name] = _TopicTables()
         return self.ensure_table()
 
     def backfill(self, topic: str) -> Backfill | None:
@@ -176,16 +192,15 @@ class KeyedTableSink(ABC):
         frames: list[DataFrame] = []
         try:
             with with_reports(reports):
-                table = self._table = self._read_all(table, plan, frames, reports)
+                table = self._read_all(table, plan, frames, reports)
+                self._topics[plan.info.name].table = table
                 notices = [notice for report in reports for notice in report.notices]
                 frame = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
                 changes = frame.where(f"{REPORT.name} IS NULL").drop(REPORT.name)
                 count = sum(report.changes for report in reports)
-                merged = (
-                    self.merge(table, Changes(changes, count, union(report.bounds for report in reports), notices))
-                    if count
-                    else []
-                )
+                bounds = union(report.bounds for report in reports)
+                side = self._side_of(plan)
+                merged = self.merge(table, Changes(changes, count, bounds, notices, side)) if count else []
         finally:
             for frame in frames:
                 frame.unpersist()
@@ -206,7 +221,8 @@ class KeyedTableSink(ABC):
             # The batch is begun again, with files of its own. What has landed stays, and is known by its position.
             discard_files(table.io, [file.file_path for kind in own for file in files_of(written, kind)])
             raise
-        return self.commit_rows(self._table or table, written, plan.expected, plan.reached(self.name))
+        table = self._topics[plan.info.name].table or table
+        return self.commit_rows(table, written, plan.expected, plan.reached(self.name))
 
     def tend(self, table: Table, position: Position) -> Table:
         del position
@@ -218,21 +234,20 @@ class KeyedTableSink(ABC):
     # -- for subclasses
 
     def merge(self, table: Table, changes: Changes) -> list[TaskReport]:
-        """Writes files for changes, on the snapshot that the table has now. `commit_rows` makes them count.
+        """Writes files for changes, on the snapshot of the table. `commit_rows` with the same table makes them count.
 
         Raises:
             TasksFailedError: some tasks failed.
         """
         reach(f"{self.layout.room}.merge.plan")
-        self._read_on = table.metadata.current_snapshot_id
         rows = changes.frame
-        if self._read_on is not None:
+        if table.metadata.current_snapshot_id is not None:
             rows = self._stored(table, changes).unionByName(rows)
         if (related := self.related(changes)) is not None:
             rows = rows.unionByName(related)
         tasks = max(self.session.sparkContext.defaultParallelism, -(-changes.count // PER_TASK))
         places = self.partitions.find(table)
-        task = MergeTask(self.layout, WriteTarget.of(table), self.make_decider(table), places)
+        task = MergeTask(self.layout, WriteTarget.of(table), self.make_decider(table, changes.side), places)
         shuffled = rows.repartition(tasks, *_expressions(self.shuffle_terms(changes, tasks)))
         self.session.sparkContext.setLocalProperty(PHASE, MERGE_PHASE)
         try:
@@ -243,7 +258,13 @@ class KeyedTableSink(ABC):
     def commit_rows(
         self, table: Table, written: Sequence[Written], expected: Position | None, reached: Position
     ) -> Table:
-        """Commits the table's files on the snapshot that was read, with a position.
+        """Commits the table's files with a position.
+
+        Args:
+            table: as it was when the files were written: they count on its snapshot alone.
+            written: the files, and those of other tables.
+            expected: the position of the table until now.
+            reached: its new position.
 
         Raises:
             PositionMovedError: another writer was faster.
@@ -257,19 +278,18 @@ class KeyedTableSink(ABC):
             expected=expected,
             reached=reached,
             keep_snapshots=self._keep(table),
-            on=self._read_on if files else None,
+            on=table.metadata.current_snapshot_id if files else None,
         )
         reach("sink.commit.after")
         return done.table
 
     def commit_between(self, table: Table, position: Position, written: Sequence[Written]) -> Table:
-        """Commits what was done between batches: the position stays where it is."""
+        """Commits what was done between batches, on the snapshot of the table: the position stays where it is."""
         return self.commit_rows(table, written, position, replace(position, batch_id=str(uuid.uuid4())))
 
-    def read_on_current(self, table: Table) -> str:
-        """Returns the table as Spark's SQL names it, at its current snapshot, on which `commit_rows` will insist."""
-        self._read_on = table.metadata.current_snapshot_id
-        return f"{self.quoted(table)} VERSION AS OF {self._read_on}"
+    def at_snapshot(self, table: Table) -> str:
+        """Returns the table as Spark's SQL names it, at its snapshot, on which `commit_rows` insists."""
+        return f"{self.quoted(table)} VERSION AS OF {table.metadata.current_snapshot_id}"
 
     def quoted(self, table: Table) -> str:
         """Returns the name of a table for Spark's SQL."""
@@ -282,8 +302,7 @@ class KeyedTableSink(ABC):
         fields = from_arrow_schema(self.layout.changes).fields
         types = {field.name: field.dataType.simpleString() for field in fields}
         columns = ", ".join(n if n in names else f"CAST(NULL AS {types[n]}) AS {n}" for n in types)
-        at = table.metadata.current_snapshot_id
-        sql = f"SELECT {columns} FROM {self.quoted(table)} VERSION AS OF {at}"  # noqa: S608 - names of our own
+        sql = f"SELECT {columns} FROM {self.at_snapshot(table)}"  # noqa: S608 - names of our own
         return self.session.sql(sql).where(where)
 
     def with_keys(self, rows: DataFrame, changes: Changes) -> DataFrame:
@@ -295,14 +314,19 @@ class KeyedTableSink(ABC):
         found = rows.join(broadcast(wanted) if changes.count <= _BROADCAST else wanted, keys, "left_semi")
         return found.select(*self.layout.changes.names)  # the join puts the keys first
 
-    def side_table(self) -> Table:
-        if self._side is None:
-            self._side = self.ensure_side_table()
-        return self._side
+    def side_table(self, topic: str) -> Table:
+        """Returns the side table as the batches of a topic see it."""
+        known = self._topics[topic]
+        if known.side is None:
+            known.side = self.ensure_side_table()
+        return known.side
 
-    def reset_side_table(self, table: Table | None = None) -> None:
+    def reset_side_table(self, topic: str, table: Table | None = None) -> None:
         """Takes the side table as it is after a change of its columns; None: it is loaded on next use."""
-        self._side = table
+        self._topics[topic].side = table
+
+    def _side_of(self, plan: Plan) -> Table | None:
+        return None if self.layout.side is None else self.side_table(plan.info.name)
 
     @property
     def session(self) -> SparkSession:
@@ -313,10 +337,10 @@ class KeyedTableSink(ABC):
 
     def _read_all(self, table: Table, plan: Plan, frames: list[DataFrame], reports: list[TaskReport]) -> Table:
         """Reads the spans, then what their messages name. Frames and reports are added to the lists."""
-        columns = self.side_table().schema() if self.layout.side is not None else None
+        side = self._side_of(plan)
         self._read(table, plan, plan.spans, frames, reports)
         table = self.prepare(table, plan, [notice for report in reports for notice in report.notices])
-        if columns is not None and self.side_table().schema() != columns:
+        if side is not None and self.side_table(plan.info.name).schema() != side.schema():
             # Rows were written without the columns that messages of this batch have added.
             discard_files(table.io, [path for report in reports for path in report.written.paths()])
             frames.pop().unpersist()
@@ -344,13 +368,13 @@ class KeyedTableSink(ABC):
 
     def _read_task(self, table: Table, plan: Plan, parts: Sequence[Span | Reference]) -> ReadTask:
         topic = plan.info.name
-        side = self.side_table() if self.layout.side is not None else None
+        side = self._side_of(plan)
         begun = find_position(side, self.name, topic) if side is not None else None
         origin = Origin(self.name, topic, plan.info.log_id)
         reader = self.make_reader(table, plan)
         if plan.isolate:
             side_target = None if side is None else WriteTarget.of(side)
-            reader = IsolatingReader(reader, self.make_decider(table), WriteTarget.of(table), side_target)
+            reader = IsolatingReader(reader, self.make_decider(table, side), WriteTarget.of(table), side_target)
         return ReadTask(
             self.layout,
             self._address,
@@ -372,7 +396,7 @@ class KeyedTableSink(ABC):
         return self.with_keys(rows, changes)
 
     def _append_side_rows(self, plan: Plan, files: Sequence[Any]) -> None:
-        side = self.side_table()
+        side = self.side_table(plan.info.name)
         done = append_to_side_table(
             self._store,
             side,
@@ -381,7 +405,7 @@ class KeyedTableSink(ABC):
             reached=plan.reached(self.name),
             keep_snapshots=self._keep(side),
         )
-        self._side = done.table
+        self.reset_side_table(plan.info.name, done.table)
 
     def _keep(self, table: Table) -> int:
         return snapshots_kept(self._settings, table.name(), self.kept_snapshots())
