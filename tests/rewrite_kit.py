@@ -102,7 +102,9 @@ def striking(at: str, strike: Callable[[], object]) -> Iterator[list[str]]:
     assert at in seen, f"{at} was never reached: {seen}"
 
 
-def delete_equal(bench: Bench, name: str, *names: str, partition: int | None = None) -> None:
+def delete_equal(
+    bench: Bench, name: str, *names: str, partition: int | None = None, file_format: str = "PARQUET"
+) -> None:
     """Commits an equality delete on `name`, as Flink writes them, with Iceberg's Java writers.
 
     Args:
@@ -110,6 +112,7 @@ def delete_equal(bench: Bench, name: str, *names: str, partition: int | None = N
         name: the table.
         names: values of `name` whose rows are deleted.
         partition: value of the only partition field, if the table is partitioned.
+        file_format: of the delete file.
     """
     jvm, gateway = bench.spark._jvm, bench.spark.sparkContext._gateway
     iceberg = jvm.org.apache.iceberg
@@ -120,9 +123,9 @@ def delete_equal(bench: Bench, name: str, *names: str, partition: int | None = N
     ids = gateway.new_array(jvm.int, 1)
     ids[0] = schema.findField("name").fieldId()
     builder = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table)
-    parquet = iceberg.FileFormat.PARQUET
-    factory = builder.deleteFileFormat(parquet).equalityFieldIds(ids).equalityDeleteRowSchema(schema).build()
-    files = iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(parquet).build()
+    kind = getattr(iceberg.FileFormat, file_format)
+    factory = builder.deleteFileFormat(kind).equalityFieldIds(ids).equalityDeleteRowSchema(schema).build()
+    files = iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(kind).build()
     if partition is None:
         where, output = None, files.newOutputFile()
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import InputFile
+from pyiceberg.typedef import Record
 
 from frazil.errors import IntegrityError, UnsupportedError
+from frazil.tables.metadata.avro import long, read_avro
+from frazil.tables.relocation.avro_codecs import compress
 from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
 from frazil.tables.relocation.prefixes import PrefixMap, UnmappedPathError
 
@@ -78,12 +84,64 @@ def orc_file(rows: Rows, *, codec: str = "zlib") -> bytes:
     return out.getvalue()
 
 
+def avro_schema(*, row: bool = False) -> dict[str, Any]:
+    fields: list[dict[str, Any]] = [
+        {"name": "file_path", "type": "string", "field-id": 2147483546},
+        {"name": "pos", "type": "long", "field-id": 2147483545},
+    ]
+    if row:
+        inner = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "double", "field-id": 1}]}
+        fields.insert(1, {"name": "row", "type": ["null", inner], "default": None, "field-id": 2147483544})
+        fields[0]["type"] = ["null", "string"]
+    return {"type": "record", "name": "delete", "fields": fields}
+
+
+def avro(rows: Rows, *, codec: str = "deflate", row: bool = False) -> bytes:
+    """Written by hand, three records to a block."""
+
+    def text(value: bytes) -> bytes:
+        return long(len(value)) + value
+
+    def record(path: str, pos: int) -> bytes:
+        if not row:
+            return text(path.encode()) + long(pos)
+        return long(1) + text(path.encode()) + (long(1) + bytes(8) if pos % 2 else long(0)) + long(pos)
+
+    meta = {**KEYS, "avro.schema": json.dumps(avro_schema(row=row)), "avro.codec": codec}
+    sync = b"0123456789abcdef"
+    parts = [b"Obj\x01", long(len(meta)), *(text(k.encode()) + text(v.encode()) for k, v in meta.items()), b"\0", sync]
+    for at in range(0, len(rows), 3):
+        block = rows[at : at + 3]
+        parts += [long(len(block)), text(compress(codec, b"".join(record(*each) for each in block))), sync]
+    return b"".join(parts)
+
+
 def rows_of(data: bytes, file_format: str) -> Rows:
+    if file_format == "AVRO":
+        with AvroFile[Record](BytesInput(data)) as reader:
+            return [(record[0], record[1]) for record in reader]
     table = pq.read_table(io.BytesIO(data)) if file_format == "PARQUET" else orc.read_table(io.BytesIO(data))
     return list(zip(table["file_path"].to_pylist(), table["pos"].to_pylist(), strict=True))
 
 
-MAKE: dict[str, Callable[[Rows], bytes]] = {"PARQUET": parquet, "ORC": orc_file}
+class BytesInput(InputFile):
+    """Bytes that PyIceberg reads as a file."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("memory")
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> Any:
+        return io.BytesIO(self.data)
+
+
+MAKE: dict[str, Callable[[Rows], bytes]] = {"PARQUET": parquet, "ORC": orc_file, "AVRO": avro}
 BY_FORMAT = pytest.mark.parametrize("file_format", MAKE)
 
 
@@ -201,3 +259,23 @@ def test_orc_keeps_field_ids_codec_and_metadata(codec: str) -> None:
     assert after.compression == before.compression == codec.upper()
     assert dict(after.metadata) == keys
     assert rows_of(new, "ORC") == [(f"/copy/t/{n}", n) for n in range(7)]
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"])
+def test_avro_keeps_header_codec_and_blocks(codec: str) -> None:
+    rows = [(f"/lake/t/{n}", n) for n in range(7)]
+    moved = relocate_position_deletes(avro(rows, codec=codec), "AVRO", MOVE)
+    assert moved == avro([(path.replace("/lake", "/copy"), pos) for path, pos in rows], codec=codec)
+    assert [block.count for block in read_avro(moved).blocks] == [3, 3, 1]
+
+
+def test_avro_keeps_the_deleted_rows_themselves() -> None:
+    rows = [(f"/lake/{f}/{n}", p) for f in "ab" for n in range(2) for p in range(5)]
+    moved = relocate_position_deletes(avro(rows, row=True), "AVRO", SWAP)
+    assert moved == avro([(f"/copy/{f}/{n}", p) for f in "yz" for n in range(2) for p in range(5)], row=True)
+
+
+def test_avro_without_the_columns_of_deletes_is_refused() -> None:
+    data = avro([]).replace(b"file_path", b"some_path")
+    with pytest.raises(IntegrityError):
+        relocate_position_deletes(data, "AVRO", MOVE)
