@@ -121,7 +121,7 @@ class UriStorage:
     """
 
     def __init__(self, s3: S3Settings, network: NetworkSettings, folders: Iterable[str] = ()) -> None:
-        self._s3, self._network = s3, network
+        self.s3, self.network = s3, network
         self._roots = tuple(sorted(folders, key=len, reverse=True))
         self._stores: dict[str, ObjectStore] = {}
 
@@ -135,6 +135,16 @@ class UriStorage:
             return self._open(root), location.key
         return self._open(root), uri[len(root) + 1 :]
 
+    def read(self, uri: str) -> bytes:
+        """The whole file."""
+        store, key = self.find(uri)
+        return store.get(key)
+
+    def measure(self, uri: str) -> int:
+        """Its size, or NotFoundError."""
+        store, key = self.find(uri)
+        return store.head(key).size
+
     def list(self, folder: str) -> Iterator[tuple[str, ObjectInfo]]:
         """Everything below a folder, each with its `canonical_uri` URI."""
         root = canonical_folder(folder)
@@ -143,7 +153,7 @@ class UriStorage:
 
     def _open(self, root: str) -> ObjectStore:
         if root not in self._stores:
-            self._stores[root] = open_store(root, s3=self._s3, network=self._network)
+            self._stores[root] = open_store(root, s3=self.s3, network=self.network)
         return self._stores[root]
 
     def __eq__(self, other: object) -> bool:
@@ -153,7 +163,7 @@ class UriStorage:
         return hash(self._roots)
 
     def __reduce__(self) -> tuple[type[UriStorage], tuple[S3Settings, NetworkSettings, tuple[str, ...]]]:
-        return UriStorage, (self._s3, self._network, self._roots)
+        return UriStorage, (self.s3, self.network, self._roots)
 
 
 class TableStorage(UriStorage):
