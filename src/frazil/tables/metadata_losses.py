@@ -8,6 +8,9 @@ from typing import Any
 Metadata = Mapping[str, Any]
 Json = dict[str, Any]
 
+#: Properties that a catalog shows and sets itself.
+_OF_CATALOG = "nessie."
+
 
 def find_losses(shown: Metadata, wanted: Metadata) -> tuple[str, ...]:
     """Returns what a published table lacks of the metadata that was wanted, one sentence each.
@@ -39,7 +42,7 @@ def normalize(metadata: Metadata) -> Json:
     found["refs"] = refs
     for name in ("snapshot-log", "statistics", "partition-statistics"):
         found[name] = list(found.get(name) or [])
-    found["properties"] = dict(found.get("properties") or {})
+    found["properties"] = {k: v for k, v in (found.get("properties") or {}).items() if not k.startswith(_OF_CATALOG)}
     found.setdefault("last-sequence-number", 0)
     return found
 

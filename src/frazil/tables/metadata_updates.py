@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -35,18 +35,23 @@ class MetadataUpdates:
     losses: tuple[str, ...]
 
 
-def diff_metadata(base: Metadata, wanted: Metadata, *, now_ms: int | None = None) -> MetadataUpdates:
+def diff_metadata(
+    base: Metadata, wanted: Metadata, *, now_ms: int | None = None, keeps_history: bool = True
+) -> MetadataUpdates:
     """Returns the commit that turns a table from `base` into `wanted`.
 
     Args:
         base: the table's metadata as the catalog shows it.
         wanted: the prepared metadata, with the same table UUID.
         now_ms: the time of the commit.
+        keeps_history: False for Nessie, which keeps the snapshot that was added last, and removes none on request.
 
     Raises:
         UnsupportedError: no list of updates leads there.
     """
-    return _Difference(normalize(base), normalize(wanted), now_ms or time.time_ns() // 1_000_000).build()
+    difference = _Difference(normalize(base), normalize(wanted), now_ms or time.time_ns() // 1_000_000)
+    found = difference.build()
+    return found if keeps_history else replace(found, updates=difference.without_history())
 
 
 class _Difference:
@@ -98,6 +103,16 @@ class _Difference:
         self._remove_placeholders()
         losses = find_losses(self._predicted(), wanted)
         return MetadataUpdates(_requirements(self._base), self._updates, losses)
+
+    def without_history(self) -> list[Json]:
+        """Returns the updates without removals of snapshots, and without the placeholders that would stay."""
+        removals = ("remove-snapshots", "remove-snapshot-ref")
+        return [
+            update
+            for update in self._updates
+            if update["action"] not in removals
+            and update.get("snapshot", {}).get("snapshot-id") not in self._placeholder_snapshots
+        ]
 
     def _add(self, action: str, **more: Any) -> None:
         self._updates.append({"action": action, **more})

@@ -143,7 +143,7 @@ def plan_publication(
     if store.settings.resolved_kind != "rest":
         return PublicationPlan(identifier, flavor, "compare-and-set", pointer, uuid, None, (), current_only)
     wanted = {**metadata, "table-uuid": uuid} | ({"location": assigned} if assigned else {})
-    losses = diff_metadata(base, wanted).losses
+    losses = diff_metadata(base, wanted, keeps_history=flavor != "nessie").losses
     return PublicationPlan(identifier, flavor, "updates", pointer, uuid, assigned, losses, current_only)
 
 
@@ -291,7 +291,7 @@ class _Publication:
         found = _read(self._store, self._plan.identifier)
         if found is None or found[0] != self._plan.expected:
             raise self._conflict(None if found is None else found[0])
-        difference = diff_metadata(found[1], self._metadata)
+        difference = diff_metadata(found[1], self._metadata, keeps_history=self._plan.flavor != "nessie")
         catalog, identifier = _rest(self._store), self._plan.identifier
         self._call(lambda: commit_raw_updates(catalog, identifier, difference.requirements, difference.updates))
 
