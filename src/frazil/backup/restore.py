@@ -141,7 +141,7 @@ def run_restore(
         skipped_files=restore.skipped_files,
         skipped_bytes=restore.skipped_bytes,
         seconds=time.monotonic() - began,
-        previous=published.previous,
+        previous=published.previous if plan.action == "replace" else None,
         losses=tuple(dict.fromkeys((*plan.losses, *published.losses))),
         warnings=plan.warnings,
     )
@@ -323,8 +323,6 @@ class _Restore:
         raise_if_stopped(self._stop)
         self._progress.begin("publish", self._plan.name)
         store = self._care.store
-        if self._plan.action == "create":
-            store.call(lambda: store.catalog.create_namespace_if_not_exists(self._plan.identifier[:-1]), "namespace")
         reach("restore.publish.before")
         published = publish(store, self._publication, path, metadata)
         reach("restore.publish.after")

@@ -267,7 +267,6 @@ def _collect(repository: Repository, state: TableState, metadata: TableMetadata)
     paths = list_metadata_paths(metadata)
     lists = _pick(state.manifest_lists, paths.manifest_lists, "manifest list")
     known = {manifest.path: manifest for manifest in state.manifests}
-    spelled = {_spell(path): path for path in known}
     wanted: dict[str, None] = {}
     first_row_ids: dict[str, int] = {}
     for found in lists:
@@ -276,14 +275,12 @@ def _collect(repository: Repository, state: TableState, metadata: TableMetadata)
             if entry.first_row_id is not None:
                 first_row_ids[entry.path] = entry.first_row_id
     wanted.update(dict.fromkeys(paths.inline_manifests))
-    manifests: dict[str, ManifestState] = {}
     for path in wanted:
-        name = path if path in known else spelled.get(_spell(path))
-        if name is None:
+        if path not in known:
             raise IntegrityError(f"the backup does not have the manifest {path}", hint="frazil backup verify")
-        manifests.setdefault(name, known[name])
+    manifests = tuple(known[path] for path in wanted)
     statistics = _pick(state.statistics, (*paths.statistics, *paths.partition_statistics), "file of statistics")
-    return RestoreContents(metadata, lists, tuple(manifests.values()), first_row_ids, statistics)
+    return RestoreContents(metadata, lists, manifests, first_row_ids, statistics)
 
 
 def _pick(known: Iterable[PathBlob], paths: Iterable[str], what: str) -> tuple[PathBlob, ...]:

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from frazil.backup.relocated_files import TargetFolder
-from frazil.catalogs import load_without_schema
-from frazil.errors import ConflictError, NotAllowedError, NotFoundError, UnsupportedError, UsageError
+from frazil.catalogs.pointers import read_metadata
+from frazil.errors import ConflictError, NotAllowedError, NotFoundError, UsageError
 from frazil.storage import ObjectStore, parse
 from frazil.tables.metadata.locations import (
     canonical_folder,
@@ -24,8 +24,6 @@ from frazil.tables.metadata.locations import (
 from frazil.upkeep.expiry.neighbours import list_all_tables
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
     from frazil.tables import TableStore
     from frazil.upkeep.care import Care
 
@@ -159,12 +157,12 @@ def check_location(location: str) -> str:
     return location.rstrip("/")
 
 
-def load_existing(store: TableStore, identifier: tuple[str, ...]) -> Table:
-    """Loads a table, whether or not PyIceberg knows its types."""
-    try:
-        return store.load(identifier)
-    except UnsupportedError:
-        return store.call(lambda: load_without_schema(store.catalog, store.settings, identifier), "load")
+def find_existing_location(store: TableStore, identifier: tuple[str, ...]) -> str:
+    """Returns where a table lies, whether or not PyIceberg knows its types."""
+    found = store.call(lambda: read_metadata(store.catalog, identifier), "read_metadata")
+    if found is None:
+        raise NotFoundError(f"there is no table {'.'.join(identifier)} to replace", hint="restore it as a new one")
+    return str(found[1]["location"])
 
 
 def find_default_location(store: TableStore, identifier: tuple[str, ...]) -> str:

@@ -27,14 +27,14 @@ from frazil.backup.restore_location import (
     check_location,
     choose_location,
     find_default_location,
-    load_existing,
+    find_existing_location,
     require_usable,
 )
 from frazil.catalogs import parse_name
-from frazil.errors import IntegrityError, NotAllowedError, UsageError
+from frazil.errors import ConflictError, IntegrityError, NotAllowedError, UsageError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.storage import open_store
-from frazil.tables.publishing import PublicationPlan, plan_publication, read_pointer
+from frazil.tables.publishing import PublicationPlan, plan_publication
 
 if TYPE_CHECKING:
     from frazil.upkeep.care import Care
@@ -209,16 +209,19 @@ def plan_restore(
         action="keep",
         restore_id=_identify(repository, record, table, care.catalog.name, identifier, target),
     )
-    if target.if_not_exists and read_pointer(care.store, identifier) is not None:
-        return plan
-    publication = plan_publication(
-        care.store,
-        identifier,
-        contents.metadata,
-        replace=target.replace,
-        current_only=target.current_only,
-        location=location,
-    )
+    try:
+        publication = plan_publication(
+            care.store,
+            identifier,
+            contents.metadata,
+            replace=target.replace,
+            current_only=target.current_only,
+            location=location,
+        )
+    except ConflictError:
+        if target.if_not_exists:
+            return plan
+        raise
     files, size, erased = _survey(care, repository, contents)
     if erased:
         _require_allowed(erased, target)
@@ -259,7 +262,7 @@ def _choose_location(
         require_usable(care, location, plan.restore_id, plan.source_folders)
         return location
     if replaces:
-        base = load_existing(care.store, plan.identifier).location()
+        base = find_existing_location(care.store, plan.identifier)
     else:
         base = find_default_location(care.store, plan.identifier)
     return choose_location(care, base, record.created_at, plan.restore_id, is_new=not replaces)
