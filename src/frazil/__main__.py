@@ -9,7 +9,7 @@ import sys
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Show what Frazil does, on this machine, with nothing else installed"),
     "setup": ("setup", "Find or install Java, and fetch the Spark jars, once"),
-    "doctor": ("doctor", "Check Java, jars, Spark, catalog, storage, bucket, disk, log and clock"),
+    "doctor": ("doctor", "Check Java, jars, Spark, catalog, storage, bucket, backups, disk, log and clock"),
     "config": ("config", "Show and check the settings, and where each comes from"),
     "sql": ("sql", "Query and change tables with SQL, on Spark or DuckDB"),
     "table": ("table", "List tables and look into them"),

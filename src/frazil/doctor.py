@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from frazil.backup.checks import check_repository
 from frazil.catalogs import abilities_of, flavor_of, list_namespaces, local_path, open_catalog, translated
 from frazil.catalogs.kinds import ABILITY_NAMES
 from frazil.catalogs.properties import sqlite_file
@@ -66,6 +67,7 @@ def examine(settings: Settings, *, catalog: str | None = None, spark: bool = Tru
     yield _check("storage", lambda: _storage(settings, chosen))
     if (bucket := _warehouse_bucket(chosen)) is not None:
         yield _check("bucket", lambda: _bucket(settings, chosen, bucket))
+    yield _check("backups", lambda: check_repository(settings))
     yield _check("disk", lambda: _disk(settings.model.home))
     yield _check("log", lambda: _log(settings))
     yield _check("privacy", lambda: _privacy(settings))

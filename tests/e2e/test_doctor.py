@@ -12,7 +12,7 @@ def test_a_healthy_machine_is_ok_line_by_line(shell):
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[1] for line in lines] == [
-        "python", "java", "jars", "catalog", "storage", "disk", "log", "privacy", "clock", "spark",
+        "python", "java", "jars", "catalog", "storage", "backups", "disk", "log", "privacy", "clock", "spark",
     ]  # fmt: skip
     assert all(line.startswith("ok") for line in lines)
 
@@ -27,6 +27,7 @@ def test_the_json_twin_says_the_same(shell):
         "jars",
         "catalog",
         "storage",
+        "backups",
         "disk",
         "log",
         "privacy",
@@ -47,6 +48,6 @@ def test_one_failure_does_not_hide_the_others(shell):
     )
     assert done.returncode == 1
     failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("failed")]
-    assert failed == ["jars", "catalog", "storage", "log"]
+    assert failed == ["jars", "catalog", "storage", "backups", "log"]
     assert done.stdout.count("Try:") == len(failed)
     assert "frazil setup" in done.stdout

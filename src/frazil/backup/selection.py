@@ -7,8 +7,8 @@ import fnmatch
 from collections.abc import Iterable, Sequence
 
 from frazil.backup.format import BackedUpTable, BackupRecord
+from frazil.backup.repository import Repository
 from frazil.catalogs import list_tables
-from frazil.catalogs.tables import parse_name
 from frazil.errors import NotFoundError, UsageError
 from frazil.settings import CatalogSettings, Settings
 from frazil.tables import TableStore
@@ -33,6 +33,18 @@ def match_tables(names: Iterable[str], patterns: Sequence[str]) -> tuple[list[st
     found = {pattern: fnmatch.filter(there, pattern) for pattern in patterns}
     chosen = {name for matches in found.values() for name in matches}
     return sorted(chosen), [pattern for pattern, matches in found.items() if not matches]
+
+
+def find_latest_record(repository: Repository) -> BackupRecord:
+    """Returns the newest backup.
+
+    Raises:
+        NotFoundError: the repository has none that can be read.
+    """
+    found = [record for record in repository.list_records() if isinstance(record, BackupRecord)]
+    if not found:
+        raise NotFoundError(f"the repository {repository.root} has no backups", hint="frazil backup create demo.photos")
+    return found[-1]
 
 
 def find_tables(record: BackupRecord, name: str | None = None) -> list[BackedUpTable]:
@@ -60,20 +72,20 @@ def find_tables(record: BackupRecord, name: str | None = None) -> list[BackedUpT
     return found
 
 
-def target_identifier(
-    table: BackedUpTable, to: str | None, namespace: str | None, catalog: CatalogSettings
-) -> tuple[str, ...]:
-    """Returns the name to restore a table under: `to`, or its own name, in the other namespace where one is given.
+def choose_target_name(table: BackedUpTable, to: str | None = None, namespace: str | None = None) -> str:
+    """Returns the name to restore a table under: `to`, or its own, in the other namespace where one is given.
 
     Raises:
-        UsageError: `to` is not a name.
+        UsageError: `to` and `namespace` contradict each other.
     """
-    if to is not None:
-        name = to if "." in to else ".".join((*((namespace,) if namespace else table.identifier[:-1]), to))
-        return parse_name(name, catalog.name)
-    if namespace is None:
-        return table.identifier
-    return (*namespace.split("."), table.identifier[-1])
+    space = namespace or ".".join(table.identifier[:-1])
+    if to is None:
+        return f"{space}.{table.identifier[-1]}"
+    if "." not in to:
+        return f"{space}.{to}"
+    if namespace is not None and to.rpartition(".")[0] != namespace:
+        raise UsageError(f"the target is '{to}' and its namespace '{namespace}'", hint="name the namespace once")
+    return to
 
 
 def find_catalog(settings: Settings, name: str | None, kind: str | None = None) -> CatalogSettings:
