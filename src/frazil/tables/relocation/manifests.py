@@ -1,15 +1,61 @@
 """Relocates manifests and manifest lists.
 
-Nothing is decoded and encoded again: the places of paths and sizes in each record are found by the writer's own schema,
-and new bytes are put in there. Everything else is carried over byte for byte, fields that nobody knows yet included.
+Entries are not decoded and encoded again: the places of paths and sizes are found by the writer's own schema, and new
+bytes are put in there. Everything else is carried over byte for byte, fields that are not known here included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from frazil.tables.relocation.prefixes import PrefixMap
+from frazil.errors import IntegrityError, UnsupportedError
+from frazil.tables.metadata.avro import AvroBlock, AvroFile, long, read_avro, read_long
+from frazil.tables.metadata.avro_codecs import compress, decompress
+from frazil.tables.metadata.avro_records import Kind, NotNullError, RecordLayout, layout_of
+from frazil.tables.metadata.manifest_entries import (
+    CONTENT,
+    CONTENT_OFFSET,
+    CONTENT_SIZE,
+    DATA,
+    DELETED,
+    FORMAT,
+    LOWER,
+    PATH,
+    POSITION_DELETES,
+    REFERENCED,
+    ROWS,
+    SIZE,
+    STATUS,
+    UPPER,
+)  # fmt: skip
+from frazil.tables.relocation.prefixes import PrefixMap, UnmappedPathError
+
+#: Further field ids of a manifest's entry.
+_FILE, _COLUMN_SIZES, _SPLIT_OFFSETS, _KEY_METADATA, _FIRST_ROW_ID = 2, 108, 132, 131, 142
+#: The column of a delete file that holds paths.
+PATH_COLUMN: Final = 2147483546
+#: Field ids of a manifest list.
+_MANIFEST, _LENGTH, _SPEC, _LIST_CONTENT, _SEQUENCE, _SNAPSHOT, _LIST_KEY, _LIST_ROW_ID = (
+    500, 501, 502, 517, 515, 503, 519, 520,
+)  # fmt: skip
+_COUNTS = {
+    504: "added_files", 505: "existing_files", 506: "deleted_files",
+    512: "added_rows", 513: "existing_rows", 514: "deleted_rows",
+}  # fmt: skip
+_BY_STATUS = ("existing", "added", "deleted")
+
+#: The newest version of Iceberg's format whose paths are known.
+NEWEST_FORMAT: Final = 3
+
+#: Bytes of a block that is written here, before compression: as many as Java's writers put in one.
+_BLOCK = 64_000
+
+_DAMAGE = (
+    ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, OverflowError, MemoryError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,7 +151,7 @@ class ManifestListEntry:
 
 
 def read_manifest_files(data: bytes, where: str) -> Iterator[ManifestFileEntry]:
-    """Returns the files in a manifest, deleted ones too.
+    """Yields the files in a manifest, deleted ones too.
 
     Args:
         data: the manifest.
@@ -113,9 +159,13 @@ def read_manifest_files(data: bytes, where: str) -> Iterator[ManifestFileEntry]:
 
     Raises:
         IntegrityError: it is damaged.
-        UnsupportedError: its files are encrypted.
+        UnsupportedError: its files are encrypted, or it is of a newer format version.
     """
-    raise NotImplementedError
+    fields = (STATUS, CONTENT, PATH, FORMAT, ROWS, SIZE, REFERENCED, CONTENT_OFFSET, CONTENT_SIZE)
+    with _naming(where):
+        for values in _read_fields(_open(data, where), fields, _KEY_METADATA, PATH):
+            status, content, path, kind, rows, size, *rest = values
+            yield ManifestFileEntry(path, size, status, content or 0, kind.upper(), rows, *rest)
 
 
 def relocate_manifest(
@@ -142,9 +192,18 @@ def relocate_manifest(
     Raises:
         IntegrityError: it is damaged, or a size is missing.
         UnmappedPathError: no prefix covers a path.
-        UnsupportedError: its files are encrypted.
+        UnsupportedError: its files are encrypted, it is of a newer format version, or row ids would change.
     """
-    raise NotImplementedError
+    with _naming(where):
+        file = _open(data, where)
+        fields = [PATH, REFERENCED]
+        if file.meta.get("content", b"data" if _version(file) == 1 else b"deletes") != b"data":
+            fields += [STATUS, CONTENT, SIZE, _COLUMN_SIZES, LOWER, UPPER, _SPLIT_OFFSETS]
+        if omit:
+            fields += [STATUS, CONTENT, ROWS, _FIRST_ROW_ID]
+        layout = _layout(file, tuple(fields), _KEY_METADATA, PATH)
+        entries = _Entries(layout, prefixes, sizes, omit, first_row_id, where)
+        return RelocatedManifest(_rewrite(file, layout, entries.change), OmittedCounts(**entries.omitted))
 
 
 def read_manifest_list(data: bytes, where: str) -> list[ManifestListEntry]:
@@ -156,9 +215,18 @@ def read_manifest_list(data: bytes, where: str) -> list[ManifestListEntry]:
 
     Raises:
         IntegrityError: it is damaged.
-        UnsupportedError: a manifest is encrypted.
+        UnsupportedError: a manifest is encrypted, or the list is of a newer format version.
     """
-    raise NotImplementedError
+    fields = (_MANIFEST, _LENGTH, _SPEC, _LIST_CONTENT, _SEQUENCE, _SNAPSHOT, _LIST_ROW_ID, 504, 505, 506)
+    found = []
+    with _naming(where):
+        for values in _read_fields(_open(data, where), fields, _LIST_KEY, _MANIFEST):
+            path, length, spec, content, sequence, snapshot, first_row, *counts = values
+            files = None if None in counts else sum(counts)
+            found.append(
+                ManifestListEntry(path, length, spec or 0, content or 0, sequence or 0, snapshot, files, first_row)
+            )
+    return found
 
 
 def relocate_manifest_list(
@@ -179,6 +247,316 @@ def relocate_manifest_list(
     Raises:
         IntegrityError: it is damaged, or names a manifest that is not in `manifests`.
         UnmappedPathError: no prefix covers a path.
-        UnsupportedError: a manifest is encrypted.
+        UnsupportedError: a manifest is encrypted, or the list is of a newer format version.
     """
-    raise NotImplementedError
+    with _naming(where):
+        file = _open(data, where)
+        layout = _layout(file, (_MANIFEST, _LENGTH, *_COUNTS), _LIST_KEY, _MANIFEST)
+        readers = {number: _reader(kind) for number, kind in layout.kinds.items()}
+
+        def change(raw: bytes, places: list[int]) -> dict[int, bytes]:
+            values = _values(layout, readers, raw, places)
+            path = values[_MANIFEST]
+            if path not in manifests:
+                raise IntegrityError(f"the manifest {path} of {where} was not relocated")
+            manifest = manifests[path]
+            length = manifest if isinstance(manifest, int) else len(manifest.data)
+            new = {_MANIFEST: _encode(layout.kinds[_MANIFEST], _text(prefixes.map(path)))}
+            new[_LENGTH] = _encode(layout.kinds[_LENGTH], long(length))
+            omitted = OmittedCounts() if isinstance(manifest, int) else manifest.omitted
+            for number, name in _COUNTS.items():
+                if (count := getattr(omitted, name)) and values.get(number) is not None:
+                    new[number] = _encode(layout.kinds[number], long(values[number] - count))
+            return new
+
+        return _rewrite(file, layout, change)
+
+
+@dataclass
+class _Entries:
+    """The changes of one manifest's entries."""
+
+    layout: RecordLayout
+    prefixes: PrefixMap
+    sizes: Mapping[str, FileSize] | None
+    omit: Collection[str]
+    next_row_id: int | None
+    where: str
+    omitted: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._readers = {number: _reader(kind) for number, kind in self.layout.kinds.items()}
+        self._is_plain = set(self.layout.ids) <= {PATH, REFERENCED}
+
+    def change(self, raw: bytes, places: list[int]) -> dict[int, bytes] | None:
+        """Returns the new bytes of an entry's fields; None leaves it out."""
+        values = _values(self.layout, self._readers, raw, places)
+        path = values[PATH]
+        new = {PATH: _text(self.prefixes.map(path))}
+        if (referenced := values.get(REFERENCED)) is not None:
+            new[REFERENCED] = self._encode(REFERENCED, _text(self.prefixes.map(referenced)))
+        if self._is_plain:
+            return new
+        if (values.get(CONTENT) or DATA) != DATA:
+            self._change_deletes(values, new)
+        if self.omit:
+            row_id = self._next_row_id(values)
+            if path in self.omit:
+                self._count(values)
+                return None
+            if row_id is not None and self.omitted:
+                new[_FIRST_ROW_ID] = self._encode(_FIRST_ROW_ID, long(row_id))
+        return new
+
+    def _change_deletes(self, values: dict[int, Any], new: dict[int, bytes]) -> None:
+        path = values[PATH]
+        size = (self.sizes or {}).get(path)
+        is_by_position = values[CONTENT] == POSITION_DELETES
+        if size is not None:
+            new[SIZE] = self._encode(SIZE, long(size.size))
+            sizes = size.column_sizes
+            self._set(_COLUMN_SIZES, new, None if sizes is None else [(k, long(v)) for k, v in sizes.items()])
+            offsets = size.split_offsets
+            if _SPLIT_OFFSETS in self.layout.kinds:
+                packed = None if offsets is None else _list([long(offset) for offset in offsets])
+                new[_SPLIT_OFFSETS] = self._encode(_SPLIT_OFFSETS, packed)
+        elif self.sizes is not None and is_by_position and values[STATUS] != DELETED and _text(path) != new[PATH]:
+            raise IntegrityError(
+                f"the size of {path} was not measured after relocation", cause=f"{self.where} lists it"
+            )
+        if is_by_position:
+            self._change_bounds(values, new, size)
+
+    def _change_bounds(self, values: dict[int, Any], new: dict[int, bytes], size: FileSize | None) -> None:
+        """Maps the lowest and highest path of a delete file."""
+        pairs = [values.get(LOWER) or [], values.get(UPPER) or []]
+        low, high = (next((value for key, value in some if key == PATH_COLUMN), None) for some in pairs)
+        if low is None and high is None:
+            return
+        if size is not None and size.path_bounds is not None:
+            mapped: tuple[bytes | None, bytes | None] = (size.path_bounds[0].encode(), size.path_bounds[1].encode())
+        else:
+            mapped = _map_bounds(low, high, self.prefixes)
+        for number, some, old, value in zip((LOWER, UPPER), pairs, (low, high), mapped, strict=True):
+            if old is not None and old != value:
+                rest = [(key, value if key == PATH_COLUMN else other) for key, other in some]
+                self._set(number, new, [(key, long(len(text)) + text) for key, text in rest if text is not None])
+
+    def _next_row_id(self, values: dict[int, Any]) -> int | None:
+        """Returns the first row id that a file inherits by its place among the others; None if it inherits none."""
+        own = values.get(_FIRST_ROW_ID)
+        is_data = (values.get(CONTENT) or DATA) == DATA
+        if self.next_row_id is None or own is not None or values[STATUS] == DELETED or not is_data:
+            return None
+        found = self.next_row_id
+        self.next_row_id += values[ROWS]
+        if self.omitted and values[PATH] not in self.omit and _FIRST_ROW_ID not in self.layout.kinds:
+            raise UnsupportedError(
+                f"files cannot be left out of {self.where}",
+                cause="the row ids of other files depend on them, and it is of format version 2",
+                hint="rewrite the table's manifests",
+            )
+        return found
+
+    def _count(self, values: dict[int, Any]) -> None:
+        status = _BY_STATUS[values[STATUS]]
+        for name, count in ((f"{status}_files", 1), (f"{status}_rows", values[ROWS])):
+            self.omitted[name] = self.omitted.get(name, 0) + count
+
+    def _set(self, number: int, new: dict[int, bytes], pairs: list[tuple[int, bytes]] | None) -> None:
+        if number in self.layout.kinds:
+            packed = None if pairs is None else _list([long(key) + value for key, value in pairs])
+            new[number] = self._encode(number, packed)
+
+    def _encode(self, number: int, value: bytes | None) -> bytes:
+        return _encode(self.layout.kinds[number], value)
+
+
+def _map_bounds(low: bytes | None, high: bytes | None, prefixes: PrefixMap) -> tuple[bytes | None, bytes | None]:
+    """Returns the bounds of mapped paths; None for those that are not known. A bound may be cut: then it is no path."""
+    if prefixes.is_identity:
+        return low, high
+    if low is None or high is None:
+        return None, None
+    if low == high:  # the file deletes from one data file, and readers take its path from here
+        mapped = prefixes.map(low.decode()).encode()
+        return mapped, mapped
+    try:
+        first, last = low.decode(), high.decode()
+        if prefixes.keeps_order(first, last):
+            return prefixes.map(first).encode(), prefixes.map(last).encode()
+    except (UnicodeDecodeError, UnmappedPathError):
+        pass
+    return None, None
+
+
+def _rewrite(
+    file: AvroFile, layout: RecordLayout, change: Callable[[bytes, list[int]], dict[int, bytes] | None]
+) -> bytes:
+    """Returns a file whose records have other bytes in some fields. Blocks without a change stay as they are."""
+    blocks: list[AvroBlock] = []
+    pending = _PendingBlock(file.codec, blocks)
+    for block in file.blocks:
+        raw = decompress(file.codec, block.data)
+        parts: list[bytes] = []
+        done, count = 0, block.count
+        for places in layout.find_records(raw, block.count):
+            new = change(raw, places)
+            if new is None:
+                parts.append(raw[done : places[0]])
+                done = places[-1]
+                count -= 1
+                continue
+            for number, at in zip(layout.ids, range(1, len(places), 2), strict=False):
+                if number in new and new[number] != raw[places[at] : places[at + 1]]:
+                    parts += (raw[done : places[at]], new[number])
+                    done = places[at + 1]
+        if parts:
+            parts.append(raw[done:])
+            pending.add(count, parts)
+        else:
+            pending.flush()
+            blocks.append(block)
+    pending.flush()
+    return file.with_blocks(blocks)
+
+
+@dataclass
+class _PendingBlock:
+    """Changed records that are not compressed yet. Small blocks are joined: PyIceberg writes one for each entry."""
+
+    codec: str
+    blocks: list[AvroBlock]
+    count: int = 0
+    size: int = 0
+    parts: list[bytes] = field(default_factory=list)
+
+    def add(self, count: int, parts: list[bytes]) -> None:
+        self.count += count
+        self.parts += parts
+        self.size += sum(map(len, parts))
+        if self.size >= _BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.count:
+            self.blocks.append(AvroBlock(self.count, compress(self.codec, b"".join(self.parts))))
+        self.count, self.size, self.parts = 0, 0, []
+
+
+def _open(data: bytes, where: str) -> AvroFile:
+    file = read_avro(data)
+    version = _version(file)
+    if version > NEWEST_FORMAT:
+        raise UnsupportedError(
+            f"{where} is of format version {version}",
+            cause=f"this version of Frazil knows 1 to {NEWEST_FORMAT}",
+            hint="install a newer version of Frazil",
+        )
+    return file
+
+
+def _version(file: AvroFile) -> int:
+    return int(file.meta.get("format-version", b"1"))
+
+
+def _layout(file: AvroFile, fields: tuple[int, ...], key_metadata: int, path: int) -> RecordLayout:
+    layout = layout_of(file.meta["avro.schema"], fields, (key_metadata,), _FILE if path == PATH else -1)
+    if path not in layout.kinds:
+        raise ValueError("its records have no field for a path")
+    return layout
+
+
+def _read_fields(file: AvroFile, fields: tuple[int, ...], key_metadata: int, path: int) -> Iterator[list[Any]]:
+    """Yields these fields of each record; None for one that the file lacks."""
+    layout = _layout(file, fields, key_metadata, path)
+    order = [
+        (2 * layout.ids.index(number) + 1, _reader(layout.kinds[number])) if number in layout.kinds else None
+        for number in fields
+    ]
+    for block in file.blocks:
+        raw = decompress(file.codec, block.data)
+        for places in layout.find_records(raw, block.count):
+            yield [None if one is None else one[1](raw, places[one[0]], places[one[0] + 1]) for one in order]
+
+
+_Read = Callable[[bytes, int, int], Any]
+
+
+def _values(layout: RecordLayout, readers: Mapping[int, _Read], raw: bytes, places: list[int]) -> dict[int, Any]:
+    at = 1
+    found = {}
+    for number in layout.ids:
+        found[number] = readers[number](raw, places[at], places[at + 1])
+        at += 2
+    return found
+
+
+def _reader(kind: Kind) -> _Read:
+    """Returns what decodes a value: a number, a text, or a list of pairs of a number and bytes."""
+    if isinstance(kind, list):
+        branches = [_reader(branch) for branch in kind]
+        return lambda data, at, end: branches[data[at] >> 1](data, at + 1, end)
+    name = kind if isinstance(kind, str) else kind["type"]
+    if name == "null":
+        return lambda data, at, end: None
+    if name in ("int", "long"):
+        return lambda data, at, end: read_long(data, at)[0]
+    if name == "string":
+        return lambda data, at, end: _read_bytes(data, at, end).decode()
+    if name == "bytes":
+        return _read_bytes
+    parts = kind["items"]["fields"] if name == "array" and isinstance(kind["items"], dict) else []
+    if [part["type"] for part in parts] in (["int", "bytes"], ["long", "bytes"]):
+        return lambda data, at, end: list(_read_pairs(data, at))
+    return lambda data, at, end: data[at:end]
+
+
+def _read_bytes(data: bytes, at: int, end: int) -> bytes:
+    size, _ = read_long(data, at)
+    return data[end - size : end]
+
+
+def _read_pairs(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
+    count, at = read_long(data, at)
+    while count:
+        if count < 0:  # then the size of the items in bytes follows
+            _, at = read_long(data, at)
+        for _ in range(abs(count)):
+            key, at = read_long(data, at)
+            size, at = read_long(data, at)
+            yield key, data[at : at + size]
+            at += size
+        count, at = read_long(data, at)
+
+
+def _encode(kind: Kind, value: bytes | None) -> bytes:
+    """Returns an encoded value as one of an optional field; None as null, or as an empty list where it must not be."""
+    if not isinstance(kind, list):
+        return b"\0" if value is None else value
+    branch = next(place for place, option in enumerate(kind) if (option == "null") == (value is None))
+    return long(branch) + (value or b"")
+
+
+def _list(items: list[bytes]) -> bytes:
+    return b"".join([long(len(items)), *items, b"\0"]) if items else b"\0"
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return long(len(data)) + data
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Names the file in errors."""
+    try:
+        yield
+    except NotNullError as error:
+        raise UnsupportedError(
+            f"{where} names encrypted files",
+            cause="an entry has key metadata",
+            hint="copy the rows into a table that is not encrypted",
+        ) from error
+    except _DAMAGE as error:
+        raise IntegrityError(f"{where} cannot be read", hint="frazil table verify, or restore it") from error

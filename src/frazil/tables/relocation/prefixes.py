@@ -74,6 +74,11 @@ class PrefixMap:
             return False
         return True
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether every path that is covered stays as it is."""
+        return all(source == target for source, target in self.pairs)
+
     def keeps_order(self, low: str, high: str) -> bool:
         """Whether each path from `low` to `high`, in the order of text, is mapped to one between their results."""
         if low == high:
