@@ -118,6 +118,26 @@ class _Totals:
     new_bytes: int = 0
 
 
+@dataclass
+class _Expected:
+    """Estimates how much there is to copy: manifests are read while files are copied.
+
+    Attributes:
+        listed: files in manifests that are not read yet.
+    """
+
+    listed: int
+    files: int = 0
+    bytes: int = 0
+
+    def add(self, size: int) -> None:
+        self.files += 1
+        self.bytes += size
+
+    def estimate(self) -> tuple[int, int]:
+        return self.files + self.listed, round(self.bytes * (1 + self.listed / max(self.files, 1)))
+
+
 class TableCopy:
     """Copies a table, again and again if files vanish, and keeps what is copied.
 
@@ -199,11 +219,8 @@ class TableCopy:
                 known[path] = state
         statistics = (*paths.statistics, *paths.partition_statistics)
         # The largest come first, so that none of them is left when all else is done; see `_read_manifests`.
-        new = sorted(
-            (task for path, task in tasks.items() if path not in known),
-            key=lambda t: lengths.get(t.path, 0),
-            reverse=True,
-        )
+        new = [task for path, task in tasks.items() if path not in known]
+        new.sort(key=lambda task: lengths.get(task.path, 0), reverse=True)
         self._lengths = lengths
         return CopyPlan(
             source, metadata, tuple(found[path] for path in paths.manifest_lists), tuple(known.values()), tuple(new),
@@ -223,7 +240,8 @@ class TableCopy:
         folders = CoveringFolders(list_metadata_paths(plan.metadata).locations, self._last.prefixes)
         for path in (plan.source.location, *(known.path for known in plan.manifest_lists)):
             folders.cover(path)
-        self._progress.begin("copy", plan.source.name, files=sum(task.listed for task in plan.new))
+        self._expected = _Expected(listed=sum(task.listed for task in plan.new))
+        self._progress.begin("copy", plan.source.name, files=self._expected.listed)
         try:
             manifests = [*plan.known, *self._copy_manifests(plan.new, folders)]
             statistics = [*plan.statistics, *self._copy_statistics(plan, folders)]
@@ -265,7 +283,7 @@ class TableCopy:
                     vanished.append(manifest)
                     return
                 folders.cover(manifest.path)
-                self._progress.expect(files=len(manifest.files) - manifest.listed)
+                self._expected.listed -= manifest.listed
                 for task in self._find_files(manifest, opened, folders):
                     yield task
                     if vanished:
@@ -304,12 +322,12 @@ class TableCopy:
             folders.cover(file.path)
             if known is not None and known.is_certain:
                 self._count(file.path, file.size, known.is_new)
-                self._progress.expect(files=-1)
                 opened.fill(place, slot, known.sha256)
                 continue
             opened.wait(file, place, slot)
             blob = BlobRef(file.size, known.sha256) if known and known.sha256 else None
-            self._progress.expect(bytes=file.size)
+            self._expected.add(file.size)
+            self._progress.expect(*self._expected.estimate())
             yield FileTask(self._task_access, file.path, file.size, blob, self._copies)
         opened.close_if_full(place)
 
@@ -399,11 +417,9 @@ class TableCopy:
         )  # fmt: skip
         self._count_known(plan)
         files, size = self._totals.files, self._totals.bytes
-        if plan.only_grew and self._last.table is not None:
-            files, size = (
-                self._last.table.files + self._totals.new_files,
-                self._last.table.bytes + self._totals.new_bytes,
-            )
+        last = self._last.table
+        if plan.only_grew and last is not None:
+            files, size = last.files + self._totals.new_files, last.bytes + self._totals.new_bytes
         stored = self._repository.put_state(state)
         reach("backup.create.state.stored")
         blobs = (blob, *(one.blob for one in plan.manifest_lists), *(one.blob for one in manifests))

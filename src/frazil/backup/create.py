@@ -166,18 +166,7 @@ def _back_up_table(run: _Run, name: str, missing: Collection[BlobRef]) -> Backed
             metadata = select_refs(source.metadata, run.ref)
             reach("backup.create.loaded")
             if copy is None:
-                copy = opened.enter_context(
-                    TableCopy(
-                        run.care,
-                        run.repository,
-                        run.engine,
-                        source.uuid,
-                        run.backup_id,
-                        run.mode,
-                        run.progress,
-                        missing,
-                    )
-                )
+                copy = opened.enter_context(_open_copy(run, source.uuid, missing))
             try:
                 with ExitStack() as pin:
                     return _copy_state(run, copy, source, metadata, pin)
@@ -187,6 +176,12 @@ def _back_up_table(run: _Run, name: str, missing: Collection[BlobRef]) -> Backed
             f"the snapshots of {name} expire faster than they can be copied",
             hint="keep more of them (--keep, --older-than), or back it up while no expiry runs",
         )
+
+
+def _open_copy(run: _Run, table_uuid: str, missing: Collection[BlobRef]) -> TableCopy:
+    return TableCopy(
+        run.care, run.repository, run.engine, table_uuid, run.backup_id, run.mode, run.progress, missing
+    )  # fmt: skip
 
 
 def _copy_state(

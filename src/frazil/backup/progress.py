@@ -74,10 +74,9 @@ class Progress:
             self._samples: deque[tuple[float, int, int]] = deque([(self._began, 0, 0)])
 
     def expect(self, files: int = 0, bytes: int = 0) -> None:  # noqa: A002
-        """Adds to what is to be done."""
+        """Says how much there is to do in the stage, as far as it is known by now."""
         with self._lock:
-            self._total_files += files
-            self._total_bytes += bytes
+            self._total_files, self._total_bytes = files, bytes
 
     def advance(self, files: int = 1, bytes: int = 0) -> None:  # noqa: A002
         """Adds to what is done."""

@@ -101,9 +101,8 @@ def select_refs(metadata: TableMetadata, ref: str | None) -> TableMetadata:
 
 def head_of(metadata: TableMetadata, ref: str | None = None) -> int | None:
     """Returns the snapshot that a branch or tag points to, by default the current one; None: there is none."""
-    found: Any = (
-        metadata.get("refs", {}).get(ref, {}).get("snapshot-id") if ref else metadata.get("current-snapshot-id")
-    )
+    refs = metadata.get("refs") or {}
+    found: Any = refs.get(ref, {}).get("snapshot-id") if ref else metadata.get("current-snapshot-id")
     return None if found in (None, -1) else int(found)
 
 
@@ -140,9 +139,11 @@ def pinned_head(care: Care, source: TableSource, snapshot_id: int, *, may_start_
         NotFoundError: the snapshot was expired.
     """
     with ExitStack() as held:
+        if pins.needs_jvm(care, source.table) and not may_start_jvm:
+            log.info("the backup goes on without a pin: only Spark commits to this table", table=source.name)
+            yield False
+            return
         try:
-            if pins.needs_jvm(care, source.table) and not may_start_jvm:
-                raise UnsupportedError("tags of tables of format version 3 are committed by Spark here")
             held.enter_context(pins.pinned(care, source.table, "backup", PIN_LEASE_S, snapshot_id))
         except (UnsupportedError, NotAllowedError, ConflictError, UnavailableError) as error:
             log.info("the backup goes on without a pin", table=source.name, reason=error.in_one_line)
