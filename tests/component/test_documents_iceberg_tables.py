@@ -13,8 +13,12 @@ from frazil.documents.iceberg import sorting
 from frazil.documents.store import SORT_FIELDS, DocumentFilter, Write
 from frazil.documents.tables import ensure_metadata
 from frazil.errors import UnavailableError, UsageError
+from frazil.log.messages import decode_chunk
+from frazil.log.singles import batch_with_headers
+from frazil.log.trust import marked
 from frazil.tables.store import LazyStore
-from tests.documents_iceberg_kit import Home, everything, put
+from frazil.topics.dead_letters.batches import REPLAYED_FROM
+from tests.documents_iceberg_kit import TOPIC, Home, everything, put
 
 TIERS = ("standard", "infrequent", "archive")
 
@@ -86,6 +90,15 @@ def test_the_tables_with_the_tail_answer_as_the_projection_does_now_and_in_the_p
                 assert pages(tables, where, options) == pages(store, where, options)
         assert tables.explanation.tail_messages > 0
         assert sum(map(len, tables.iterate())) == store.get_statistics()["total_documents"]
+
+
+def messages_of(log) -> list[dict]:
+    info = log.info(TOPIC)
+    return [
+        row
+        for chunk in log.chunks(TOPIC, info.start, info.end)
+        for row in decode_chunk(chunk, info.view, info.start, info.end).to_pylist()
+    ]
 
 
 def pages(reads, where: DocumentFilter, options: dict) -> list:
@@ -177,6 +190,46 @@ def test_loaded_files_of_the_tail_are_read_too(home):
     with other.owner() as (store, _):
         assert store.load_revisions([past]) == 1
         assert [d.document_id for d in store.via_table().page().documents] == ["d"]
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+@pytest.mark.parametrize("end", ["update", "delete", "undelete"])
+def test_a_replayed_message_does_not_hide_later_revisions(home, end: str, is_merged: bool):
+    """The tables have passed a message that became a dead letter; it is sent again, and not merged yet."""
+    with home.owner() as (store, log):
+        put(store, "d", size_bytes=5, storage_tier="standard")
+        store.update_metadata("d", {"size_bytes": 6})
+        store.update_metadata("d", {"storage_tier": "infrequent", "filename": "new"})
+        put(store, "other")
+        if end != "update":
+            store.delete_metadata("d")
+        if end == "undelete":
+            store.undelete_metadata("d")
+        if is_merged:
+            home.advance(log)
+        found = {row["offset"]: row["payload"] for row in messages_of(log)}
+        for offset in (0, 1):
+            headers = marked({REPLAYED_FROM: f"documents/0/{offset}"})
+            log.append(TOPIC, batch_with_headers([found[offset]], [None], [headers]), internal=True)
+        put(store, "new")
+        tables = store.via_table()
+        for where in (DocumentFilter(), DocumentFilter(storage_tier="standard"), DocumentFilter(name_prefix="d")):
+            assert tables.page(where).documents == store.page(where).documents
+        assert tables.get_statistics() == store.get_statistics()
+        home.advance(log)
+        assert tables.page().documents == store.page().documents
+
+
+def test_a_replayed_message_that_the_tables_lack_is_read(home):
+    with home.owner() as (store, log):
+        put(store, "d")
+        store.update_metadata("d", {"size_bytes": 6})
+        home.advance(log, end=1)
+        (payload,) = [row["payload"] for row in messages_of(log) if row["offset"] == 1]
+        log.append(
+            TOPIC, batch_with_headers([payload], [None], [marked({REPLAYED_FROM: "documents/0/1"})]), internal=True
+        )
+        assert [d.size_bytes for d in store.via_table().page().documents] == [6]
 
 
 @pytest.mark.parametrize("per_range", [3, 50, 1_000])

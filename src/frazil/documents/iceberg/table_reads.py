@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from frazil.errors import NotFoundError, UnavailableError
 from frazil.tables.reading.measured_io import ScanExplanation
 from frazil.tables.reading.retrying import read_current
 from frazil.tables.store import LazyStore, find_table
+from frazil.topics.dead_letters.batches import REPLAYED_FROM
 from frazil.topics.reading.tail import Bound, Lag, Opener, TailReader
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class TableReads:
     ) -> None:
         self._settings, self._tables, self._cursor_key, self._explains = settings, tables, cursor_key, explains
         self._topic = settings.model.documents.topic
-        self._tail = TailReader(open_log, self._topic, DOCUMENTS, decode_messages, BOUND, live=True)
+        self._tail = TailReader(open_log, self._topic, DOCUMENTS, _decode, BOUND, live=True)
         self._scanner = TableScanner(settings.model.network)
         self.explanation = ScanExplanation()
         """Of the last query."""
@@ -144,10 +146,12 @@ class TableReads:
         found = self._tail.read(position)
         if isinstance(found, Lag):
             raise UnavailableError("the tables are too far behind the log", cause=str(found), hint="frazil pipeline")
-        tail = self._tail_rows([part.decoded for part in found.parts])
+        parts = [part.decoded for part in found.parts]
+        tail = self._tail_rows([part.batch for part in parts])
         stored, self.explanation = self._stored(table, listing, columns)
         self.explanation.tail_messages = found.end - found.start
         if listing.as_of is None:
+            tail = self._without_outdated(tail, frozenset().union(*(part.replayed for part in parts)), found.end)
             changed = tail.column("document_id").combine_chunks()
             stored = stored.filter(pc.invert(pc.is_in(stored.column("document_id"), value_set=changed)))
             return pa.concat_tables([stored, _latest(tail)], promote_options="default")
@@ -170,8 +174,43 @@ class TableReads:
             parts.append(batch.revisions_table)
             if batch.bulk:
                 staging = open_staging(self._tables.store(), self._settings)
-                parts += [staging.read(file) for file in batch.bulk]
+                for file in batch.bulk:
+                    rows = staging.read(file)
+                    parts.append(
+                        rows.append_column(OFFSET, pa.repeat(pa.scalar(file.offset, OFFSET.type), rows.num_rows))
+                    )
         return pa.concat_tables(parts, promote_options="default")
+
+    def _without_outdated(self, tail: pa.Table, replayed: Collection[int], end: int) -> pa.Table:
+        """Leaves out revisions that come late, as replayed dead letters, after the tables have taken in later ones.
+
+        The history tells, also of documents that are deleted or do not match a listing.
+        """
+        late = tail.filter(pc.is_in(tail.column(OFFSET.name), pa.array(sorted(replayed), OFFSET.type)))
+        history = find_table(self._tables.store(), history_name(self._settings)) if late.num_rows else None
+        if history is None:
+            return tail
+        ids = pc.unique(late.column("document_id")).to_pylist()
+        latest, explanation = self._scanner.latest_revisions(history, ids, end)
+        for name in ("requests", "bytes", "manifests_fetched"):
+            setattr(self.explanation, name, getattr(self.explanation, name) + getattr(explanation, name))
+        pairs = zip(tail.column("document_id").to_pylist(), tail.column("revision").to_pylist(), strict=True)
+        return tail.filter(pa.array([number >= latest.get(name, 0) for name, number in pairs], pa.bool_()))
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """Decoded messages, and the offsets of those that are dead letters sent again."""
+
+    batch: DecodedBatch
+    replayed: frozenset[int]
+
+
+def _decode(messages: pa.Table) -> _Decoded:
+    headers = messages.column("headers").to_pylist() if "headers" in messages.column_names else []
+    offsets = zip(messages.column("offset").to_pylist(), headers, strict=False)
+    replayed = frozenset(offset for offset, pairs in offsets if pairs and REPLAYED_FROM in dict(pairs))
+    return _Decoded(decode_messages(messages), replayed)
 
 
 def _documents(rows: pa.Table) -> list[Document]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -43,6 +43,18 @@ class TableScanner:
         """
         rows, explanation = self._scanner.scan(table, prunable(listing), columns, explains=explains)
         return _with_our_types(rows), explanation
+
+    def latest_revisions(
+        self, history: Table, ids: Collection[str], end: int
+    ) -> tuple[dict[str, int], ScanExplanation]:
+        """Returns the number of the latest revision below an offset of the log, by id, and what was read for that."""
+        from pyiceberg.expressions import And, In, LessThan
+
+        condition = And(In(term="document_id", literals=set(ids)), LessThan(term=OFFSET.name, value=end))
+        rows, explanation = self._scanner.scan(history, condition, ("document_id", "revision"), explains=False)
+        latest = rows.group_by("document_id").aggregate([("revision", "max")])
+        names, numbers = (latest.column(name).to_pylist() for name in ("document_id", "revision_max"))
+        return dict(zip(names, numbers, strict=True)), explanation
 
 
 def prunable(listing: Listing) -> BooleanExpression:
