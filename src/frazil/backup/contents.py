@@ -126,7 +126,7 @@ def _diff_tables(repository: Repository, old: BackedUpTable | None, new: BackedU
     states = [None if table is None else repository.read_state(table) for table in (old, new)]
     one, other = (_Facts.of(None if state is None else _read_metadata(repository, state)) for state in states)
     removed, added = _diff_files(repository, states[0], states[1])
-    found = {
+    found: dict[str, Any] = {
         "added_snapshots": tuple(sorted(other.snapshots - one.snapshots)),
         "removed_snapshots": tuple(sorted(one.snapshots - other.snapshots)),
         "added_refs": tuple(sorted(other.refs.keys() - one.refs.keys())),
