@@ -1,14 +1,31 @@
-"""Relocates and trims metadata.json, as the dictionary that it is: what is not named here stays, in its order."""
+"""Relocates and trims metadata.json as the dictionary that it is: what is not named here stays, in its order."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import gzip
+import json
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from frazil.errors import IntegrityError, NotFoundError, UnsupportedError, first_line
+from frazil.tables.relocation.manifests import NEWEST_FORMAT
 from frazil.tables.relocation.prefixes import PrefixMap
 
 TableMetadata = dict[str, Any]
+
+MAIN = "main"
+
+#: Properties that hold a folder.
+_FOLDERS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+#: Lists whose entries hold a path, and its key.
+_PATH_KEYS = (
+    ("snapshots", "manifest-list"), ("statistics", "statistics-path"), ("partition-statistics", "statistics-path"),
+    ("metadata-log", "metadata-file"),
+)  # fmt: skip
+_GZIP = b"\x1f\x8b"
+_KEY_PROPERTY = "encryption.key-id"
 
 
 @dataclass(frozen=True)
@@ -39,17 +56,69 @@ def parse_metadata(data: bytes, where: str = "the metadata") -> TableMetadata:
         IntegrityError: it is damaged.
         UnsupportedError: it is of a newer format version, or the table is encrypted.
     """
-    raise NotImplementedError
+    try:
+        metadata, version = _decode(data)
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zlib.error, RecursionError) as error:
+        raise IntegrityError(
+            f"{where} cannot be read", cause=f"it is no table metadata: {first_line(error)}", hint="restore it"
+        ) from error
+    if version > NEWEST_FORMAT:
+        raise UnsupportedError(
+            f"{where} is of format version {version}",
+            cause=f"this version of Frazil knows 1 to {NEWEST_FORMAT}",
+            hint="install a newer version of Frazil",
+        )
+    _refuse_encryption(metadata, where)
+    return metadata
+
+
+def _decode(data: bytes) -> tuple[TableMetadata, int]:
+    metadata: TableMetadata = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+    version = metadata["format-version"]
+    if type(version) is not int or version < 1:
+        raise ValueError(f"format version {version!r}")
+    paths = list_metadata_paths(metadata) if version <= NEWEST_FORMAT else None
+    if paths and not all(isinstance(path, str) for some in vars(paths).values() for path in some):
+        raise ValueError("a path is no text")
+    return metadata, version
+
+
+def _refuse_encryption(metadata: TableMetadata, where: str) -> None:
+    snapshots = _entries(metadata, "snapshots")
+    statistics = [*_entries(metadata, "statistics"), *_entries(metadata, "partition-statistics")]
+    signs = {
+        "encryption-keys": bool(metadata.get("encryption-keys")),
+        f"the property {_KEY_PROPERTY}": bool((metadata.get("properties") or {}).get(_KEY_PROPERTY)),
+        "a snapshot with a key-id": any(snapshot.get("key-id") is not None for snapshot in snapshots),
+        "statistics with key-metadata": any(entry.get("key-metadata") is not None for entry in statistics),
+    }
+    found = [sign for sign, is_there in signs.items() if is_there]
+    if found:
+        raise UnsupportedError(
+            f"{where} is of an encrypted table",
+            cause=f"it has {found[0]}",
+            hint="copy the rows into a table that is not encrypted",
+        )
 
 
 def format_metadata(metadata: TableMetadata, *, gzipped: bool = False) -> bytes:
-    """Returns the file of a dictionary."""
-    raise NotImplementedError
+    """Returns the file of a dictionary. The same dictionary gives the same bytes."""
+    data = json.dumps(metadata, separators=(",", ":")).encode()
+    return gzip.compress(data, mtime=0) if gzipped else data
 
 
 def list_metadata_paths(metadata: TableMetadata) -> MetadataPaths:
     """Returns the paths in a metadata.json, each once, in their order."""
-    raise NotImplementedError
+    snapshots = _entries(metadata, "snapshots")
+    properties = metadata.get("properties") or {}
+    return MetadataPaths(
+        manifest_lists=_unique(s["manifest-list"] for s in snapshots if s.get("manifest-list")),
+        inline_manifests=_unique(path for s in snapshots for path in s.get("manifests") or []),
+        statistics=_unique(s["statistics-path"] for s in _entries(metadata, "statistics")),
+        partition_statistics=_unique(s["statistics-path"] for s in _entries(metadata, "partition-statistics")),
+        metadata_log=_unique(entry["metadata-file"] for entry in _entries(metadata, "metadata-log")),
+        locations=_unique([metadata["location"], *(properties[name] for name in _FOLDERS if properties.get(name))]),
+    )
 
 
 def relocate_metadata(
@@ -72,7 +141,26 @@ def relocate_metadata(
     Raises:
         UnmappedPathError: no prefix covers a path.
     """
-    raise NotImplementedError
+    found = {**metadata, "location": prefixes.map(metadata["location"])}
+    if table_uuid is not None:
+        found["table-uuid"] = table_uuid
+    if metadata_log == "drop" and "metadata-log" in found:
+        found["metadata-log"] = []
+    for name, key in _PATH_KEYS:
+        if found.get(name):
+            found[name] = [
+                {**entry, key: prefixes.map(entry[key])} if entry.get(key) else entry for entry in found[name]
+            ]
+    if found.get("snapshots"):
+        found["snapshots"] = [
+            {**s, "manifests": [prefixes.map(path) for path in s["manifests"]]} if s.get("manifests") else s
+            for s in found["snapshots"]
+        ]
+    values = metadata.get("properties") or {}
+    changed = {**values, **{name: prefixes.map(values[name]) for name in _FOLDERS if values.get(name)}, **properties}
+    if changed != values:
+        found["properties"] = {name: value for name, value in changed.items() if value is not None}
+    return found
 
 
 def trim_metadata(
@@ -84,7 +172,9 @@ def trim_metadata(
 ) -> TableMetadata:
     """Returns metadata with fewer snapshots, branches and tags.
 
-    Snapshots that are dropped take their branches and tags, their statistics and the history before them along.
+    Snapshots that are dropped take their branches and tags, their statistics and the history up to them along. Where
+    `main` is given and its snapshot has an older schema, that becomes the current one, unless a partition spec or sort
+    order needs a column that it lacks.
 
     Args:
         metadata: stays as it is.
@@ -94,11 +184,123 @@ def trim_metadata(
         main: the snapshot that `main` will point to.
 
     Raises:
-        NotFoundError: there is no such snapshot, branch or tag.
+        NotFoundError: there is no such snapshot, branch or tag; or `keep` lacks the snapshot of `main`.
     """
-    raise NotImplementedError
+    snapshots = {s["snapshot-id"]: s for s in _entries(metadata, "snapshots")}
+    every = _refs_of(metadata)
+    if main is not None:
+        every = {**every, MAIN: {**every.get(MAIN, {"type": "branch"}), "snapshot-id": main}}
+    names = set(every if refs is None else refs) | ({MAIN} if main is not None else set())
+    if missing := sorted(names - every.keys()):
+        raise NotFoundError(f"the table has no branch or tag '{missing[0]}'", hint=f"one of {', '.join(every)}")
+    kept_refs = {name: ref for name, ref in every.items() if name in names}
+    if keep is not None:
+        kept = set(keep) & snapshots.keys()
+    elif refs is None and main is None:
+        kept = set(snapshots)
+    else:
+        kept = _reach(snapshots, (ref["snapshot-id"] for ref in kept_refs.values()))
+    current = kept_refs[MAIN]["snapshot-id"] if MAIN in kept_refs else None
+    if current is not None and (current not in kept or current not in snapshots):
+        raise NotFoundError(f"the table has no snapshot {current} to be its current one", hint="frazil table history")
+    kept_refs = {name: ref for name, ref in kept_refs.items() if ref["snapshot-id"] in kept}
+    if main is None and kept == snapshots.keys() and kept_refs == every:
+        return metadata
+    found = dict(metadata)
+    _set_refs(found, kept_refs)
+    if main is not None:
+        _take_schema(found, snapshots[main])
+    if kept != snapshots.keys() or _refs_of(metadata).get(MAIN) != kept_refs.get(MAIN):
+        for name in ("snapshots", "statistics", "partition-statistics"):
+            if found.get(name):
+                found[name] = [entry for entry in found[name] if entry["snapshot-id"] in kept]
+        found["snapshot-log"] = _trim_log(found, kept, current)
+    return found
 
 
 def drop_refs(metadata: TableMetadata, names: Collection[str]) -> TableMetadata:
     """Returns metadata without some branches and tags; their snapshots stay. The same object if it has none of them."""
-    raise NotImplementedError
+    refs = _refs_of(metadata)
+    if not set(names) & refs.keys():
+        return metadata
+    every = [s["snapshot-id"] for s in _entries(metadata, "snapshots")]
+    return trim_metadata(metadata, keep=every, refs=[name for name in refs if name not in names])
+
+
+def _entries(metadata: TableMetadata, name: str) -> list[dict[str, Any]]:
+    """The entries of a list that may be missing, or null."""
+    return metadata.get(name) or []
+
+
+def _unique(paths: Collection[str] | Iterator[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(paths))
+
+
+def _refs_of(metadata: TableMetadata) -> dict[str, dict[str, Any]]:
+    """Branches and tags; format version 1 may name the current snapshot only."""
+    refs: dict[str, dict[str, Any]] = dict(metadata.get("refs") or {})
+    current = metadata.get("current-snapshot-id")
+    if current not in (None, -1):
+        refs.setdefault(MAIN, {"snapshot-id": current, "type": "branch"})
+    return refs
+
+
+def _set_refs(metadata: TableMetadata, refs: dict[str, dict[str, Any]]) -> None:
+    if "refs" in metadata or refs.keys() - {MAIN}:
+        metadata["refs"] = refs
+    if MAIN in refs:
+        metadata["current-snapshot-id"] = refs[MAIN]["snapshot-id"]
+    elif "current-snapshot-id" in metadata:
+        metadata["current-snapshot-id"] = -1 if metadata["format-version"] < 3 else None
+
+
+def _reach(snapshots: Mapping[int, Mapping[str, Any]], heads: Iterator[int]) -> set[int]:
+    """The snapshots that lead to these, with them."""
+    found: set[int] = set()
+    for head in heads:
+        at: int | None = head
+        while at is not None and at in snapshots and at not in found:
+            found.add(at)
+            at = snapshots[at].get("parent-snapshot-id")
+    return found
+
+
+def _trim_log(metadata: TableMetadata, kept: set[int], current: int | None) -> list[dict[str, Any]]:
+    """The history of `main`: what lies before a gap would claim that a snapshot was current for longer than it was."""
+    log = _entries(metadata, "snapshot-log")
+    last = max((place for place, entry in enumerate(log) if entry["snapshot-id"] == current), default=-1)
+    if current is None:
+        return []
+    found: list[dict[str, Any]] = []
+    for entry in log[: last + 1]:
+        found = [*found, entry] if entry["snapshot-id"] in kept else []
+    if not found:
+        head = next(s for s in metadata["snapshots"] if s["snapshot-id"] == current)
+        found = [{"timestamp-ms": head["timestamp-ms"], "snapshot-id": current}]
+    return found
+
+
+def _take_schema(metadata: TableMetadata, snapshot: Mapping[str, Any]) -> None:
+    """Makes the schema of a snapshot the current one, as far as specs and sort orders allow."""
+    schemas = {schema.get("schema-id"): schema for schema in _entries(metadata, "schemas")}
+    schema_id = snapshot.get("schema-id")
+    if schema_id not in schemas or schema_id == metadata.get("current-schema-id"):
+        return
+    parts = [*_entries(metadata, "partition-specs"), *_entries(metadata, "sort-orders")]
+    fields = [*_entries(metadata, "partition-spec"), *(field for part in parts for field in part["fields"])]
+    needed = {number for field in fields for number in field.get("source-ids") or [field["source-id"]]}
+    present = set(_field_ids(schemas[metadata["current-schema-id"]]))
+    if needed & present <= set(_field_ids(schemas[schema_id])):
+        metadata["current-schema-id"] = schema_id
+        if "schema" in metadata:  # format version 1 has the current one here too
+            metadata["schema"] = schemas[schema_id]
+
+
+def _field_ids(kind: Any) -> Iterator[int]:
+    if isinstance(kind, list):
+        for one in kind:
+            yield from _field_ids(one)
+    elif isinstance(kind, dict):
+        yield from (kind[name] for name in ("id", "element-id", "key-id", "value-id") if name in kind)
+        for name in ("fields", "type", "element", "key", "value"):
+            yield from _field_ids(kind.get(name))
