@@ -55,3 +55,12 @@ def spark(lane_settings: Settings):
     open_catalog(lane_settings.catalog("sql"))
     with spark_session(lane_settings) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def zoo(spark, services: Services, lane_settings: Settings, tmp_path_factory: pytest.TempPathFactory):
+    """Tables that other writers made, in the embedded catalog: `zoo.table("spark_v3")`."""
+    from frazil.catalogs import open_catalog
+    from tests.relocation_tables import Zoo
+
+    return Zoo(spark, tmp_path_factory.mktemp("zoo"), open_catalog(lane_settings.catalog("sql")), services.rest.url)

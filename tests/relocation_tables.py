@@ -1,16 +1,17 @@
 """Tables that other writers made, for tests of relocation and backups; and all that each engine reads in one.
 
-`zoo` builds them once with one Spark session. Each is small, and has what one kind of writer, or one feature of the
-format, puts into metadata. `ZooTable.features` says what is in it.
+`Zoo` builds each once, with one Spark session (the fixture `zoo` has one for all tests of a worker). Each is small, and
+has what one kind of writer, or one feature of the format, puts into metadata; `ZooTable.features` says what.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,12 @@ class Builder:
         """Ids of all snapshots, in the order of their commits."""
         return [row[0] for row in self.sql("SELECT snapshot_id FROM {t}.snapshots ORDER BY committed_at")]
 
+    def java(self) -> Any:
+        """The table in Iceberg's Java library."""
+        self.sql("DESCRIBE TABLE {t}")  # makes this session the active one of the thread, whose catalogs Java uses
+        spark = self.spark._jvm.org.apache.iceberg.spark
+        return spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.table)
+
     def load(self) -> Table:
         """The table in PyIceberg."""
         return self.catalog.load_table((self.namespace, self.name))
@@ -144,7 +151,6 @@ class _Species:
     features: frozenset[str]
     unreadable: Mapping[str, str]
     slow: bool
-    needs_rest: bool
 
 
 _SPECIES: dict[str, _Species] = {}
@@ -155,58 +161,92 @@ def _builds(
     *,
     unreadable: Mapping[str, str] | None = None,
     slow: bool = False,
-    needs_rest: bool = False,
 ) -> Callable[[Callable[[Builder], None]], Callable[[Builder], None]]:
     """Registers the builder of a table; its name is the function's."""
 
     def register(build: Callable[[Builder], None]) -> Callable[[Builder], None]:
-        _SPECIES[build.__name__] = _Species(build, frozenset(features.split()), unreadable or {}, slow, needs_rest)
+        _SPECIES[build.__name__] = _Species(build, frozenset(features.split()), unreadable or {}, slow)
         return build
 
     return register
 
 
-def species(*, slow: bool = False, rest: bool = True) -> list[str]:
-    """The names of all tables: with `slow`, those that only `make test-all` needs too; with `rest`, DuckDB's."""
-    return [name for name, each in _SPECIES.items() if each.slow <= slow and each.needs_rest <= rest]
+def species(*, slow: bool = False) -> list[str]:
+    """The names of all tables; with `slow`, also of those that only `make test-all` needs."""
+    return [name for name, each in _SPECIES.items() if each.slow <= slow]
 
 
-def zoo(
-    spark: SparkSession,
-    home: Path,
-    catalog: Catalog,
-    *,
-    rest: str = "",
-    names: Collection[str] | None = None,
-    slow: bool = False,
-) -> list[ZooTable]:
-    """Builds the tables.
+@dataclass
+class Zoo:
+    """The tables, each built when first asked for, and what they held then.
 
-    Args:
+    Attributes:
         spark: a session that has the catalog.
         home: a folder, below which all files of the tables lie.
         catalog: the same catalog in PyIceberg. It may be of any kind that lets a table choose its location.
-        rest: URL of a REST catalog on this machine, through which DuckDB writes; without it, its tables are left out.
-        names: which tables; by default all.
-        slow: with those that only `make test-all` needs.
+        rest: URL of a REST catalog on this machine, through which DuckDB writes.
     """
-    namespace = f"zoo_{home.name.replace('-', '_')}".lower()
-    catalog.create_namespace_if_not_exists(namespace)
 
-    def build(name: str) -> ZooTable:
-        builder = Builder(spark.newSession(), catalog, namespace, name, home, rest)
+    spark: SparkSession
+    home: Path
+    catalog: Catalog
+    rest: str
+
+    def __post_init__(self) -> None:
+        self.namespace = f"zoo_{uuid.uuid4().hex[:8]}"
+        self.catalog.create_namespace(self.namespace)
+        self._tables: dict[str, ZooTable] = {}
+        self._reads: dict[tuple[str, str], Reads] = {}
+
+    def tables(self, names: Collection[str] | None = None) -> list[ZooTable]:
+        """Some tables; by default all that `make test` needs. Together they are built faster than one by one."""
+        chosen = species() if names is None else names
+        with ThreadPoolExecutor(_THREADS) as pool:
+            missing = [name for name in chosen if name not in self._tables]
+            self._tables |= zip(missing, pool.map(self._build, missing), strict=True)
+        return [self._tables[name] for name in chosen]
+
+    def table(self, name: str) -> ZooTable:
+        return self.tables([name])[0]
+
+    def _build(self, name: str) -> ZooTable:
+        builder = Builder(self.spark.newSession(), self.catalog, self.namespace, name, self.home, self.rest)
         _SPECIES[name].build(builder)
         return _found(builder, _SPECIES[name])
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(build, species(slow=slow, rest=bool(rest)) if names is None else names))
+    def read_original(self, engine: str, name: str) -> Reads:
+        """What an engine reads in a table; read once, while it is at its place."""
+        if (engine, name) not in self._reads:
+            table = self.table(name)
+            self._reads[engine, name] = read_all(engine, self.spark, table.identifier, table.metadata_location)
+        return self._reads[engine, name]
+
+    @contextmanager
+    def moved_away(self, name: str) -> Iterator[None]:
+        """Nothing of a table is at its place inside this block."""
+        moves = [(folder, folder.with_name(f"{folder.name}.away")) for folder in self.table(name).folders]
+        for here, away in moves:
+            here.rename(away)
+        try:
+            yield
+        finally:
+            for here, away in moves:
+                away.rename(here)
+
+    @contextmanager
+    def registered(self, metadata_location: str) -> Iterator[str]:
+        """A copy under a name in Spark; its files stay."""
+        name = f"copy_{uuid.uuid4().hex[:8]}"
+        builder = Builder(self.spark, self.catalog, self.namespace, name, self.home)
+        builder.register(metadata_location)
+        try:
+            yield builder.table
+        finally:
+            self.catalog.drop_table((self.namespace, name))
 
 
 def _found(builder: Builder, made: _Species) -> ZooTable:
-    builder.sql("DESCRIBE TABLE {t}")  # else the session is not the active one of this thread
-    java = builder.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        builder.spark._jsparkSession, builder.table
-    )
+    java = builder.java()
     outside = builder.home / "outside"
     return ZooTable(
         name=builder.name,
@@ -338,11 +378,13 @@ def schema_evolution(b: Builder) -> None:
     b.sql("ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT")
     b.sql("ALTER TABLE {t} RENAME COLUMN name TO label")
     b.sql("ALTER TABLE {t} ADD COLUMNS (place.z DOUBLE COMMENT 'height', day DATE FIRST)")
-    b.sql("ALTER TABLE {t} ADD COLUMN kind STRING DEFAULT 'none'")
-    b.insert("DATE '2026-01-02', 3, 'c', named_struct('x', 1F, 'y', 2F, 'z', 3D), NULL, NULL")
+    iceberg = b.spark._jvm.org.apache.iceberg  # Spark's SQL takes no default yet
+    text, none = iceberg.types.Types.StringType.get(), iceberg.expressions.Expressions.lit("none")
+    b.java().updateSchema().addColumn("kind", text, "with a default", none).commit()
+    b.insert("DATE '2026-01-02', 3, 'c', named_struct('x', 1F, 'y', 2F, 'z', 3D), NULL, NULL, 'own'")
     b.sql("ALTER TABLE {t} DROP COLUMN tags")
     b.sql("ALTER TABLE {t} WRITE ORDERED BY day")
-    b.insert("NULL, 4, 'd', NULL, map('k', NULL)")
+    b.insert("NULL, 4, 'd', NULL, map('k', NULL), NULL")
 
 
 # Places and files of metadata
@@ -489,12 +531,12 @@ def pyiceberg_v1(b: Builder) -> None:
     b.people(3)
 
 
-@_builds("duckdb v2 merge-on-read position-deletes", needs_rest=True)
+@_builds("duckdb v2 merge-on-read position-deletes")
 def duckdb_v2(b: Builder) -> None:
     _written_by_duckdb(b, 2)
 
 
-@_builds("duckdb v3 merge-on-read deletion-vectors", needs_rest=True)
+@_builds("duckdb v3 merge-on-read deletion-vectors")
 def duckdb_v3(b: Builder) -> None:
     _written_by_duckdb(b, 3)
 
@@ -646,16 +688,3 @@ def open_duckdb(*extensions: str) -> duckdb.DuckDBPyConnection:
 
 def _rows(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
-
-
-def move_away(table: ZooTable) -> Callable[[], None]:
-    """Moves every folder of a table away; returns what brings them back."""
-    moves = [(folder, folder.with_name(f"{folder.name}.away")) for folder in table.folders]
-    for here, away in moves:
-        shutil.move(here, away)
-
-    def bring_back() -> None:
-        for here, away in moves:
-            shutil.move(away, here)
-
-    return bring_back

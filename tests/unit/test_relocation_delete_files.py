@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +15,10 @@ from pyiceberg.io import InputFile
 from pyiceberg.typedef import Record
 
 from frazil.errors import IntegrityError, UnsupportedError
-from frazil.tables.metadata.avro import long, read_avro
-from frazil.tables.relocation.avro_codecs import compress
+from frazil.tables.metadata.avro import read_avro
 from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
 from frazil.tables.relocation.prefixes import PrefixMap, UnmappedPathError
+from tests.avro_files import avro_file
 
 MOVE = PrefixMap([("file:/lake/t", "/copy/t")])
 #: As they sort before and after: the second folder comes first then.
@@ -92,28 +91,13 @@ def avro_schema(*, row: bool = False) -> dict[str, Any]:
     if row:
         inner = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "double", "field-id": 1}]}
         fields.insert(1, {"name": "row", "type": ["null", inner], "default": None, "field-id": 2147483544})
-        fields[0]["type"] = ["null", "string"]
     return {"type": "record", "name": "delete", "fields": fields}
 
 
 def avro(rows: Rows, *, codec: str = "deflate", row: bool = False) -> bytes:
-    """Written by hand, three records to a block."""
-
-    def text(value: bytes) -> bytes:
-        return long(len(value)) + value
-
-    def record(path: str, pos: int) -> bytes:
-        if not row:
-            return text(path.encode()) + long(pos)
-        return long(1) + text(path.encode()) + (long(1) + bytes(8) if pos % 2 else long(0)) + long(pos)
-
-    meta = {**KEYS, "avro.schema": json.dumps(avro_schema(row=row)), "avro.codec": codec}
-    sync = b"0123456789abcdef"
-    parts = [b"Obj\x01", long(len(meta)), *(text(k.encode()) + text(v.encode()) for k, v in meta.items()), b"\0", sync]
-    for at in range(0, len(rows), 3):
-        block = rows[at : at + 3]
-        parts += [long(len(block)), text(compress(codec, b"".join(record(*each) for each in block))), sync]
-    return b"".join(parts)
+    """Three records to a block."""
+    records = [(path, ((0.5,) if pos % 2 else None), pos) if row else (path, pos) for path, pos in rows]
+    return avro_file(avro_schema(row=row), records, KEYS, codec, per_block=3)
 
 
 def rows_of(data: bytes, file_format: str) -> Rows:
@@ -276,6 +260,6 @@ def test_avro_keeps_the_deleted_rows_themselves() -> None:
 
 
 def test_avro_without_the_columns_of_deletes_is_refused() -> None:
-    data = avro([]).replace(b"file_path", b"some_path")
+    data = avro([]).replace(b"2147483546", b"2147483547")
     with pytest.raises(IntegrityError):
         relocate_position_deletes(data, "AVRO", MOVE)

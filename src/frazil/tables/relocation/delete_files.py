@@ -6,22 +6,15 @@ Equality deletes and deletion vectors hold none; the footers of Puffin files are
 from __future__ import annotations
 
 import io
-import json
-import lzma
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.avro.file import MAGIC, SYNC_SIZE
-
 from frazil.errors import IntegrityError, UnsupportedError
-from frazil.tables.metadata.avro import AvroBlock, AvroFile, long, read_avro
-from frazil.tables.metadata.manifest_entries import Read
-from frazil.tables.metadata.manifest_entries import _reader as make_reader
-from frazil.tables.metadata.manifest_entries import _skipper as make_skipper
-from frazil.tables.relocation.avro_codecs import compress, decompress
-from frazil.tables.relocation.manifests import FileSize
+from frazil.tables.metadata.avro import AvroBlock, AvroFile, long, read_avro, read_long
+from frazil.tables.metadata.avro_codecs import compress, decompress
+from frazil.tables.metadata.avro_records import layout_of
+from frazil.tables.relocation.manifests import PATH_COLUMN, FileSize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +25,7 @@ if TYPE_CHECKING:
 
 #: Columns of a position-delete file, as the specification names them.
 _PATH, _POS = "file_path", "pos"
+_POSITION_COLUMN = 2147483545
 _FIELD_ID = b"PARQUET:field_id"
 _ENCRYPTED = b"PARE"
 #: Longest share of distinct values for which ORC keeps a dictionary; Iceberg's own writers use the same.
@@ -82,10 +76,7 @@ def _choose(file_format: str, ways: dict[str, Callable[[bytes, PrefixMap], bytes
 def _damage() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return (
-        pa.ArrowException, ValueError, KeyError, EOFError, OSError, IndexError, TypeError, OverflowError, MemoryError,
-        SystemError, zlib.error, lzma.LZMAError,
-    )  # fmt: skip
+    return (pa.ArrowException, ValueError, KeyError, EOFError, OSError, IndexError, TypeError)
 
 
 def _relocate_parquet(data: bytes, prefixes: PrefixMap) -> bytes:
@@ -347,54 +338,34 @@ def _keys(rows: pa.Table) -> tuple[list[bytes], np.ndarray, np.ndarray]:
 def _relocate_avro(data: bytes, prefixes: PrefixMap) -> bytes:
     """Replaces the paths in the records; all other bytes of a record stay, whatever its schema."""
     file = read_avro(data)
-    fields = [(field["name"], field["type"]) for field in json.loads(file.meta["avro.schema"])["fields"]]
-    if not {_PATH, _POS} <= {name for name, _ in fields}:
+    layout = layout_of(file.meta["avro.schema"], (PATH_COLUMN, _POSITION_COLUMN))
+    if layout.kinds != {PATH_COLUMN: "string", _POSITION_COLUMN: "long"}:
         raise ValueError("its schema lacks the columns of position deletes")
-    readers = [(name, make_reader(kind) if name in (_PATH, _POS) else make_skipper(kind)) for name, kind in fields]
-    known = dict[str, bytes]()
+    text_at, pos_at = (1 + 2 * layout.ids.index(column) for column in (PATH_COLUMN, _POSITION_COLUMN))
+    known = dict[bytes, bytes]()
 
     def records(block: AvroBlock) -> Iterator[tuple[bytes, int, bytes]]:
         raw = decompress(file.codec, block.data)
-        for path, pos, start, text_end, end in _read_avro_records(raw, block.count, readers):
+        for places in layout.find_records(raw, block.count):
+            size, begin = read_long(raw, places[text_at])
+            end = begin + size
+            path = raw[begin:end]
             if path not in known:
-                known[path] = prefixes.map(path).encode()
+                known[path] = prefixes.map(path.decode()).encode()
             new = known[path]
-            text_start = text_end - len(_avro_bytes(path.encode()))
-            yield new, pos, raw[start:text_start] + _avro_bytes(new) + raw[text_end:end]
+            pos, _ = read_long(raw, places[pos_at])
+            yield new, pos, b"".join((raw[places[0] : places[text_at]], long(len(new)), new, raw[end : places[-1]]))
 
     blocks, last = [], (b"", -1)
     for block in file.blocks:
         parts = []
         for path, pos, record in records(block):
             if (path, pos) < last:
-                return _write_avro(file, data, _sort_avro(file, records))
+                return file.with_blocks(_sort_avro(file, records))
             last = path, pos
             parts.append(record)
         blocks.append(AvroBlock(block.count, compress(file.codec, b"".join(parts))))
-    return _write_avro(file, data, blocks)
-
-
-def _read_avro_records(
-    raw: bytes, count: int, readers: list[tuple[str, Read]]
-) -> Iterator[tuple[str, int, int, int, int]]:
-    """The path and position of each record; where the record begins, its path ends, and it ends."""
-    from pyiceberg.avro.decoder import new_decoder
-
-    decoder = new_decoder(raw)
-    path, pos, text_end = "", -1, 0
-    for _ in range(count):
-        start = decoder.tell()
-        for name, read in readers:
-            if name == _PATH:
-                path, text_end = read(decoder), decoder.tell()
-            elif name == _POS:
-                pos = read(decoder)
-            else:
-                read(decoder)
-        end = decoder.tell()
-        if end > len(raw):  # the decoder itself does not look
-            raise EOFError("a record goes beyond the end of its block")
-        yield path, pos, start, text_end, end
+    return file.with_blocks(blocks)
 
 
 def _sort_avro(file: AvroFile, records: Callable[[AvroBlock], Iterable[tuple[bytes, int, bytes]]]) -> list[AvroBlock]:
@@ -403,17 +374,3 @@ def _sort_avro(file: AvroFile, records: Callable[[AvroBlock], Iterable[tuple[byt
         AvroBlock(block.count, compress(file.codec, b"".join(record for _, _, record in islice(every, block.count))))
         for block in file.blocks
     ]
-
-
-def _write_avro(file: AvroFile, data: bytes, blocks: list[AvroBlock]) -> bytes:
-    """A file with the header, and the marker between blocks, of another."""
-    sync = data[-SYNC_SIZE:]
-    header = b"".join(_avro_bytes(key.encode()) + _avro_bytes(value) for key, value in file.meta.items())
-    parts = [MAGIC, long(len(file.meta)), header, b"\0", sync]
-    for block in blocks:
-        parts += [long(block.count), _avro_bytes(block.data), sync]
-    return b"".join(parts)
-
-
-def _avro_bytes(value: bytes) -> bytes:
-    return long(len(value)) + value
