@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
+import pyarrow as pa
 
 from frazil.errors import FrazilError, IntegrityError, UnsupportedError, UsageError
 
@@ -26,6 +27,12 @@ FEATURES: frozenset[str] = frozenset()
 DataMode = Literal["copied", "referenced"]
 T = TypeVar("T")
 
+#: What to do about a damaged object.
+DAMAGED_HINT = "frazil backup verify tells which backups need it; a new backup of the same content replaces it"
+#: A skippable frame of zstd with 32 bytes: the SHA-256 of all bytes before it. Tools skip it.
+_SKIPPABLE = b"\x50\x2a\x4d\x18\x20\x00\x00\x00"
+_TRAILER_SIZE = len(_SKIPPABLE) + 32
+_ZSTD_LEVEL = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BLOB = re.compile(r"(0|[1-9][0-9]{0,18})-([0-9a-f]{64})")
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n')
@@ -280,6 +287,30 @@ def is_json_object(data: bytes) -> bool:
         return isinstance(orjson.loads(data), dict)
     except ValueError:
         return False
+
+
+# -- compression
+
+
+def compress(data: bytes) -> bytes:
+    """Returns data as zstd, and behind it the SHA-256 of that in a frame which zstd's tools skip."""
+    frame = bytes(pa.Codec("zstd", _ZSTD_LEVEL).compress(data, asbytes=True))
+    return frame + _SKIPPABLE + hashlib.sha256(frame).digest()
+
+
+def decompress(data: bytes, where: str) -> bytes:
+    """Returns what `compress` was given.
+
+    Raises:
+        IntegrityError: any bit of it is damaged.
+    """
+    frame, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]
+    if trailer != _SKIPPABLE + hashlib.sha256(frame).digest():
+        raise IntegrityError(f"{where} is cut off or damaged", hint=DAMAGED_HINT)
+    try:
+        return bytes(pa.CompressedInputStream(pa.BufferReader(frame), "zstd").read())
+    except (OSError, ValueError) as error:
+        raise IntegrityError(f"{where} is damaged", hint=DAMAGED_HINT) from error
 
 
 # -- metadata: JSON without a seal, since blobs are named by their digest

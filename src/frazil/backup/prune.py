@@ -1,72 +1,457 @@
-"""Retention of backups, and the removal of what no backup needs, in two phases."""
+"""Retention of backups, and the removal of what no backup needs, in two phases beside creates that run.
+
+Phase 1 removes the records that the policy drops, and marks every blob that no record needs and that is older than
+`prune_wait_s`. Phase 2, of a later run, takes a mark that is older than `prune_wait_s`, reads all records again, and
+deletes what still none of them needs. docs/backup-repository.md says why no listed backup ever lacks a blob.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+import threading
+import time
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
 
-from frazil.backup.format import BackupRecord, BlobRef
-from frazil.backup.repository import Repository
+from frazil.atomic_files import TEMPORARY_SUFFIX
+from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, DamagedRecord
+from frazil.backup.marks import Mark, advance, list_marks, read_mark, remove_mark, write_mark
+from frazil.backup.references import (
+    KINDS,
+    Kind,
+    References,
+    collect_references,
+    find_protected,
+    iterate_references,
+    key_of,
+)
+from frazil.backup.repository import Repository, record_key, too_long
+from frazil.backup.retention import RetentionPolicy, select_backups
+from frazil.errors import FrazilError, IntegrityError
+from frazil.observe.cancellation import raise_if_stopped
+from frazil.observe.faultpoints import reach
+
+__all__ = ["PrunePlan", "PruneReport", "RetentionPolicy", "check_marks", "plan_prune", "run_prune", "select_backups"]
+
+_MARK_SIZE = 100_000
+_BATCH = 1000
+_RENEW_S = 60.0
+_POLL_S = 2.0
 
 
 @dataclass(frozen=True)
-class RetentionPolicy:
-    """Which backups of a table are kept: those that any rule keeps. Days, weeks, months and years are those of UTC.
+class Amount:
+    """Blobs, and their size without compression."""
 
-    Attributes:
-        keep_last: the newest n.
-        daily: the newest of each of the last n days that have one; likewise weekly, monthly, yearly.
-        within: all that are at most so much older than the newest.
-    """
+    blobs: int = 0
+    bytes: int = 0
 
-    keep_last: int = 0
-    daily: int = 0
-    weekly: int = 0
-    monthly: int = 0
-    yearly: int = 0
-    within: timedelta | None = None
+    def plus(self, blob: BlobRef) -> Amount:
+        return Amount(self.blobs + 1, self.bytes + blob.size)
 
-
-def select_backups(records: Sequence[BackupRecord], policy: RetentionPolicy) -> dict[str, tuple[str, ...]]:
-    """Returns why each backup is kept, by name: such as `last`, `daily`. One without a reason is not kept. Pure.
-
-    A record of several tables is kept if any of them keeps it.
-    """
-    raise NotImplementedError
+    def to_dict(self) -> dict[str, int]:
+        return {"blobs": self.blobs, "bytes": self.bytes}
 
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What a prune would do."""
+    """What a prune would do.
+
+    Attributes:
+        keep: why each backup is kept.
+        drop: backups that are removed.
+        locked: backups that the policy drops, and that Object Lock keeps until then.
+        mark: what is marked; it is deleted by a run that comes `prune_wait_s` later.
+        delete: what earlier runs marked, and is due.
+    """
 
     keep: dict[str, tuple[str, ...]]
     drop: tuple[str, ...]
     locked: dict[str, datetime]
+    mark: Amount
+    delete: Amount
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "keep": {name: list(reasons) for name, reasons in self.keep.items()},
+            "drop": list(self.drop),
+            "locked": {name: until.isoformat() for name, until in self.locked.items()},
+            "mark": self.mark.to_dict(),
+            "delete": self.delete.to_dict(),
+        }
+
+
+@dataclass
+class PruneReport:
+    """What a prune did; `left` is what it could not delete, because it is locked."""
+
+    dropped: list[str] = field(default_factory=list)
+    locked: dict[str, datetime] = field(default_factory=dict)
+    marked: Amount = Amount()
+    deleted: Amount = Amount()
+    left: Amount = Amount()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "dropped": self.dropped,
+            "locked": {name: until.isoformat() for name, until in self.locked.items()},
+            "marked": self.marked.to_dict(),
+            "deleted": self.deleted.to_dict(),
+            "left": self.left.to_dict(),
+        }
+
+
+def plan_prune(
+    repository: Repository,
+    policy: RetentionPolicy | None,
+    *,
+    prune_wait_s: float,
+    names: Collection[str] | None = None,
+) -> PrunePlan:
+    """Returns what `run_prune` would do now. Changes nothing.
+
+    Raises:
+        FrazilError: a record or a file list cannot be read, so that it is not known what it needs.
+    """
+    records = _read_records(repository)
+    keep, drop = _select(records, policy, names)
+    locked = {name: until for name in drop if (until := repository.find_lock(record_key(name))) is not None}
+    drop = [name for name in drop if name not in locked]
+    references = collect_references(repository, [record for record in records if record.name not in drop])
+    now, wait = repository.now(), timedelta(seconds=prune_wait_s)
+    delete, marked = Amount(), References()
+    for mark in list_marks(repository):
+        for kind, blob in _blobs_of(repository, mark):
+            if not mark.is_over:
+                marked.add(kind, blob)
+            if _is_due(mark, now, wait) and not references.has(kind, blob):
+                delete = delete.plus(blob)
+    found = Amount()
+    for _, blob in _find_unreferenced(repository, references, marked, now - wait):
+        found = found.plus(blob)
+    return PrunePlan(keep, tuple(drop), locked, found, delete)
+
+
+def run_prune(
+    repository: Repository,
+    policy: RetentionPolicy | None,
+    *,
+    prune_wait_s: float,
+    names: Collection[str] | None = None,
+    stop: threading.Event | None = None,
+) -> PruneReport:
+    """Removes backups that a policy drops, deletes what is due, and marks what no backup needs any more.
+
+    It can be interrupted at any time; another run goes on. Several at once do no harm.
+
+    Args:
+        repository: the repository.
+        policy: which backups are kept; None: all of them.
+        prune_wait_s: `backup.prune_wait_s`.
+        names: only these backups are subject to the policy.
+        stop: ends the work between two steps.
+
+    Raises:
+        FrazilError: a record or a file list cannot be read, so that it is not known what it needs. No blob was deleted.
+    """
+    records = _read_records(repository)
+    _, drop = _select(records, policy, names)
+    report = PruneReport()
+    for name in drop:
+        raise_if_stopped(stop)
+        reach("backup.prune.drop")
+        until = repository.remove(record_key(name))
+        if until is None:
+            report.dropped.append(name)
+        else:
+            report.locked[name] = until
+    reach("backup.prune.dropped")
+    _Sweep(repository, timedelta(seconds=prune_wait_s), report, stop).run()
+    return report
+
+
+@dataclass
+class _Sweep:
+    """Both phases of one run, without the policy."""
+
+    repository: Repository
+    wait: timedelta
+    report: PruneReport
+    stop: threading.Event | None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def run(self) -> None:
+        now = self.repository.now()
+        claimed = [claim for mark in list_marks(self.repository) if (claim := self._claim(mark, now)) is not None]
+        reach("backup.prune.claimed")
+        try:
+            # After the claims: a create that comes later finds them, and one that came earlier has written its record.
+            references = collect_references(self.repository, _read_records(self.repository))
+        except FrazilError:
+            for mark in claimed:
+                advance(self.repository, mark, "done", self.id)
+            raise
+        for mark in claimed:
+            self._delete(mark, references)
+        self._mark(references, now)
+        self._clean(references, now)
+
+    def _claim(self, mark: Mark, now: datetime) -> Mark | None:
+        """Takes a mark to delete what it lists."""
+        if not _is_due(mark, now, self.wait):
+            return None
+        if read_mark(self.repository, mark) is None:
+            # Damaged: the next run makes a new one.
+            advance(self.repository, mark, "cancel" if mark.is_waiting else "done", self.id)
+            return None
+        return advance(self.repository, mark, "delete", self.id)
+
+    def _delete(self, mark: Mark | None, references: References) -> None:
+        """Deletes the blobs of a mark, file lists before data, unless another process takes it over."""
+        assert mark is not None
+        renewed = time.monotonic()
+        blobs = ((k, b) for k, b in _blobs_of(self.repository, mark) if not references.has(k, b))
+        while batch := list(islice(blobs, _BATCH)):
+            raise_if_stopped(self.stop)
+            if time.monotonic() - renewed > _RENEW_S:
+                mark = advance(self.repository, mark, "delete", self.id)
+                if mark is None:
+                    return
+                renewed = time.monotonic()
+            reach("backup.prune.delete")
+            self._remove(batch)
+        reach("backup.prune.deleted")
+        advance(self.repository, mark, "done", self.id)
+
+    def _remove(self, batch: list[tuple[Kind, BlobRef]]) -> None:
+        locked = self.repository.remove_many([key_of(kind, blob) for kind, blob in batch])
+        for kind, blob in batch:
+            if key_of(kind, blob) in locked:
+                self.report.left = self.report.left.plus(blob)
+            else:
+                self.report.deleted = self.report.deleted.plus(blob)
+
+    def _mark(self, references: References, now: datetime) -> None:
+        marked = References()
+        for mark in list_marks(self.repository):
+            if not mark.is_over:
+                for kind, blob in _blobs_of(self.repository, mark):
+                    marked.add(kind, blob)
+        found = _find_unreferenced(self.repository, references, marked, now - self.wait)
+        while batch := list(islice(found, _MARK_SIZE)):
+            raise_if_stopped(self.stop)
+            blobs: dict[Kind, list[BlobRef]] = {kind: [b for k, b in batch if k == kind] for kind in KINDS}
+            reach("backup.prune.mark")
+            write_mark(self.repository, blobs)
+            reach("backup.prune.marked")
+            for _, blob in batch:
+                self.report.marked = self.report.marked.plus(blob)
+
+    def _clean(self, references: References, now: datetime) -> None:
+        """Removes what is over: marks, notes of creates that never finished, tombstones, remains of crashes."""
+        old = now - self.wait
+        for mark in list_marks(self.repository):
+            if mark.created_at is None or mark.is_over:
+                at = mark.step.at if mark.step is not None else mark.created_at
+                # Not before: a create that began before the last step must still find it.
+                if at is not None and at <= old:
+                    reach("backup.prune.remove_mark")
+                    remove_mark(self.repository, mark)
+        for info in self.repository.store.list("progress"):
+            if info.last_modified <= old - self.wait:
+                self.repository.discard(info.key)
+        for info in self.repository.store.list("data"):
+            name = info.key.rpartition("/")[2]
+            if name.endswith(".erased") and info.last_modified <= old and not _is_needed(name, references):
+                self.repository.discard(info.key)
+        if self.repository.is_local:
+            for path in self.repository.location.path.glob(f".*{TEMPORARY_SUFFIX}"):
+                if path.stat().st_mtime <= old.timestamp():
+                    path.unlink(missing_ok=True)
+
+
+def _is_needed(tombstone: str, references: References) -> bool:
+    try:
+        return references.has("data", BlobRef.parse(tombstone.removesuffix(".erased")))
+    except IntegrityError:
+        return True  # not a tombstone
+
+
+def _is_due(mark: Mark, now: datetime, wait: timedelta) -> bool:
+    if mark.created_at is None:
+        return False
+    return mark.is_silent(now) or (mark.is_waiting and now - mark.created_at >= wait)
+
+
+def _blobs_of(repository: Repository, mark: Mark) -> Iterator[tuple[Kind, BlobRef]]:
+    """The blobs of a mark, metadata first. A damaged one has none."""
+    found = None if mark.created_at is None else read_mark(repository, mark)
+    for kind in KINDS if found is not None else ():
+        assert found is not None
+        yield from ((kind, blob) for blob in found[kind])
+
+
+def _find_unreferenced(
+    repository: Repository, references: References, marked: References, written_before: datetime
+) -> Iterator[tuple[Kind, BlobRef]]:
+    """Blobs that no record needs and no mark lists. Younger ones may belong to creates that are under way."""
+    for kind in KINDS:
+        for info in repository.store.list(kind):
+            blob = parse_key(kind, info.key)
+            if blob is None or info.last_modified > written_before:
+                continue
+            if not references.has(kind, blob) and not marked.has(kind, blob):
+                yield kind, blob
+
+
+def parse_key(kind: Kind, key: str) -> BlobRef | None:
+    """Returns the blob that an object is by its key; None: it is something else."""
+    name = key.rpartition("/")[2]
+    if kind == "meta":
+        if not name.endswith(".zst"):
+            return None
+        name = name.removesuffix(".zst")
+    try:
+        blob = BlobRef.parse(name)
+    except IntegrityError:
+        return None
+    return blob if key == key_of(kind, blob) else None
+
+
+def _read_records(repository: Repository) -> list[BackupRecord]:
+    """All records. Without one of them it is not known what it needs, so that nothing may be deleted."""
+    found = repository.list_records()
+    damaged = [one for one in found if isinstance(one, DamagedRecord)]
+    if damaged:
+        first = damaged[0].error
+        raise type(first)(
+            f"the backup {', '.join(repr(one.name) for one in damaged)} cannot be read, so that nothing can be pruned",
+            cause=first.message,
+            hint=first.hint or "restore its record from a copy, or remove it",
+        )
+    return [one for one in found if isinstance(one, BackupRecord)]
+
+
+def _select(
+    records: list[BackupRecord], policy: RetentionPolicy | None, names: Collection[str] | None
+) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """Why backups are kept, and which are not."""
+    subject = [record for record in records if names is None or record.name in names]
+    reasons: dict[str, tuple[str, ...]] = {record.name: ("not subject to the policy",) for record in records}
+    if policy is None:
+        return reasons, []
+    reasons |= select_backups(subject, policy)
+    return {name: why for name, why in reasons.items() if why}, [name for name, why in reasons.items() if not why]
+
+
+# -- beside it: creates
 
 
 def check_marks(
     repository: Repository,
-    blobs: Collection[BlobRef],
+    tables: Sequence[BackedUpTable],
     started: datetime,
     *,
     prune_wait_s: float,
-    stop: Callable[[], bool] | None = None,
+    stop: threading.Event | None = None,
 ) -> list[BlobRef]:
     """Makes sure that no prune deletes a blob of a new backup; called right before its record is written.
 
-    Waits while a prune deletes. Extends the Object Lock retention of the blobs, if the repository locks.
+    Cancels marks that list one, and waits while a prune deletes what such a mark lists. Prolongs the Object Lock
+    retention of all blobs, if the repository locks. Reads nothing of the backup where there is neither.
 
     Args:
-        blobs: everything that the record needs: data and metadata.
-        started: `repository.now()` when the create began, before it read any record.
+        repository: the repository.
+        tables: of the record that is about to be written.
+        started: `repository.now()` from before the create read any other record.
         prune_wait_s: `backup.prune_wait_s`.
         stop: ends the waiting.
 
     Returns:
-        Blobs that are missing. Copy them again, and call this function again, until none is.
+        Blobs that are missing. Store them again, and call this function again, until none is.
 
     Raises:
         ConflictError: the create took longer than `prune_wait_s`.
+        StoppedError: `stop` was set.
     """
-    raise NotImplementedError
+    wait = timedelta(seconds=prune_wait_s)
+    needed: References | None = None
+    while True:
+        if repository.now() - started >= wait:
+            raise too_long(prune_wait_s)
+        reach("backup.check_marks")
+        marks = [mark for mark in list_marks(repository) if not _is_cancelled(mark)]
+        if marks and needed is None:
+            needed = References()
+            for kind, blob in iterate_references(repository, tables, needed, lambda *_: None):
+                needed.add(kind, blob)
+        suspects, is_settled = _settle(repository, marks, needed or References(), tables)
+        if is_settled:
+            break
+        raise_if_stopped(stop)
+        _pause(stop)
+    missing = [blob for kind, blob in suspects if not _exists(repository, kind, blob)]
+    return missing or _protect(repository, tables)
+
+
+def _is_cancelled(mark: Mark) -> bool:
+    return mark.step is not None and mark.step.action == "cancel"
+
+
+def _settle(
+    repository: Repository, marks: Iterable[Mark], needed: References, tables: Sequence[BackedUpTable]
+) -> tuple[list[tuple[Kind, BlobRef]], bool]:
+    """Blobs of this backup that may have been deleted; and whether no mark can delete one any more."""
+    now = repository.now()
+    suspects: list[tuple[Kind, BlobRef]] = []
+    is_settled = True
+    for mark in marks:
+        hits = _hits(repository, mark, needed, tables)
+        if not hits:
+            continue
+        suspects += hits
+        if mark.is_waiting:
+            is_settled &= advance(repository, mark, "cancel", "create") is not None
+            reach("backup.check_marks.cancelled")
+        elif not mark.is_over:
+            if mark.is_silent(now):
+                advance(repository, mark, "done", "create")
+            is_settled = False
+    return suspects, is_settled
+
+
+def _hits(
+    repository: Repository, mark: Mark, needed: References, tables: Sequence[BackedUpTable]
+) -> list[tuple[Kind, BlobRef]]:
+    """What a mark lists of this backup."""
+    if mark.created_at is None:
+        # Only steps are left: the mark is over since `prune_wait_s`, which is longer than this create has run.
+        return []
+    found = read_mark(repository, mark)
+    if found is None:  # damaged: it may list anything
+        return list(iterate_references(repository, tables, None, lambda *_: None))
+    return [(kind, blob) for kind in KINDS for blob in found[kind] if needed.has(kind, blob)]
+
+
+def _exists(repository: Repository, kind: Kind, blob: BlobRef) -> bool:
+    return repository.has_data(blob) if kind == "data" else repository.has_meta(blob)
+
+
+def _protect(repository: Repository, tables: Sequence[BackedUpTable]) -> list[BlobRef]:
+    """Prolongs the retention of what a backup shares with others; returns what is missing."""
+    if repository.lock_until is None:
+        return []
+    known = find_protected(repository, tables, repository.lock_until)
+    blobs = {key_of(kind, blob): blob for kind, blob in iterate_references(repository, tables, known)}
+    return [blobs[key] for key in repository.protect(list(blobs))]
+
+
+def _pause(stop: threading.Event | None) -> None:
+    """Waits before the marks are read again."""
+    if stop is None:
+        time.sleep(_POLL_S)
+    else:
+        stop.wait(_POLL_S)

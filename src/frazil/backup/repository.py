@@ -13,10 +13,9 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from frazil.atomic_files import build_temporary_path
 from frazil.backup.format import (
+    DAMAGED_HINT,
     BackedUpTable,
     BackupRecord,
     BlobRef,
@@ -26,6 +25,8 @@ from frazil.backup.format import (
     TableState,
     Tombstone,
     check_name,
+    compress,
+    decompress,
     encode_files,
     encode_state,
     parse_files,
@@ -53,9 +54,6 @@ from frazil.storage.server_copy import ServerCopies
 HEADER = "repository.json"
 #: Requests of one kind that are made at once.
 THREADS = 16
-#: A skippable frame of zstd with 32 bytes: the SHA-256 of all bytes before it. Tools skip it.
-_SKIPPABLE = b"\x50\x2a\x4d\x18\x20\x00\x00\x00"
-_ZSTD_LEVEL = 3
 T = TypeVar("T")
 
 
@@ -262,7 +260,7 @@ class Repository:
             raise IntegrityError(
                 f"{self.root}/{key} is damaged",
                 cause=f"it has {size:,} bytes with SHA-256 {digest.hexdigest()}",
-                hint="frazil backup verify tells which backups need it; a new backup of the same data replaces it",
+                hint=DAMAGED_HINT,
             )
 
     def explain_missing(self, blob: BlobRef) -> NotFoundError:
@@ -321,11 +319,15 @@ class Repository:
         key = meta_key(blob)
         where = f"{self.root}/{key}"
         try:
-            return decompress(self.store.get(key), blob, where)
+            data = self.store.get(key)
         except NotFoundError as error:
             raise NotFoundError(
                 f"{where} is missing", hint="frazil backup verify tells which backups need it"
             ) from error
+        content = decompress(data, where)
+        if BlobRef.of(content) != blob:
+            raise IntegrityError(f"{where} has the content of another blob: {BlobRef.of(content)}", hint=DAMAGED_HINT)
+        return content
 
     def put_state(self, state: TableState) -> BlobRef:
         """Stores the state of a table."""
@@ -621,31 +623,6 @@ def too_long(prune_wait_s: float) -> ConflictError:
         f"the backup took longer than backup.prune_wait_s ({prune_wait_s:,.0f} s): a prune may have deleted parts",
         hint="raise backup.prune_wait_s for all users of the repository, then repeat; no file is copied twice",
     )
-
-
-def compress(data: bytes) -> bytes:
-    """Returns data as zstd, and behind it the SHA-256 of that in a frame which zstd's tools skip."""
-    frame = bytes(pa.Codec("zstd", _ZSTD_LEVEL).compress(data, asbytes=True))
-    return frame + _SKIPPABLE + hashlib.sha256(frame).digest()
-
-
-def decompress(data: bytes, blob: BlobRef, where: str) -> bytes:
-    """Returns the content of an object below `meta`.
-
-    Raises:
-        IntegrityError: it is damaged.
-    """
-    hint = "frazil backup verify tells which backups need it; a new backup of the same table replaces it"
-    frame, tail = data[:-40], data[-40:]
-    if tail != _SKIPPABLE + hashlib.sha256(frame).digest():
-        raise IntegrityError(f"{where} is cut off or damaged", hint=hint)
-    try:
-        content = bytes(pa.Codec("zstd").decompress(frame, blob.size, asbytes=True)) if blob.size else b""
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise IntegrityError(f"{where} is damaged", hint=hint) from error
-    if BlobRef.of(content) != blob:
-        raise IntegrityError(f"{where} is damaged: its content is {BlobRef.of(content)}", hint=hint)
-    return content
 
 
 def _create_header(store: ObjectStore, root: str, *, is_wanted: bool) -> bytes:
