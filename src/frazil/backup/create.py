@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -128,7 +128,7 @@ def create_backup(
     )
     raise_if_stopped(stop)
     reach("backup.create.record.before")
-    record = repository.write_record(record)
+    record = repository.write_record(record, prune_wait_s=settings.model.backup.prune_wait_s)
     reach("backup.create.record.after")
     for table in found:
         with suppress(FrazilError):  # the backup exists; a note that stays does no harm
@@ -144,8 +144,7 @@ def _back_up_checked(run: _Run, names: Sequence[str], started: datetime) -> list
         found = [_back_up_table(run, name, missing) for name in names]
         run.repository.flush()
         reach("backup.create.flushed")
-        needed = NeededBlobs(run.repository, found)
-        lost = check_marks(run.repository, needed, started, prune_wait_s=wait_s, stop=run.stop.is_set)
+        lost = check_marks(run.repository, found, started, prune_wait_s=wait_s, stop=run.stop)
         raise_if_stopped(run.stop)
         if not lost:
             return found
@@ -242,31 +241,6 @@ def _without_expired(run: _Run, source: TableSource, metadata: TableMetadata, va
         snapshots=len(snapshot_ids(metadata)) - len(snapshot_ids(rest)),
     )
     return rest
-
-
-class NeededBlobs(Collection[BlobRef]):
-    """Every blob that tables of a backup need, read from their states as they are iterated."""
-
-    def __init__(self, repository: Repository, tables: Sequence[BackedUpTable]) -> None:
-        self._repository, self._tables = repository, tables
-
-    def __iter__(self) -> Iterator[BlobRef]:
-        for table in self._tables:
-            yield table.state
-            state = self._repository.read_state(table)
-            yield state.metadata.blob
-            yield from (one.blob for one in (*state.manifest_lists, *state.statistics))
-            for manifest in state.manifests:
-                yield manifest.blob
-                if manifest.files is not None:
-                    yield manifest.files
-                    yield from (file.blob for file in self._repository.read_files(manifest) if file.blob is not None)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, blob: object) -> bool:
-        return any(blob == one for one in self)
 
 
 def _require_free(repository: Repository, name: str) -> None:
