@@ -207,6 +207,25 @@ def test_parquet_keeps_the_deleted_rows_themselves() -> None:
     assert table["row"].to_pylist() == [deleted_row(pos) for pos in [0, 1, 2, 3, 4] * 4]
 
 
+@pytest.mark.parametrize("as_integer", [True, False])
+def test_parquet_keeps_how_decimals_are_stored(as_integer: bool) -> None:
+    old = io.BytesIO()
+    options: dict[str, Any] = {"store_schema": False, "store_decimal_as_integer": as_integer}
+    pq.write_table(table_of([("/lake/t/1", 1)], schema(row=True)), old, **options)
+    new = relocate_position_deletes(old.getvalue(), "PARQUET", MOVE)
+    before, after = pq.ParquetFile(old), pq.ParquetFile(io.BytesIO(new))
+    assert str(before.schema).partition("\n")[2] == str(after.schema).partition("\n")[2]
+
+
+def test_a_type_that_would_change_is_refused() -> None:
+    old = io.BytesIO()
+    table = table_of([("/lake/t/1", 1)], schema(row=True))
+    pq.write_table(table, old, store_schema=False, use_deprecated_int96_timestamps=True)
+    with pytest.raises(UnsupportedError) as refused:
+        relocate_position_deletes(old.getvalue(), "PARQUET", MOVE)
+    assert refused.value.cause == "its column 'row' has a type that would change"
+
+
 def test_parquet_is_measured() -> None:
     data = parquet([(f"/lake/t/{n}", n) for n in range(7)])
     found = measure_delete_file(data, "PARQUET")

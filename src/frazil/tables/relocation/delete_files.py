@@ -28,6 +28,8 @@ _PATH, _POS = "file_path", "pos"
 _POSITION_COLUMN = 2147483545
 _FIELD_ID = b"PARQUET:field_id"
 _ENCRYPTED = b"PARE"
+#: Types that Parquet has with and without a name.
+_PLAIN = {"Int(bitWidth=64, isSigned=true)": "None", "Int(bitWidth=32, isSigned=true)": "None"}
 #: Longest share of distinct values for which ORC keeps a dictionary; Iceberg's own writers use the same.
 _ORC_DICTIONARY = 0.8
 
@@ -117,7 +119,13 @@ def _parquet_writer(out: io.BytesIO, file: pq.ParquetFile) -> pq.ParquetWriter:
         version="2.6",
         store_schema=False,
         write_page_index=bool(first and first.has_offset_index),
+        store_decimal_as_integer=_has_integer_decimals(file.schema),
     )
+
+
+def _has_integer_decimals(schema: pq.ParquetSchema) -> bool:
+    columns = [schema.column(i) for i in range(len(schema.names))]
+    return any(c.logical_type.type == "DECIMAL" and c.physical_type.startswith("INT") for c in columns)
 
 
 def _require_same_columns(old: pq.ParquetSchema, new: pq.ParquetSchema) -> None:
@@ -126,7 +134,8 @@ def _require_same_columns(old: pq.ParquetSchema, new: pq.ParquetSchema) -> None:
     def describe(schema: pq.ParquetSchema) -> list[tuple[Any, ...]]:
         columns = [schema.column(i) for i in range(len(schema.names))]
         return [
-            (c.path, c.physical_type, c.length, str(c.logical_type), c.max_definition_level, c.max_repetition_level)
+            (c.path, c.physical_type, c.length, _PLAIN.get(str(c.logical_type), str(c.logical_type)))
+            + (c.max_definition_level, c.max_repetition_level)
             for c in columns
         ]
 
