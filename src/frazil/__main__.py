@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pipeline": ("pipeline", "Take messages from the log into tables, on Spark"),
     "content": ("content", "Know what is in buckets and folders: scan, events, list, reconcile"),
     "docs": ("docs", "Keep the metadata of documents, on any store, with every moment of its past"),
+    "backup": ("backup", "Back up tables with their history, and bring them back anywhere"),
     "upkeep": ("upkeep", "Keep tables fast and small: what is planned, done and was done"),
     "up": ("up", "Run serve and pipeline together"),
 }

@@ -102,6 +102,11 @@ def shown_files(count: int, size: int) -> str:
     return f"{words.count(count, 'file')}, {words.size(size)}"
 
 
+def shown_root(repository: Repository) -> str:
+    """Where the repository is; a folder as a path that can be typed."""
+    return repository.root.removeprefix("file://")
+
+
 def name_of(table: BackedUpTable) -> str:
     return ".".join(table.identifier)
 
