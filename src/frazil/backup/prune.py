@@ -110,13 +110,21 @@ def plan_prune(
     *,
     prune_wait_s: float,
     names: Collection[str] | None = None,
+    without: Collection[str] = (),
 ) -> PrunePlan:
     """Returns what `run_prune` would do now. Changes nothing.
+
+    Args:
+        repository: the repository.
+        policy: which backups are kept; None: all of them.
+        prune_wait_s: `backup.prune_wait_s`.
+        names: only these backups are subject to the policy.
+        without: as if these were gone already; they may be damaged.
 
     Raises:
         FrazilError: a record or a file list cannot be read, so that it is not known what it needs.
     """
-    records = _read_records(repository)
+    records = _read_records(repository, without)
     keep, drop = _select(records, policy, names)
     locked = {name: until for name in drop if (until := repository.find_lock(record_key(name))) is not None}
     drop = [name for name in drop if name not in locked]
@@ -132,7 +140,7 @@ def plan_prune(
     found = Amount()
     for _, blob in _find_unreferenced(repository, references, marked, now - wait):
         found = found.plus(blob)
-    return PrunePlan(keep, tuple(drop), locked, found, delete)
+    return PrunePlan(keep, (*without, *drop), locked, found, delete)
 
 
 def run_prune(
@@ -321,16 +329,16 @@ def parse_key(kind: Kind, key: str) -> BlobRef | None:
     return blob if key == key_of(kind, blob) else None
 
 
-def _read_records(repository: Repository) -> list[BackupRecord]:
+def _read_records(repository: Repository, without: Collection[str] = ()) -> list[BackupRecord]:
     """All records. Without one of them it is not known what it needs, so that nothing may be deleted."""
-    found = repository.list_records()
+    found = [one for one in repository.list_records() if one.name not in without]
     damaged = [one for one in found if isinstance(one, DamagedRecord)]
     if damaged:
         first = damaged[0].error
         raise type(first)(
             f"the backup {', '.join(repr(one.name) for one in damaged)} cannot be read, so that nothing can be pruned",
             cause=first.message,
-            hint=first.hint or "restore its record from a copy, or remove it",
+            hint="restore the record from a copy of the repository, or drop it: frazil backup prune --drop NAME --yes",
         )
     return [one for one in found if isinstance(one, BackupRecord)]
 

@@ -36,12 +36,12 @@ from frazil.backup.format import (
 )
 from frazil.errors import (
     ConflictError,
-    FrazilError,
     IntegrityError,
     LockedError,
     NotFoundError,
     UnavailableError,
     UnsupportedError,
+    UsageError,
 )
 from frazil.observe import faultpoints
 from frazil.settings.model import NetworkSettings, S3Settings
@@ -446,9 +446,7 @@ class Repository:
             return self._parse_record(name, data)
         except NotFoundError:
             return None  # removed since it was listed
-        except UnavailableError:
-            raise
-        except FrazilError as error:
+        except (IntegrityError, UnsupportedError, UsageError) as error:
             return DamagedRecord(name, error)
 
     def find_latest(self, table_uuid: str) -> tuple[BackupRecord, BackedUpTable] | None:
