@@ -13,6 +13,8 @@ from frazil.backup.repository import Repository
 from frazil.tables.relocation.manifests import read_manifest_files
 from frazil.tables.relocation.table_metadata import TableMetadata, parse_metadata
 
+#: Fields of metadata.json that change with a pin too.
+_VOLATILE = ("last-updated-ms", "metadata-log", "refs", "statistics", "partition-statistics")
 #: Paths that a difference names.
 _NAMED = 10
 
@@ -166,7 +168,7 @@ class _Facts:
             {int(s["snapshot-id"]) for s in metadata.get("snapshots") or ()},
             {name: int(ref["snapshot-id"]) for name, ref in (metadata.get("refs") or {}).items()},
             {column.id: column for column in _list_columns(metadata)},
-            metadata,
+            {key: value for key, value in metadata.items() if key not in _VOLATILE},
         )
 
 

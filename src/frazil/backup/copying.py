@@ -45,6 +45,7 @@ from frazil.backup.tasks import (
 )
 from frazil.catalogs import flavor_of
 from frazil.errors import FrazilError
+from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import reach
 from frazil.tables.relocation.engine import Engine
 from frazil.tables.relocation.table_metadata import TableMetadata, format_metadata, list_metadata_paths
@@ -299,15 +300,21 @@ class TableCopy:
         if vanished:
             raise VanishedError(vanished[0])
         store_lists(0)
+        if len(states) != len(tasks):  # whatever the reason: a record without a manifest is worse than none
+            raise StoppedError(f"{len(states)} of {len(tasks)} manifests were copied", hint="repeat the command")
         return states
 
     def _read_manifests(self, tasks: Collection[ManifestTask]) -> Iterator[StoredManifest | Vanished]:
-        """Stores manifests: large ones one after the other, small ones several at once."""
+        """Stores manifests: large ones one after the other, small ones several at once.
+
+        Ends early where the engine is stopped: that which copies their files ends then too, and says so.
+        """
         for task in tasks:
             if self._lengths.get(task.path, 0) >= _LARGE:
                 yield store_manifest(task)
         small = (task for task in tasks if self._lengths.get(task.path, 0) < _LARGE)
-        yield from self._engine.map(store_manifest, small, kind="io")
+        with suppress(StoppedError):
+            yield from self._engine.map(store_manifest, small, kind="io")
 
     def _find_files(
         self, manifest: StoredManifest, opened: _OpenManifests, folders: CoveringFolders

@@ -226,6 +226,8 @@ def _without_expired(run: _Run, source: TableSource, metadata: TableMetadata, va
         raise ConflictError(
             f"the table {source.name} was replaced by another one while it was copied", hint="repeat the command"
         ) from vanished
+    if head_of(metadata, run.ref) not in {None, *snapshot_ids(fresh.metadata)}:
+        raise _HeadExpiredError from vanished
     rest = drop_expired(metadata, fresh.metadata)
     if rest is None:
         raise NotFoundError(
@@ -233,8 +235,6 @@ def _without_expired(run: _Run, source: TableSource, metadata: TableMetadata, va
             cause=vanished.error.in_one_line,
             hint="bring the file back, or roll the table back and expire the snapshots that need it",
         ) from vanished.error
-    if head_of(metadata, run.ref) not in snapshot_ids(fresh.metadata):
-        raise _HeadExpiredError from vanished
     log.info(
         "snapshots that were expired while they were copied are left out",
         table=source.name,

@@ -199,7 +199,11 @@ def _map_bounded(
     pending: set[Future[R]] = set()
     try:
         while True:
-            raise_if_stopped(stop)
+            if stop is not None and stop.is_set():
+                # What is done by now counts: whoever goes on later need not do it again.
+                running = [future for future in pending if not future.cancel()]
+                yield from (future.result() for future in running)
+                raise_if_stopped(stop)
             for task in itertools.islice(tasks, _AHEAD * workers - len(pending)):
                 pending.add(pool.submit(function, task))
             if not pending:
