@@ -14,7 +14,7 @@ SYNC = bytes(range(16))
 
 
 def encode(kind: Any, value: Any, *, sized: bool = False) -> bytes:
-    """Encodes a value: records as dicts or sequences, fixed as bytes; `sized` lists say their bytes, as Go's writers do."""
+    """Encodes a value: records as dicts or sequences. Lists that are `sized` say their bytes, as Go's writers do."""
     if isinstance(kind, list):
         null = kind.index("null") if "null" in kind else -1
         branch = null if value is None else next(i for i in range(len(kind)) if i != null)
