@@ -16,8 +16,9 @@ import pytest
 
 from frazil.documents import lifecycle
 from frazil.documents.arrow import revisions_to_table
-from frazil.documents.decide import StoredRevision
+from frazil.documents.decide import KEY_AGE, StoredRevision
 from frazil.documents.iceberg.projection import ProjectionFolder
+from frazil.documents.iceberg.store import IcebergDocumentStore
 from frazil.documents.messages import encode_revision
 from frazil.documents.names import DOCUMENTS, metadata_name
 from frazil.documents.store import Write
@@ -34,6 +35,7 @@ from frazil.topics import open_log
 from frazil.topics.connection import silent
 from frazil.topics.handover import connect_again, ending_for_server
 from tests.documents_iceberg_kit import TOPIC, Home, everything, put
+from tests.documents_kit import Clock
 from tests.sink_kit import until
 
 
@@ -660,3 +662,26 @@ def test_a_pipeline_that_has_the_log_hands_it_over_for_a_write_and_gets_it_back(
     finally:
         stop.set()
         pipeline.join()
+
+
+@pytest.mark.parametrize("merged", ["nothing", "the first", "all"])
+def test_a_key_that_came_again_after_its_age_is_no_obstacle_to_a_rebuild(home, merged):
+    """The tables and the log keep every key for good."""
+    clock = Clock()
+    with open_log(home.settings) as log, IcebergDocumentStore(home.settings, log, now=clock) as store:
+        put(store, "a")
+        first = store.update_metadata("a", {"size_bytes": 1}, idempotency_key="k")
+        if merged != "nothing":
+            home.advance(log)
+        clock.advance(days=KEY_AGE.days, seconds=1)
+        second = store.update_metadata("a", {"size_bytes": 2}, idempotency_key="k")
+        assert (first.revision, second.revision) == (2, 3)
+        if merged == "all":
+            home.advance(log)
+        state = everything(store)
+        assert store.verify().findings == []
+        store.rebuild()
+        assert everything(store) == state
+        assert store.verify().findings == []
+        assert store.update_metadata("a", {"size_bytes": 2}, idempotency_key="k") == second
+        assert [s.idempotency_key for batch in store.stored_revisions() for s in batch] == [None, None, "k"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from frazil.documents.convenience import Convenience
+from frazil.documents.decide import KEY_AGE
 from frazil.documents.model import Column, Revision
 from frazil.documents.sql import reads
 from frazil.documents.store import SORT_FIELDS, DocumentFilter, DocumentStore, Write
@@ -278,6 +279,31 @@ def test_a_repeated_request_returns_its_first_result_even_later_and_elsewhere(an
         with pytest.raises(ConflictError, match="belongs to another request"):
             store.put_metadata({"filename": "b"}, idempotency_key="k1")
         assert store.get_statistics()["total_documents"] == 0
+
+
+def test_an_idempotency_key_is_forgotten_after_its_age_and_is_free_again(any_place, clock):
+    with any_place.open(now=clock) as store:
+        made = store.put_metadata({"filename": "a"}, idempotency_key="k1")
+        clock.advance(seconds=KEY_AGE.total_seconds() - 1)
+        assert store.put_metadata({"filename": "a"}, idempotency_key="k1") == made
+    clock.advance(seconds=2)
+    with any_place.open(now=clock) as store:
+        other = store.put_metadata({"filename": "b"}, idempotency_key="k1")
+        assert other.document_id != made.document_id
+        assert store.put_metadata({"filename": "b"}, idempotency_key="k1") == other
+        assert [len(store.history(d.document_id)) for d in (made, other)] == [1, 1]
+
+
+def test_old_idempotency_keys_are_removed_by_later_ones(store, clock):
+    """A few with each write, so that there are never many more than those that count."""
+    first = [Write("put", f"old{n}", {"filename": "a"}, None, f"old{n}") for n in range(300)]
+    store.write(first)
+    clock.advance(days=KEY_AGE.days + 1)
+    for batch in range(10):
+        store.write([Write("put", f"n{batch}-{n}", {"filename": "a"}, None, f"n{batch}-{n}") for n in range(50)])
+    kept = [s.idempotency_key for batch in store.stored_revisions() for s in batch if s.idempotency_key]
+    assert len([key for key in kept if key.startswith("n")]) == 500
+    assert not [key for key in kept if key.startswith("old")]
 
 
 # -- the past

@@ -472,14 +472,14 @@ def test_threads_that_wait_share_a_transaction_and_each_gets_its_own_outcome(sto
 
 
 def test_what_the_database_refuses_in_one_request_concerns_no_other(store, monkeypatch):
-    apply = records.apply_revisions
+    apply = records.apply_decided
 
     def refuse(connection, revisions) -> None:
         if any(stored.revision.document_id == "poison" for stored in revisions):
             raise FrazilError("the database refuses it")
         apply(connection, revisions)
 
-    monkeypatch.setattr("frazil.documents.sql.store.apply_revisions", refuse)
+    monkeypatch.setattr("frazil.documents.sql.store.apply_decided", refuse)
     results = {}
     names = ["a", "poison", "b", "c"]
 

@@ -19,6 +19,8 @@ from frazil.errors import ConflictError, FrazilError, UsageError
 
 MAX_KEY = 255
 MAX_WRITES = 50_000
+#: How long an idempotency key tells that a request is repeated. Then it is forgotten, and may name another request.
+KEY_AGE = timedelta(days=7)
 #: Bytes of text in the revisions that one batch makes: a small request may repeat large documents.
 MAX_BATCH_BYTES = 64 << 20
 _TICK = timedelta(microseconds=1)

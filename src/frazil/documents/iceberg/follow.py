@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from sqlalchemy import delete, update
 
 from frazil.documents.arrow import OFFSET, table_to_revisions
+from frazil.documents.decide import KEY_AGE
 from frazil.documents.iceberg.projection import Projection, ProjectionPosition, write_position
 from frazil.documents.messages import BulkFile, DecodedBatch, decode_messages
 from frazil.documents.model import Column, from_micros, to_micros
@@ -21,6 +22,7 @@ from frazil.documents.sql.counts import add_counts, counts_of
 from frazil.documents.sql.records import (
     StoredRevision,
     apply_revisions,
+    free_old_keys,
     insert_column,
     load_columns,
     load_current,
@@ -118,6 +120,7 @@ def add_columns(connection: Connection, columns: Sequence[Column]) -> None:
 
 def apply_table(connection: Connection, rows: pa.Table) -> int:
     """Applies revisions, without those that the projection has, and returns how many were new."""
+    rows = _without_old_keys(connection, rows)
     if (new := find_new_histories(connection, rows)) is not None:
         insert_new_histories(connection, new)
         _advance_clock(connection, from_micros(pc.max(new.column("valid_from").cast(pa.int64())).as_py()))
@@ -126,6 +129,23 @@ def apply_table(connection: Connection, rows: pa.Table) -> int:
     for start in range(0, rows.num_rows, _AT_ONCE):
         added += apply_new(connection, table_to_revisions(rows.slice(start, _AT_ONCE)))
     return added
+
+
+def _without_old_keys(connection: Connection, rows: pa.Table) -> pa.Table:
+    """Leaves out idempotency keys that are too old, and frees them in the projection: they may have come again."""
+    keys = rows.column("idempotency_key")
+    if keys.null_count == rows.num_rows:
+        return rows
+    times = rows.column("valid_from").cast(pa.int64())
+    newest, clock = from_micros(pc.max(times).as_py()), read_clock(connection)
+    moment = newest if clock is None else max(newest, clock)
+    free_old_keys(connection, pc.unique(keys.drop_null()).to_pylist(), moment)
+    is_old = pc.less(times, to_micros(moment - KEY_AGE))
+    for name in ("idempotency_key", "digest"):
+        at = rows.schema.get_field_index(name)
+        kept = pc.if_else(is_old, pa.scalar(None, pa.string()), rows.column(name))
+        rows = rows.set_column(at, rows.schema.field(at), kept)
+    return rows
 
 
 def apply_new(connection: Connection, revisions: Sequence[StoredRevision]) -> int:

@@ -187,6 +187,7 @@ class ProjectionKeeper:
             try:
                 start = self._start_of(table, metadata, info)
                 rows = fill_projection(built, store, table)
+                built.index_keys()
                 position = ProjectionPosition(
                     info.log_id,
                     start,

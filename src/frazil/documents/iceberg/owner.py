@@ -22,6 +22,7 @@ from frazil.documents.messages import BulkFile, encode_bulk, encode_column, enco
 from frazil.documents.model import Column, Revision, from_micros
 from frazil.documents.sql.arrow_rows import find_new_histories, insert_new_histories
 from frazil.documents.sql.records import (
+    apply_decided,
     apply_revisions,
     find_repeats,
     insert_column,
@@ -190,7 +191,7 @@ class DocumentOwner:
                 done += group.accepted
                 moment = max((s.revision.valid_from for s in group.fresh), default=None)
                 fresh = group.fresh
-                return _Publication(group.messages, lambda c: apply_revisions(c, fresh), len(fresh), moment)
+                return _Publication(group.messages, lambda c: apply_decided(c, fresh), len(fresh), moment)
 
             self._publish(plan)
             for request, decisions in done:
@@ -200,8 +201,9 @@ class DocumentOwner:
         """Decides requests from the left, as many as fit into one batch of the log, and takes them out."""
         ids, keys = self._needed(left)
         state = self.keeper.load_state(connection)
-        group = _Group(load_current(connection, ids), find_repeats(connection, keys), state.columns)
         clock = state.clock
+        repeats = find_repeats(connection, keys, next_moment(clock, self._now()))
+        group = _Group(load_current(connection, ids), repeats, state.columns)
         while left:
             clock = next_moment(clock, self._now())
             request = left[0]

@@ -116,11 +116,17 @@ class Projection:
         with begin_write(self.engine) as connection:
             yield connection
 
+    def index_keys(self) -> None:
+        """Creates the index by which what is applied next finds idempotency keys. They are few."""
+        with begin_write(self.engine) as connection:
+            connection.execute(CreateIndex(_key_index()))
+
     def complete(self) -> None:
-        """Creates the indexes of a filled one."""
+        """Creates the other indexes of a filled one."""
         with begin_write(self.engine) as connection:
             for index in _indexes():
-                connection.execute(CreateIndex(index))
+                if index is not _key_index():
+                    connection.execute(CreateIndex(index))
 
     def close(self) -> None:
         self.engine.dispose()
@@ -232,6 +238,11 @@ def _remove_side_files(file: Path) -> None:
 
 def _indexes() -> list[Index]:
     return [i for table in metadata.sorted_tables for i in sorted(table.indexes, key=lambda i: str(i.name))]
+
+
+def _key_index() -> Index:
+    (found,) = [index for index in _indexes() if index.name == "history_by_key"]
+    return found
 
 
 @cache

@@ -15,7 +15,7 @@ from frazil.documents.iceberg.sorting import TableSource, sort_rows
 from frazil.documents.model import Column, from_micros
 from frazil.documents.sql.arrow_rows import copy_present, to_history_rows, with_ends
 from frazil.documents.sql.bulk import insert_rows
-from frazil.documents.sql.records import insert_column, write_clock
+from frazil.documents.sql.records import drop_old_keys, insert_column, write_clock
 from frazil.documents.sql.schema import document_history
 from frazil.documents.tables import added_columns
 
@@ -30,6 +30,8 @@ _AT_ONCE: Final = 20_000
 def fill_projection(projection: Projection, store: TableStore, table: Table | None) -> int:
     """Fills an empty projection with all rows of a history table, and returns how many there are.
 
+    Idempotency keys that are too old are left out.
+
     Args:
         projection: as `Projection.create` has made it.
         store: the catalog.
@@ -41,15 +43,18 @@ def fill_projection(projection: Projection, store: TableStore, table: Table | No
         with projection.write() as connection:
             for column in columns:
                 insert_column(connection, column)
-            latest = None
+            latest, has_keys = None, False
             for batch in _read_sorted(store, table, columns, projection.file.parent):
                 insert_rows(connection, document_history, to_history_rows(batch, columns))
                 rows += batch.num_rows
+                has_keys = has_keys or batch.column("idempotency_key").null_count < batch.num_rows
                 found = pc.max(batch.column("valid_from")).as_py()
                 latest = found if latest is None else max(latest, found)
             copy_present(connection)
             if latest is not None:
                 write_clock(connection, from_micros(latest))
+                if has_keys:
+                    drop_old_keys(connection, from_micros(latest))
     return rows
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, tuple_, update
 
+from frazil.documents.decide import KEY_AGE
 from frazil.documents.decide import StoredRevision as StoredRevision
 from frazil.documents.model import Column, Revision, from_micros, to_micros
 from frazil.documents.sql.bulk import chunks, copy_rows, insert_rows, is_among
@@ -28,7 +29,10 @@ from frazil.documents.sql.schema import (
 from frazil.errors import IntegrityError
 
 _IDS_AT_ONCE = 500
-_CLOCK = "clock"
+_CLOCK, _SWEPT_UNTIL = "clock", "keys_swept_until"
+#: Keys that one look for old ones takes.
+_SWEPT = 64
+_WITHOUT_KEY = {"idempotency_key": None, "digest": None}
 
 _close_revision = (
     update(document_history)
@@ -64,15 +68,63 @@ def load_revision(connection: Connection, document_id: str, revision: int) -> Re
     return None if row is None else to_revision(row)
 
 
-def find_repeats(connection: Connection, keys: Collection[str]) -> dict[str, StoredRevision]:
-    """Returns what requests with these idempotency keys have made, by key."""
+def find_repeats(connection: Connection, keys: Collection[str], moment: datetime) -> dict[str, StoredRevision]:
+    """Returns what requests with these idempotency keys have made, by key. Keys that are too old are freed.
+
+    Args:
+        connection: in the transaction of a write.
+        keys: the keys.
+        moment: of the write.
+    """
     found: dict[str, StoredRevision] = {}
     query = _stored().where(is_among(connection.dialect.name, document_history.c.idempotency_key))
     for some in chunks(sorted(keys), _IDS_AT_ONCE):
         for row in connection.execute(query, {"ids": some}):
             stored = _to_stored(row)
             found[cast("str", stored.idempotency_key)] = stored
-    return found
+    old = [key for key, stored in found.items() if stored.revision.valid_from < moment - KEY_AGE]
+    _free_keys(connection, old)
+    return {key: found[key] for key in found.keys() - set(old)}
+
+
+def free_old_keys(connection: Connection, keys: Collection[str], moment: datetime) -> None:
+    """Frees those of some idempotency keys that are too old at a moment, so that they can be stored again."""
+    _free_keys(connection, keys, before=moment - KEY_AGE)
+
+
+def drop_old_keys(connection: Connection, moment: datetime) -> None:
+    """Frees all idempotency keys that are too old at a moment. It reads the whole history."""
+    history = document_history.c
+    is_old = history.idempotency_key.is_not(None) & (history.valid_from < to_micros(moment - KEY_AGE))
+    connection.execute(update(document_history).where(is_old).values(_WITHOUT_KEY))
+
+
+def _free_keys(connection: Connection, keys: Collection[str], before: datetime | None = None) -> None:
+    history = document_history.c
+    change = update(document_history).where(is_among(connection.dialect.name, history.idempotency_key))
+    if before is not None:
+        change = change.where(history.valid_from < to_micros(before))
+    for some in chunks(sorted(keys), _IDS_AT_ONCE):
+        connection.execute(change.values(_WITHOUT_KEY), {"ids": some})
+
+
+def apply_decided(connection: Connection, revisions: Sequence[StoredRevision]) -> None:
+    """Does what `apply_revisions` does with revisions decided now, and looks for idempotency keys that are too old."""
+    apply_revisions(connection, revisions)
+    # By the digest, some sixteenth of the keyed writes look at several times as many keys as came since the last one.
+    looks = sum(stored.digest[0] == "0" for stored in revisions if stored.digest)
+    if looks:
+        _sweep_keys(connection, max(stored.revision.valid_from for stored in revisions), looks * _SWEPT)
+
+
+def _sweep_keys(connection: Connection, moment: datetime, count: int) -> None:
+    """Frees the old ones of the next keys, in the order of the keys, from where the last call has ended."""
+    history, oldest = document_history.c, to_micros(moment - KEY_AGE)
+    after = read_state(connection, _SWEPT_UNTIL) or ""
+    query = select(history.idempotency_key, history.valid_from).where(history.idempotency_key > after)
+    rows = connection.execute(query.order_by(history.idempotency_key).limit(count)).all()
+    _free_keys(connection, [key for key, valid_from in rows if valid_from < oldest])
+    write_state(connection, _SWEPT_UNTIL, rows[-1][0] if len(rows) == count else "")
 
 
 def apply_revisions(connection: Connection, revisions: Sequence[StoredRevision]) -> None:

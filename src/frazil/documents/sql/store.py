@@ -22,6 +22,7 @@ from frazil.documents.sql.engine import connect, kind_of, open_engine
 from frazil.documents.sql.migrate import CURSOR_SECRET, migrate
 from frazil.documents.sql.reads import SqlReads
 from frazil.documents.sql.records import (
+    apply_decided,
     apply_revisions,
     find_repeats,
     insert_column,
@@ -108,7 +109,8 @@ class SqlDocumentStore(SqlReads, Convenience):
         def work(connection: Connection) -> list[_Outcome]:
             clock = read_clock(connection, lock=True)
             latest = load_current(connection, set().union(*(request.ids for request in requests)))
-            repeats = find_repeats(connection, set().union(*(request.keys for request in requests)))
+            keys = set().union(*(request.keys for request in requests))
+            repeats = find_repeats(connection, keys, next_moment(clock, self._now()))
             columns = load_columns(connection)
             outcomes: list[_Outcome] = []
             fresh: list[StoredRevision] = []
@@ -120,7 +122,7 @@ class SqlDocumentStore(SqlReads, Convenience):
                     latest[decision.revision.document_id] = decision.revision
                     if decision.idempotency_key is not None:
                         repeats[decision.idempotency_key] = decision
-            _apply(connection, fresh, clock)
+            _apply(connection, fresh, clock, apply_decided)
             return outcomes
 
         def is_stored(connection: Connection, outcomes: Sequence[_Outcome]) -> bool:
@@ -146,7 +148,7 @@ class SqlDocumentStore(SqlReads, Convenience):
             clock = read_clock(connection, lock=True)
             now = next_moment(clock, self._now())
             made = plan_load(revisions, load_histories(connection, ids), load_columns(connection), now)
-            _apply(connection, made, clock)
+            _apply(connection, made, clock, apply_revisions)
             return made
 
         return len(run_write(self._engine, work, _is_stored))
@@ -200,9 +202,14 @@ class SqlDocumentStore(SqlReads, Convenience):
         self._engine.dispose()
 
 
-def _apply(connection: Connection, revisions: Sequence[StoredRevision], moment: datetime | None) -> None:
+def _apply(
+    connection: Connection,
+    revisions: Sequence[StoredRevision],
+    moment: datetime | None,
+    apply: Callable[[Connection, Sequence[StoredRevision]], None],
+) -> None:
     if revisions:
-        apply_revisions(connection, revisions)
+        apply(connection, revisions)
         newest = max(stored.revision.valid_from for stored in revisions)
         write_clock(connection, newest if moment is None else max(newest, moment))
 
