@@ -106,7 +106,7 @@ def _resolve(kind: Kind, names: dict[str, Kind]) -> Kind:
         return kind if kind in _PRIMITIVE else names[kind]
     if isinstance(kind, list):
         return [_resolve(branch, names) for branch in kind]
-    if not isinstance(kind["type"], str):
+    if not isinstance(kind["type"], str) or kind.keys() == {"type"}:  # DuckDB writes {"type": "int"} for "int"
         return _resolve(kind["type"], names)
     found = dict(kind)
     if kind["type"] == "record":

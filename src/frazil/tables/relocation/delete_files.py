@@ -134,8 +134,10 @@ def _require_same_columns(old: pq.ParquetSchema, new: pq.ParquetSchema) -> None:
     def describe(schema: pq.ParquetSchema) -> list[tuple[Any, ...]]:
         columns = [schema.column(i) for i in range(len(schema.names))]
         return [
-            (c.path, c.physical_type, c.length, _PLAIN.get(str(c.logical_type), str(c.logical_type)))
-            + (c.max_definition_level, c.max_repetition_level)
+            (
+                *(c.path, c.physical_type, c.length, _PLAIN.get(str(c.logical_type), str(c.logical_type))),
+                *(c.max_definition_level, c.max_repetition_level),
+            )
             for c in columns
         ]
 

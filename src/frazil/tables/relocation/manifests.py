@@ -37,6 +37,8 @@ from frazil.tables.relocation.prefixes import PrefixMap, UnmappedPathError
 _FILE, _COLUMN_SIZES, _SPLIT_OFFSETS, _KEY_METADATA, _FIRST_ROW_ID = 2, 108, 132, 131, 142
 #: The column of a delete file that holds paths.
 PATH_COLUMN: Final = 2147483546
+#: Under which DuckDB 1.5 records the bounds of that column: it is the id of the metadata column `_file`.
+_DUCKDB_PATH_COLUMN: Final = 2147483646
 #: Field ids of a manifest list.
 _MANIFEST, _LENGTH, _SPEC, _LIST_CONTENT, _SEQUENCE, _SNAPSHOT, _LIST_KEY, _LIST_ROW_ID = (
     500, 501, 502, 517, 515, 503, 519, 520,
@@ -293,7 +295,7 @@ class _Entries:
         values = _values(self.layout, self._readers, raw, places)
         path = values[PATH]
         new = {PATH: _text(self.prefixes.map(path))}
-        if (referenced := values.get(REFERENCED)) is not None:
+        if referenced := values.get(REFERENCED):  # DuckDB writes an empty one for data files
             new[REFERENCED] = self._encode(REFERENCED, _text(self.prefixes.map(referenced)))
         if self._is_plain:
             return new
@@ -330,17 +332,20 @@ class _Entries:
     def _change_bounds(self, values: dict[int, Any], new: dict[int, bytes], size: FileSize | None) -> None:
         """Maps the lowest and highest path of a delete file."""
         pairs = [values.get(LOWER) or [], values.get(UPPER) or []]
-        low, high = (next((value for key, value in some if key == PATH_COLUMN), None) for some in pairs)
-        if low is None and high is None:
-            return
-        if size is not None and size.path_bounds is not None:
-            mapped: tuple[bytes | None, bytes | None] = (size.path_bounds[0].encode(), size.path_bounds[1].encode())
-        else:
-            mapped = _map_bounds(low, high, self.prefixes)
-        for number, some, old, value in zip((LOWER, UPPER), pairs, (low, high), mapped, strict=True):
-            if old is not None and old != value:
-                rest = [(key, value if key == PATH_COLUMN else other) for key, other in some]
-                self._set(number, new, [(key, long(len(text)) + text) for key, text in rest if text is not None])
+        bounds: dict[int, tuple[bytes | None, bytes | None]] = {}
+        for column in (PATH_COLUMN, _DUCKDB_PATH_COLUMN):
+            low, high = (next((value for key, value in some if key == column), None) for some in pairs)
+            if low is None and high is None:
+                continue
+            if size is not None and size.path_bounds is not None:
+                bounds[column] = size.path_bounds[0].encode(), size.path_bounds[1].encode()
+            else:
+                bounds[column] = _map_bounds(low, high, self.prefixes)
+        for side, number in enumerate((LOWER, UPPER)):
+            some = pairs[side]
+            mapped = [(key, bounds[key][side] if key in bounds else value) for key, value in some]
+            if mapped != some:
+                self._set(number, new, [(key, long(len(text)) + text) for key, text in mapped if text is not None])
 
     def _next_row_id(self, values: dict[int, Any]) -> int | None:
         """Returns the first row id that a file inherits by its place among the others; None if it inherits none."""
