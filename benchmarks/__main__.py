@@ -15,7 +15,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import content, documents, foundation, inside, tail, topics_commits, topics_log, topics_tables, upkeep
+from benchmarks import (
+    backup,
+    content,
+    documents,
+    foundation,
+    inside,
+    tail,
+    topics_commits,
+    topics_log,
+    topics_tables,
+    upkeep,
+)
 from benchmarks.measure import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -28,6 +39,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "inside": inside.run,
     "documents": documents.run,
     "tail": tail.run,
+    "backup": backup.run,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
