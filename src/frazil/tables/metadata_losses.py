@@ -75,7 +75,8 @@ def _losses(shown: Json, wanted: Json) -> Iterator[str]:
     yield from _lost_refs(shown, wanted)
     yield from _lost_counters(shown, wanted)
     for key in ("statistics", "partition-statistics"):
-        if missing := [s for s in wanted[key] if s not in shown[key]]:
+        found = {(s["snapshot-id"], s["statistics-path"]) for s in shown[key]}
+        if missing := [s for s in wanted[key] if (s["snapshot-id"], s["statistics-path"]) not in found]:
             yield f"{key.replace('-', ' ')} of {len(missing)} snapshots are missing"
     changed = sorted(k for k, v in wanted["properties"].items() if shown["properties"].get(k) != v)
     if changed:

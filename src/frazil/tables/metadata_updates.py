@@ -105,8 +105,8 @@ class _Difference:
         return MetadataUpdates(_requirements(self._base), self._updates, losses)
 
     def without_history(self) -> list[Json]:
-        """Returns the updates without removals of snapshots, and without the placeholders that would stay."""
-        removals = ("remove-snapshots", "remove-snapshot-ref")
+        """Returns the updates without removals, of which Nessie knows none, and without snapshots that would stay."""
+        removals = ("remove-snapshots", "remove-snapshot-ref", "remove-schemas", "remove-partition-specs")
         return [
             update
             for update in self._updates
@@ -137,8 +137,24 @@ class _Difference:
             while max(self._schemas) + 1 < given:
                 self._add_placeholder_schema(1)
             self._add_schema({**schema, "schema-id": given})
-        if self._column < self._wanted["last-column-id"]:
-            self._add_placeholder_schema(self._wanted["last-column-id"])
+        column = max(self._column, self._wanted["last-column-id"])
+        if self._keeps_refs():
+            self._add_placeholder_schema(column + 1)
+        elif self._column < column:
+            self._add_placeholder_schema(column)
+
+    def _keeps_refs(self) -> bool:
+        """Whether the table changes, and no reference goes to another snapshot: the requirements would hold once more.
+
+        The same commit twice, or another one that was made for the same state, must be refused. So the last column id,
+        which is required too, grows.
+        """
+        base, wanted = self._base, self._wanted
+        required = {_MAIN: {"snapshot-id": None}, **base["refs"]}
+        if any(wanted["refs"].get(name, {}).get("snapshot-id") != ref["snapshot-id"] for name, ref in required.items()):
+            return False
+        compared = (base.keys() | wanted.keys()) - {"last-updated-ms", "metadata-log"}
+        return any(base.get(key) != wanted.get(key) for key in compared)
 
     def _add_schema(self, schema: Json) -> None:
         self._column = max(self._column, *_field_ids(schema))

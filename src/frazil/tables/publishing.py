@@ -103,16 +103,18 @@ def plan_publication(
     replace: bool,
     current_only: bool = False,
     location: str | None = None,
+    relocated: bool = False,
 ) -> PublicationPlan:
     """Returns how `publish` will proceed. Changes nothing.
 
     Args:
         store: with the catalog.
         identifier: the name to publish under.
-        metadata: what will be published; it need not be relocated yet.
+        metadata: what will be published.
         replace: publish over a table that exists.
         current_only: the metadata holds one snapshot and no reference but main: what Nessie can keep.
         location: where the caller wants the table to lie; None leaves it to the caller's default.
+        relocated: the paths in the metadata are final. Otherwise each snapshot is expected to get a new manifest list.
 
     Raises:
         ConflictError: the name is taken (without `replace`).
@@ -143,6 +145,8 @@ def plan_publication(
     if store.settings.resolved_kind != "rest":
         return PublicationPlan(identifier, flavor, "compare-and-set", pointer, uuid, None, (), current_only)
     wanted = {**metadata, "table-uuid": uuid} | ({"location": assigned} if assigned else {})
+    if not relocated:
+        wanted["snapshots"] = [{**s, "manifest-list": "relocated"} for s in metadata.get("snapshots") or ()]
     losses = diff_metadata(base, wanted, keeps_history=flavor != "nessie").losses
     return PublicationPlan(identifier, flavor, "updates", pointer, uuid, assigned, losses, current_only)
 
