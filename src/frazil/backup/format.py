@@ -194,9 +194,7 @@ class BackupRecord:
             IntegrityError: it is damaged, or not a record.
             UnsupportedError: it is newer than this version of Frazil, or needs a feature that this one does not have.
         """
-        record = _build(cls, unseal(data, where, what="backup record"), where)
-        check_name(record.name)
-        return record
+        return _build(cls, unseal(data, where, what="backup record"), where)
 
 
 @dataclass(frozen=True)
