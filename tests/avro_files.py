@@ -69,7 +69,7 @@ def avro_file(
     return b"".join(parts)
 
 
-def _field(number: int, name: str, kind: Any, *, optional: bool = False) -> dict[str, Any]:
+def field(number: int, name: str, kind: Any, *, optional: bool = False) -> dict[str, Any]:
     if optional:
         return {"name": name, "type": ["null", kind], "default": None, "field-id": number}
     return {"name": name, "type": kind, "field-id": number}
@@ -79,47 +79,47 @@ def _map(key: int, value: int, kind: str) -> dict[str, Any]:
     item = {
         "type": "record",
         "name": f"k{key}_v{value}",
-        "fields": [_field(key, "key", "int"), _field(value, "value", kind)],
+        "fields": [field(key, "key", "int"), field(value, "value", kind)],
     }
     return {"type": "array", "items": item, "logicalType": "map"}
 
 
 def manifest_schema(version: int, partition: Sequence[tuple[str, Any]] = ()) -> dict[str, Any]:
     """The schema of a manifest as Java's writers make it."""
-    folder = [_field(1000 + i, name, kind, optional=True) for i, (name, kind) in enumerate(partition)]
+    folder = [field(1000 + i, name, kind, optional=True) for i, (name, kind) in enumerate(partition)]
     file = [
-        *([_field(134, "content", "int")] if version > 1 else []),
-        _field(100, "file_path", "string"),
-        _field(101, "file_format", "string"),
-        _field(102, "partition", {"type": "record", "name": "r102", "fields": folder}),
-        _field(103, "record_count", "long"),
-        _field(104, "file_size_in_bytes", "long"),
-        *([_field(105, "block_size_in_bytes", "long")] if version == 1 else []),
-        _field(108, "column_sizes", _map(117, 118, "long"), optional=True),
-        _field(109, "value_counts", _map(119, 120, "long"), optional=True),
-        _field(110, "null_value_counts", _map(121, 122, "long"), optional=True),
-        _field(137, "nan_value_counts", _map(138, 139, "long"), optional=True),
-        _field(125, "lower_bounds", _map(126, 127, "bytes"), optional=True),
-        _field(128, "upper_bounds", _map(129, 130, "bytes"), optional=True),
-        _field(131, "key_metadata", "bytes", optional=True),
-        _field(132, "split_offsets", {"type": "array", "items": "long", "element-id": 133}, optional=True),
+        *([field(134, "content", "int")] if version > 1 else []),
+        field(100, "file_path", "string"),
+        field(101, "file_format", "string"),
+        field(102, "partition", {"type": "record", "name": "r102", "fields": folder}),
+        field(103, "record_count", "long"),
+        field(104, "file_size_in_bytes", "long"),
+        *([field(105, "block_size_in_bytes", "long")] if version == 1 else []),
+        field(108, "column_sizes", _map(117, 118, "long"), optional=True),
+        field(109, "value_counts", _map(119, 120, "long"), optional=True),
+        field(110, "null_value_counts", _map(121, 122, "long"), optional=True),
+        field(137, "nan_value_counts", _map(138, 139, "long"), optional=True),
+        field(125, "lower_bounds", _map(126, 127, "bytes"), optional=True),
+        field(128, "upper_bounds", _map(129, 130, "bytes"), optional=True),
+        field(131, "key_metadata", "bytes", optional=True),
+        field(132, "split_offsets", {"type": "array", "items": "long", "element-id": 133}, optional=True),
         *(
-            [_field(135, "equality_ids", {"type": "array", "items": "int", "element-id": 136}, optional=True)]
+            [field(135, "equality_ids", {"type": "array", "items": "int", "element-id": 136}, optional=True)]
             if version > 1
             else []
         ),
-        _field(140, "sort_order_id", "int", optional=True),
-        *([_field(142, "first_row_id", "long", optional=True)] if version > 2 else []),
-        *([_field(143, "referenced_data_file", "string", optional=True)] if version > 1 else []),
-        *([_field(144, "content_offset", "long", optional=True)] if version > 2 else []),
-        *([_field(145, "content_size_in_bytes", "long", optional=True)] if version > 2 else []),
+        field(140, "sort_order_id", "int", optional=True),
+        *([field(142, "first_row_id", "long", optional=True)] if version > 2 else []),
+        *([field(143, "referenced_data_file", "string", optional=True)] if version > 1 else []),
+        *([field(144, "content_offset", "long", optional=True)] if version > 2 else []),
+        *([field(145, "content_size_in_bytes", "long", optional=True)] if version > 2 else []),
     ]
     fields = [
-        _field(0, "status", "int"),
-        _field(1, "snapshot_id", "long", optional=version > 1),
-        *([_field(3, "sequence_number", "long", optional=True)] if version > 1 else []),
-        *([_field(4, "file_sequence_number", "long", optional=True)] if version > 1 else []),
-        _field(2, "data_file", {"type": "record", "name": "r2", "fields": file}),
+        field(0, "status", "int"),
+        field(1, "snapshot_id", "long", optional=version > 1),
+        *([field(3, "sequence_number", "long", optional=True)] if version > 1 else []),
+        *([field(4, "file_sequence_number", "long", optional=True)] if version > 1 else []),
+        field(2, "data_file", {"type": "record", "name": "r2", "fields": file}),
     ]
     return {"type": "record", "name": "manifest_entry", "fields": fields}
 
