@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import uuid
 from pathlib import Path
 
@@ -34,7 +35,9 @@ from frazil.catalogs import open_catalog
 from frazil.errors import IntegrityError
 from frazil.settings import load_settings
 from frazil.tables.metadata import manifest_entries as read
+from frazil.tables.metadata.avro import long
 from frazil.upkeep.plans.conditions import condition_of
+from tests.avro_files import entry_of, manifest_file, manifest_schema
 
 SCHEMA = Schema(
     NestedField(1, "n", LongType()),
@@ -96,6 +99,21 @@ def test_fields_that_a_manifest_does_not_have_are_nothing(table):
     manifest = table.current_snapshot().manifests(table.io)[0]
     data = Path(manifest.manifest_path.removeprefix("file://")).read_bytes()
     assert set(read.read_entries(data, (read.REFERENCED, 9999))) == {(None, None)}
+
+
+def test_a_partition_by_two_columns_of_one_named_type_is_read():
+    """Java's writers define the type of UUIDs once, and refer to it by name later."""
+    uuids = {"type": "fixed", "size": 16, "name": "uuid_fixed", "logicalType": "uuid"}
+    full = manifest_schema(2, [("a", uuids), ("b", uuids)])
+    first, second = (json.dumps(full).split(json.dumps(uuids), 1)[i] for i in (0, 1))
+    short = json.loads(first + json.dumps(uuids) + second.replace(json.dumps(uuids), '"uuid_fixed"'))
+    one, two = uuid.uuid4(), uuid.uuid4()
+    entry = entry_of(full, file_path="f", partition={"a": one.bytes, "b": two.bytes})
+    texts = [json.dumps(schema).encode() for schema in (full, short)]
+    before, after = (long(len(text)) + text for text in texts)
+    assert before != after
+    data = manifest_file(full, [entry], 2).replace(before, after)
+    assert list(read.read_entries(data, (read.PATH, read.PARTITION))) == [("f", (one, two))]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.9, 0.999])

@@ -20,6 +20,7 @@ from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 
 from frazil.errors import IntegrityError
 from frazil.tables.metadata.avro import read_avro
+from frazil.tables.metadata.avro_records import resolve_names
 
 #: Field ids of a manifest's entry, and of the file in it.
 STATUS, SNAPSHOT_ID, SEQUENCE, FILE_SEQUENCE, _FILE = 0, 1, 3, 4, 2
@@ -88,7 +89,7 @@ def _actions(schema: bytes, fields: tuple[int, ...]) -> _Actions:
     """What to do with each field of an entry, in the order of the file; and the same up to the last one wanted."""
     slots = {field: slot for slot, field in enumerate(fields)}
     found: list[tuple[int, Read]] = []
-    for entry in json.loads(schema)["fields"]:
+    for entry in resolve_names(json.loads(schema))["fields"]:
         inner = entry["type"]
         flattened = inner["fields"] if entry.get("field-id") == _FILE else (entry,)
         for field in flattened:
