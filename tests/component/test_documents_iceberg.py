@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from frazil.documents import lifecycle
@@ -35,8 +39,8 @@ from frazil.topics import open_log
 from frazil.topics.connection import silent
 from frazil.topics.handover import connect_again, ending_for_server
 from tests.documents_iceberg_kit import TOPIC, Home, everything, put
-from tests.documents_kit import Clock
-from tests.sink_kit import until
+from tests.documents_kit import Clock, Oracle
+from tests.sink_kit import SinkKit, put_dead_letters, until
 
 
 @pytest.fixture
@@ -685,3 +689,91 @@ def test_a_key_that_came_again_after_its_age_is_no_obstacle_to_a_rebuild(home, m
         assert store.verify().findings == []
         assert store.update_metadata("a", {"size_bytes": 2}, idempotency_key="k") == second
         assert [s.idempotency_key for batch in store.stored_revisions() for s in batch] == [None, None, "k"]
+
+
+class Staged:
+    """A store into which files were loaded, and what becomes of the files."""
+
+    def __init__(self, home: Home, store: IcebergDocumentStore, log: Any) -> None:
+        self.home, self.store, self.log = home, store, log
+        self._loaded = 0
+
+    def load(self) -> Path:
+        """Loads a document by a staged file, in a message of a segment of its own, and returns the file."""
+        before = set(self.files())
+        self._loaded += 1
+        clock, oracle = Clock(), Oracle()
+        write = Write("put", f"loaded{self._loaded}", {"filename": "loaded.pdf"})
+        oracle.apply([write], [d.revision for d in oracle.decide([write], clock.advance(seconds=self._loaded))])
+        self.store._tidied_next = 0.0  # as after an hour
+        assert self.store.load_revisions(oracle.histories.values()) == 1
+        (made,) = set(self.files()) - before
+        return made
+
+    def files(self) -> list[Path]:
+        return sorted(self.home.folder.rglob("_bulk/*.parquet"))
+
+    def merge(self) -> None:
+        self.home.advance(self.log)
+        self.log.report(TOPIC, DOCUMENTS, self.log.info(TOPIC).end)
+
+    def retain(self) -> None:
+        """Removes what there is by now from the log."""
+        for _ in range(20):
+            put(self.store, str(uuid.uuid4()), attributes={"text": "x" * 2000})
+        self.merge()
+        assert self.log.retain(TOPIC, size=0).segments > 0
+        put(self.store, str(uuid.uuid4()))
+
+
+@pytest.fixture
+def staged(home: Home) -> Iterator[Staged]:
+    home.flags = {"log.max_file_size": "20000"}
+    with home.owner() as (store, log):
+        yield Staged(home, store, log)
+
+
+def make_old(file: Path, days: float = 2) -> None:
+    then = time.time() - days * 86_400
+    os.utime(file, (then, then))
+
+
+def test_a_staged_file_goes_when_the_tables_have_it_and_the_log_has_passed_it(staged: Staged):
+    first = staged.load()
+    make_old(first)
+    staged.load()
+    assert first.exists(), "the tables do not have it"
+    staged.merge()
+    staged.load()
+    assert first.exists(), "the log has the message that names it: a rewind would read it"
+    young = staged.files()[-1] if staged.files()[-1] != first else staged.files()[0]
+    staged.retain()
+    staged.load()
+    assert not first.exists() and young.exists(), "only what was surely published before is removed"
+    assert staged.store.verify().findings == []
+    staged.store.rebuild()
+    assert staged.store.get_metadata("loaded1").filename == "loaded.pdf"
+
+
+def test_a_staged_file_that_a_dead_letter_names_stays(staged: Staged):
+    """It may be sent again, behind newer messages, when somebody has removed the reason."""
+    refused, other = staged.load(), staged.load()
+    for file in (refused, other):
+        make_old(file)
+    with LazyStore(staged.home.settings) as tables:
+        kit = SinkKit(staged.home.settings, staged.log, staged.log, tables)
+        payload = json.dumps({"type": "bulk", "version": 1, "files": [{"uri": refused.as_uri()}]}).encode()
+        put_dead_letters(kit, TOPIC, 0, 1, sink=DOCUMENTS, payload=pa.array([payload], pa.binary()))
+    staged.retain()
+    staged.load()
+    assert refused.exists() and not other.exists()
+
+
+def test_a_folder_that_cannot_be_tidied_stops_no_load(staged: Staged, monkeypatch):
+    def fail(*_args, **_more):
+        raise UnavailableError("the bucket does not answer")
+
+    make_old(staged.load())
+    staged.retain()
+    monkeypatch.setattr("frazil.documents.iceberg.staged_removal.TableStorage.list", fail)
+    assert staged.load().exists()

@@ -293,6 +293,16 @@ class ProjectionKeeper:
     def read_bulk(self, file: BulkFile) -> pa.Table:
         return self.staging().read(file)
 
+    def remove_staged_files(self) -> int:
+        """Removes staged files that the tables have and the log has passed, and returns how many there were."""
+        from frazil.documents.iceberg.staged_removal import remove_staged_files
+
+        info = self._log.info(self._settings.model.documents.topic)
+        if info.start == 0:  # so that most logs need not ask the catalog
+            return 0
+        history = find_table(self._tables.store(), history_name(self._settings))
+        return 0 if history is None else remove_staged_files(self._tables.store(), self._settings, history, info)
+
     def close(self) -> None:
         with self.lock:
             if self._has_asked and not self._is_stale:

@@ -157,6 +157,10 @@ class DocumentOwner:
                 staging.remove(file)
         return made
 
+    def remove_staged_files(self) -> int:
+        """Removes staged files that the log has passed, and returns how many there were."""
+        return self.keeper.remove_staged_files()
+
     def _load(self, revisions: Sequence[Revision], files: Sequence[BulkFile]) -> int:
         ids = {revision.document_id for revision in revisions if is_document_id(revision.document_id)}
         loaded: list[StoredRevision] = []

@@ -39,6 +39,7 @@ from frazil.errors import (
 )
 from frazil.log.owner import OwnerInfo, read_owner
 from frazil.log.trust import key_of, read_key
+from frazil.observe.logs import get_logger
 from frazil.tables.store import LazyStore
 from frazil.topics.connection import connect as connect_log
 from frazil.topics.connection import log_folder, silent
@@ -52,11 +53,15 @@ if TYPE_CHECKING:
     from frazil.log.log import Log
     from frazil.settings import Settings
 
+logger = get_logger(__name__)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Revisions of one staged file, about.
 _BULK: Final = 20_000
+#: Seconds between two looks for staged files that are not needed any more.
+_TIDIED_EVERY_S: Final = 3600.0
 #: Seconds to wait for another process that has the log.
 _PATIENCE_S: Final = 30.0
 
@@ -105,6 +110,7 @@ class IcebergDocumentStore(ProjectionReads, Convenience):
         self._clients: dict[str, DocumentClient] = {}
         self._tables = LazyStore(settings)
         self._reading: Projection | None = None
+        self._tidied_next = 0.0
         self._owner: DocumentOwner | None = None
         if log is not None:
             self._owner = DocumentOwner(settings, log, ProjectionKeeper(settings, log, self._folder), now=now)
@@ -142,7 +148,8 @@ class IcebergDocumentStore(ProjectionReads, Convenience):
 
     def _load(self, revisions: Sequence[Revision]) -> int:
         return self._by_owner(
-            lambda owner: owner.load(revisions), lambda client: _publish_all(client, self._stage(revisions))
+            lambda owner: self._tidy_after(owner, owner.load(revisions)),
+            lambda client: _publish_all(client, self._stage(revisions)),
         )
 
     def load_table(self, revisions: pa.Table) -> int:
@@ -166,7 +173,20 @@ class IcebergDocumentStore(ProjectionReads, Convenience):
         """Publishes staged files by one message, and returns how many of their revisions were new."""
         if not files:
             return 0
-        return self._by_owner(lambda owner: owner.publish_bulk(files), lambda client: client.publish_bulk(files))
+        return self._by_owner(
+            lambda owner: self._tidy_after(owner, owner.publish_bulk(files)),
+            lambda client: client.publish_bulk(files),
+        )
+
+    def _tidy_after(self, owner: DocumentOwner, made: int) -> int:
+        """Removes former staged files now and then, after others were published; returns what these have made."""
+        if time.monotonic() >= self._tidied_next:
+            self._tidied_next = time.monotonic() + _TIDIED_EVERY_S
+            try:
+                owner.remove_staged_files()
+            except (FrazilError, OSError) as error:  # what was published stays published
+                logger.warning("old staged files stay for now", error=str(error))
+        return made
 
     def add_column(self, name: str, type: str) -> Column:  # noqa: A002 - the field's word
         """Adds a metadata column without rewriting data. Adding an equal one again changes nothing."""
