@@ -172,7 +172,7 @@ def _check_manifest(work: RestoreWork, task: ManifestTask) -> ManifestCheck:
             problems.append(f"the entry of {entry.path} becomes one of {result.path} that differs")
         if work.moves_data and entry.is_live:
             problems += _check_copy(entry, copied.get(entry.path))
-    live = sum(entry.is_live for entry in entries)
+    live = len({entry.path for entry in entries if entry.is_live})  # deletion vectors share files
     if live != manifest.entries:
         problems.append(f"it has {live} live files, and the backup says {manifest.entries}")
     shown = [f"manifest {manifest.path}: {text}" for text in problems[:_NAMED]]
@@ -186,9 +186,8 @@ def _expect(entry: ManifestFileEntry, work: RestoreWork, sizes: dict[str, int]) 
     if not work.moves_data:
         return entry
     path = work.prefixes.map(entry.path)
-    referenced = None if entry.referenced is None else work.prefixes.map(entry.referenced)
-    size = sizes.get(path, entry.size) if entry.is_live else entry.size
-    return replace(entry, path=path, referenced=referenced, size=size)
+    referenced = work.prefixes.map(entry.referenced) if entry.referenced else entry.referenced
+    return replace(entry, path=path, referenced=referenced, size=sizes.get(path, entry.size))
 
 
 def _check_copy(entry: ManifestFileEntry, file: CopiedFile | None) -> Iterator[str]:
