@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from frazil.catalogs import flavor_of, open_catalog
+from frazil.catalogs import flavor_of, open_catalog, rest
 from frazil.catalogs.rest import create_raw_table
 from frazil.errors import ConflictError, UnsupportedError
+from frazil.observe.faultpoints import handled
 from frazil.tables import TableStore
 from frazil.tables.publishing import PublicationPlan, Published, plan_publication, publish, read_pointer, reserve_table
 from tests.lane import Lane
@@ -163,6 +164,60 @@ def test_a_table_that_has_moved_on_is_not_exchanged(room):
     assert room.rows(target) == list(range(6))
 
 
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_a_lost_request_or_reply_publishes_once(room, monkeypatch, replace, is_applied):
+    source, target = room.source(2), room.name()
+    if replace:
+        room.publish(target, source)
+    plan = room.plan(target, source, replace=replace)
+    location, metadata = room.prepare(plan, source)
+    calls = lose_one(room, monkeypatch, plan, is_applied=is_applied)
+    published = publish(room.store, plan, location, metadata)
+    assert len(calls) == (1 if is_applied else 2)
+    assert published.metadata_location == read_pointer(room.store, target)
+    assert room.rows(target) == list(range(6))
+
+
+def test_a_lost_reply_is_found_below_a_later_commit(room, monkeypatch):
+    source, target = room.source(2), room.name()
+    room.publish(target, source)
+    plan = room.plan(target, source, replace=True)
+    location, metadata = room.prepare(plan, source)
+    lose_one(room, monkeypatch, plan, is_applied=True)
+
+    def commit(step: str) -> None:
+        if step == "tables.publish.lookup":
+            append(room.store, room.store.load(target))
+
+    with handled(commit):
+        if room.flavor == "nessie":  # it lists no earlier metadata files
+            with pytest.raises(ConflictError):
+                publish(room.store, plan, location, metadata)
+        else:
+            assert publish(room.store, plan, location, metadata).metadata_location != read_pointer(room.store, target)
+    assert room.rows(target) == list(range(9))
+
+
+def lose_one(room: Room, monkeypatch, plan: PublicationPlan, *, is_applied: bool) -> list[None]:
+    """Lets the next publication lose its request, or its reply; returns the list of calls."""
+    if room.exchanges_pointers:
+        owner, name = room.store.catalog, "insert_pointer" if plan.expected is None else "move_pointer"
+    else:
+        owner, name = rest, "commit_raw_updates" if plan.method == "updates" else "register_raw_table"
+    real, calls = getattr(owner, name), []
+
+    def call(*arguments: object) -> None:
+        calls.append(None)
+        if is_applied or len(calls) > 1:
+            real(*arguments)
+        if len(calls) == 1:
+            raise ConnectionError("lost")
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
 # Not on Glue: moto, which stands in for it here, ignores versions.
 @pytest.mark.parametrize("room", kinds("glue"), indirect=True)
 @pytest.mark.parametrize("replace", [False, True])
@@ -205,6 +260,18 @@ def test_what_the_catalog_cannot_keep_is_refused(room):
         with pytest.raises(UnsupportedError, match="assigns"):
             plan_publication(room.store, target, source, replace=False, location="s3://elsewhere/t")
     assert read_pointer(room.store, target) is None
+
+
+@pytest.mark.parametrize("room", [pytest.param("s3tables", marks=pytest.mark.deep)], indirect=True)
+def test_a_reserved_table_is_found_again_after_an_interruption(room):
+    source, target = room.source(1), room.name()
+    first = room.plan(target, source)
+    again = room.plan(target, source)
+    assert (again.location, again.uuid, again.expected) == (first.location, first.uuid, first.expected)
+    publish(room.store, again, *room.prepare(again, source))
+    assert not [key for key in room.store.load(target).properties if key.startswith("frazil.reserved")]
+    with pytest.raises(ConflictError):
+        room.plan(target, source)
 
 
 @pytest.mark.parametrize("room", kinds("nessie", "s3tables"), indirect=True)
