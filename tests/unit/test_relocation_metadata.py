@@ -289,18 +289,6 @@ def test_main_at_an_earlier_snapshot_forgets_what_came_later() -> None:
     TableMetadataUtil.parse_raw(format_metadata(relocate_metadata(found, PREFIXES, metadata_log="drop")).decode())
 
 
-def test_main_at_an_earlier_snapshot_has_its_schema() -> None:
-    assert trim_metadata(metadata(), main=3)["current-schema-id"] == 0
-    assert trim_metadata(metadata(), main=5)["current-schema-id"] == 1
-    by_new_column = [
-        {"spec-id": 1, "fields": [{"source-id": 3, "field-id": 1000, "name": "x", "transform": "identity"}]}
-    ]
-    bound = metadata(**{"partition-specs": [*metadata()["partition-specs"], *by_new_column]})
-    assert trim_metadata(bound, main=3)["current-schema-id"] == 1
-    dropped = [{"spec-id": 1, "fields": [{"source-id": 9, "field-id": 1000, "name": "x", "transform": "void"}]}]
-    assert trim_metadata(metadata(**{"partition-specs": dropped}), main=3)["current-schema-id"] == 0
-
-
 def test_main_at_a_snapshot_that_was_never_current_begins_its_history_there() -> None:
     found = trim_metadata(metadata(), main=4)
     assert ids(found) == [1, 2, 4]

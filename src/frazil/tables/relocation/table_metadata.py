@@ -172,9 +172,8 @@ def trim_metadata(
 ) -> TableMetadata:
     """Returns metadata with fewer snapshots, branches and tags.
 
-    Snapshots that are dropped take their branches and tags, their statistics and the history up to them along. Where
-    `main` is given and its snapshot has an older schema, that becomes the current one, unless a partition spec or sort
-    order needs a column that it lacks.
+    Snapshots that are dropped take their branches and tags, their statistics and the history up to them along. Schemas,
+    specs, sort orders and all numbers that only grow stay as they are.
 
     Args:
         metadata: stays as it is.
@@ -208,8 +207,6 @@ def trim_metadata(
         return metadata
     found = dict(metadata)
     _set_refs(found, kept_refs)
-    if main is not None:
-        _take_schema(found, snapshots[main])
     if kept != snapshots.keys() or _refs_of(metadata).get(MAIN) != kept_refs.get(MAIN):
         for name in ("snapshots", "statistics", "partition-statistics"):
             if found.get(name):
@@ -278,29 +275,3 @@ def _trim_log(metadata: TableMetadata, kept: set[int], current: int | None) -> l
         head = next(s for s in metadata["snapshots"] if s["snapshot-id"] == current)
         found = [{"timestamp-ms": head["timestamp-ms"], "snapshot-id": current}]
     return found
-
-
-def _take_schema(metadata: TableMetadata, snapshot: Mapping[str, Any]) -> None:
-    """Makes the schema of a snapshot the current one, as far as specs and sort orders allow."""
-    schemas = {schema.get("schema-id"): schema for schema in _entries(metadata, "schemas")}
-    schema_id = snapshot.get("schema-id")
-    if schema_id not in schemas or schema_id == metadata.get("current-schema-id"):
-        return
-    parts = [*_entries(metadata, "partition-specs"), *_entries(metadata, "sort-orders")]
-    fields = [*_entries(metadata, "partition-spec"), *(field for part in parts for field in part["fields"])]
-    needed = {number for field in fields for number in field.get("source-ids") or [field["source-id"]]}
-    present = set(_field_ids(schemas[metadata["current-schema-id"]]))
-    if needed & present <= set(_field_ids(schemas[schema_id])):
-        metadata["current-schema-id"] = schema_id
-        if "schema" in metadata:  # format version 1 has the current one here too
-            metadata["schema"] = schemas[schema_id]
-
-
-def _field_ids(kind: Any) -> Iterator[int]:
-    if isinstance(kind, list):
-        for one in kind:
-            yield from _field_ids(one)
-    elif isinstance(kind, dict):
-        yield from (kind[name] for name in ("id", "element-id", "key-id", "value-id") if name in kind)
-        for name in ("fields", "type", "element", "key", "value"):
-            yield from _field_ids(kind.get(name))
