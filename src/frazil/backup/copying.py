@@ -58,7 +58,9 @@ _NOTED = 64 * 1024**2
 #: Bytes of a manifest from which on it is read by itself: the entries of several at once would fill the memory.
 _LARGE = 256 * 1024
 #: Finished file lists, and files in them, that are stored together.
-_LISTS, _LISTED = 64, 20_000
+_LISTS, _LISTED = 64, 5_000
+#: Files up to which a list is short.
+_SHORT = 200
 
 
 class VanishedError(Exception):
@@ -275,8 +277,7 @@ class TableCopy:
 
         def store_lists(limit: int) -> None:
             if len(opened.ready) > limit or opened.ready_files > _LISTED:
-                lists = [FileListTask(self._task_access, *ready) for ready in opened.take_ready()]
-                states.extend(self._store_lists(lists))
+                states.extend(self._store_lists(opened))
 
         def files() -> Iterator[FileTask]:
             for manifest in self._read_manifests(tasks):
@@ -362,13 +363,20 @@ class TableCopy:
                 self._totals.new_files += 1
                 self._totals.new_bytes += size
 
-    def _store_lists(self, tasks: list[FileListTask]) -> Iterator[ManifestState]:
-        if self._copies:
-            yield from self._engine.map(store_file_list, tasks, kind="io")
-            return
-        for task in tasks:
-            size = sum(file.size for file in task.files)
-            yield ManifestState(task.path, task.blob, None, task.content, len(task.files), size)
+    def _store_lists(self, opened: _OpenManifests) -> Iterator[ManifestState]:
+        """Stores file lists: short ones several at once; a long one by itself, since its compression takes memory."""
+        several = []
+        for ready in opened.take_ready():
+            task = FileListTask(self._task_access, *ready)
+            if not self._copies:
+                size = sum(file.size for file in task.files)
+                yield ManifestState(task.path, task.blob, None, task.content, len(task.files), size)
+            elif len(task.files) > _SHORT:
+                yield store_file_list(task)
+            else:
+                several.append(task)
+        if several:
+            yield from self._engine.map(store_file_list, several, kind="io")
 
     def _copy_statistics(self, plan: CopyPlan, folders: CoveringFolders) -> Iterator[PathBlob]:
         tasks = [FileTask(self._access(plan.source), path, None) for path in plan.new_statistics]
