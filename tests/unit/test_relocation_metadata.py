@@ -8,6 +8,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from frazil.errors import IntegrityError, NotFoundError, UnsupportedError
@@ -308,6 +310,42 @@ def test_only_the_current_snapshot() -> None:
     found = trim_metadata(metadata(), keep=[5], refs=["main"])
     assert ids(found) == log(found) == [5]
     assert found["snapshots"][0]["parent-snapshot-id"] == 3  # as after expiry
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_whatever_is_dropped_the_rest_fits_together(data: st.DataObject) -> None:
+    """By the rules that Iceberg's Java library checks when it reads metadata, and by what the choice promised."""
+    count = data.draw(st.integers(1, 12))
+    parents = {n: data.draw(st.sampled_from([None, *range(max(1, n - 3), n)])) for n in range(1, count + 1)}
+    heads = data.draw(st.dictionaries(st.sampled_from("abc"), st.sampled_from(list(parents)), max_size=3))
+    history = data.draw(st.lists(st.sampled_from(list(parents)), min_size=1, max_size=8))
+    source = metadata(**{
+        "snapshots": [snapshot(n, parent) for n, parent in parents.items()],
+        "current-snapshot-id": history[-1],
+        "refs": {name: {"snapshot-id": n, "type": "branch"} for name, n in {**heads, "main": history[-1]}.items()},
+        "snapshot-log": [{"timestamp-ms": at, "snapshot-id": n} for at, n in enumerate(history)],
+        "statistics": [{"snapshot-id": n, "statistics-path": f"{OLD}/{n}"} for n in parents],
+    })  # fmt: skip
+    main = data.draw(st.none() | st.sampled_from(list(parents)))
+    refs = data.draw(st.none() | st.sets(st.sampled_from(["main", *heads])))
+    found = trim_metadata(source, refs=refs, main=main)
+    kept = set(ids(found))
+    names = (set(source["refs"]) if refs is None else refs) | ({"main"} if main else set())
+    assert set(found["refs"]) == names
+    for ref in found["refs"].values():
+        at: int | None = ref["snapshot-id"]
+        while at is not None:  # all that leads to it is there
+            assert at in kept
+            at = parents[at]
+    current = (main or history[-1]) if "main" in names else -1
+    assert found["current-snapshot-id"] == current
+    assert log(found)[-1:] == ([current] if current != -1 else [])
+    assert {s["snapshot-id"] for s in found["statistics"]} == kept
+    assert set(log(found)) <= kept
+    if current in history:  # what is left of the history is a part of it without a gap
+        end = len(history) - history[::-1].index(current)
+        assert log(found) == history[end - len(log(found)) : end]
 
 
 def test_what_is_not_there_cannot_be_kept() -> None:

@@ -557,6 +557,8 @@ def _naming(where: str) -> Iterator[None]:
     """Names the file in errors."""
     try:
         yield
+    except UnmappedPathError as error:
+        raise error.adding(f"{where} has it") from None
     except NotNullError as error:
         raise UnsupportedError(
             f"{where} names encrypted files",
