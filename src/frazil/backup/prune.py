@@ -181,6 +181,11 @@ def run_prune(
     return report
 
 
+def _elapsed() -> float:
+    """Seconds since this machine was started, those in which it was suspended included."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 @dataclass
 class _Sweep:
     """Both phases of one run, without the policy."""
@@ -190,6 +195,7 @@ class _Sweep:
     report: PruneReport
     stop: threading.Event | None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    renewed: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> None:
         now = self.repository.now()
@@ -215,21 +221,27 @@ class _Sweep:
             # Damaged: the next run makes a new one.
             advance(self.repository, mark, "cancel" if mark.is_waiting else "done", self.id)
             return None
-        return advance(self.repository, mark, "delete", self.id)
+        return self._renew(mark)
+
+    def _renew(self, mark: Mark) -> Mark | None:
+        """Says that this prune deletes what a mark lists; None: another process has taken or ended it."""
+        at = _elapsed()  # before the request: the others count from a later time
+        claimed = advance(self.repository, mark, "delete", self.id)
+        self.renewed[mark.id] = at
+        return claimed
 
     def _delete(self, mark: Mark | None, references: References) -> None:
         """Deletes the blobs of a mark, file lists before data, unless another process takes it over."""
         assert mark is not None
-        renewed = time.monotonic()
         blobs = ((k, b) for k, b in _blobs_of(self.repository, mark) if not references.has(k, b))
         while batch := list(islice(blobs, _BATCH)):
             raise_if_stopped(self.stop)
-            if time.monotonic() - renewed > _RENEW_S:
-                mark = advance(self.repository, mark, "delete", self.id)
+            reach("backup.prune.delete")
+            # Right before each batch: a machine that slept must not delete what was stored again since.
+            if _elapsed() - self.renewed[mark.id] > _RENEW_S:
+                mark = self._renew(mark)
                 if mark is None:
                     return
-                renewed = time.monotonic()
-            reach("backup.prune.delete")
             self._remove(batch)
         reach("backup.prune.deleted")
         advance(self.repository, mark, "done", self.id)

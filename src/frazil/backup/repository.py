@@ -369,6 +369,8 @@ class Repository:
         key = record_key(record.name)
         self.flush()
         faultpoints.reach("backup.before_record")
+        if prune_wait_s is not None and self.now() - record.started_at >= timedelta(seconds=prune_wait_s):
+            raise too_long(prune_wait_s)
         try:
             self._create_locked(key, record.to_json())
         except ConflictError as error:
@@ -376,14 +378,18 @@ class Repository:
                 f"there is a backup '{record.name}' already", cause="", hint="another name: --name NAME"
             ) from error
         faultpoints.reach("backup.after_record")
-        if prune_wait_s is not None:
-            written = self.store.head(key).last_modified
-            if written - record.started_at >= timedelta(seconds=prune_wait_s):
-                self.remove(key)
-                raise too_long(prune_wait_s)
+        if prune_wait_s is not None and self._is_late(key, record.started_at + timedelta(seconds=prune_wait_s)):
+            self.remove(key)
+            raise too_long(prune_wait_s)
         if self.lock_until is not None:
             self.protect([HEADER])
         return record
+
+    def _is_late(self, key: str, deadline: datetime) -> bool:
+        try:
+            return self.store.head(key).last_modified >= deadline
+        except NotFoundError:
+            return False  # a prune dropped it already
 
     def _create_locked(self, key: str, data: bytes) -> None:
         if isinstance(self.bulk, LockedBulk):
