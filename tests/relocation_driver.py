@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from pyarrow import orc
 from frazil.catalogs.locations import local_path
 from frazil.tables.metadata.avro import read_avro
 from frazil.tables.metadata.avro_codecs import decompress
+from frazil.tables.metadata.manifest_entries import CONTENT, PATH, POSITION_DELETES, REFERENCED, read_entries
 from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
 from frazil.tables.relocation.manifests import (
     FileSize,
@@ -31,8 +33,6 @@ from frazil.tables.relocation.table_metadata import (
     relocate_metadata,
 )
 from tests.relocation_tables import ZooTable
-
-_POSITION_DELETES = 1
 
 
 def prefixes_to(table: ZooTable, target: str) -> PrefixMap:
@@ -71,7 +71,7 @@ def relocate_table(metadata_location: str, prefixes: PrefixMap) -> str:
 
 def _copy(entry: ManifestFileEntry, prefixes: PrefixMap, sizes: dict[str, FileSize]) -> bytes:
     data = read(entry.path)
-    if entry.content != _POSITION_DELETES:
+    if entry.content != POSITION_DELETES:
         return data
     if entry.format.upper() == "PUFFIN":
         moved = relocate_puffin(data, prefixes)
@@ -80,6 +80,47 @@ def _copy(entry: ManifestFileEntry, prefixes: PrefixMap, sizes: dict[str, FileSi
         moved = relocate_position_deletes(data, entry.format, prefixes)
         sizes[entry.path] = measure_delete_file(moved, entry.format)
     return moved
+
+
+#: Fields of a manifest list, and of a manifest's entries, that no relocation changes; the last are those of data files.
+_OF_MANIFESTS = (502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514, 507, 520)
+_OF_ENTRIES = (0, 1, 3, 4, CONTENT, 101, 102, 103, 135, 140, 142, 144, 145, 109, 110, 137)
+_OF_DATA = (104, 105, 108, 125, 128, 132)
+
+
+def describe_files(
+    metadata_location: str, prefixes: PrefixMap | None = None, find: Callable[[str], str] = str
+) -> dict[int, list[Any]]:
+    """What each snapshot's list and manifests say, sorted, without what a relocation may change.
+
+    Args:
+        metadata_location: of the table.
+        prefixes: applied to the paths, to compare a table with its copy.
+        find: where a file lies, by its path in the metadata.
+    """
+    place = prefixes.map if prefixes else str
+    cached: dict[str, list[Any]] = {}
+
+    def entries(path: str) -> list[Any]:
+        if path not in cached:
+            data = read(find(path))
+            fields = (PATH, REFERENCED, *_OF_ENTRIES, *_OF_DATA)
+            found = [
+                (place(file), place(referenced) if referenced else None, rest[: len(_OF_ENTRIES)] if rest[4] else rest)
+                for file, referenced, *rest in read_entries(data, fields, path)
+            ]
+            cached[path] = sorted(found, key=repr)
+        return cached[path]
+
+    found: dict[int, list[Any]] = {}
+    for snapshot in parse_metadata(read(find(metadata_location)))["snapshots"]:
+        if "manifest-list" in snapshot:
+            path = snapshot["manifest-list"]
+            listed = list(read_entries(read(find(path)), (500, *_OF_MANIFESTS), path))
+        else:
+            listed = [(path,) for path in snapshot["manifests"]]
+        found[snapshot["snapshot-id"]] = [(place(path), rest, entries(path)) for path, *rest in listed]
+    return found
 
 
 def read(path: str) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,21 @@ class Zoo:
             self._reads[engine, name] = read_all(engine, self.spark, table.identifier, table.metadata_location)
         return self._reads[engine, name]
 
+    def rewrite_table_path(self, name: str, target: str, staging: Path) -> dict[str, str]:
+        """Iceberg's own procedure: where the rewritten files of a table are staged, by their paths in the copy."""
+        table = self.table(name)
+        catalog, _, name = table.identifier.partition(".")
+        options = {
+            "table": name,
+            "source_prefix": table.location,
+            "target_prefix": target,
+            "staging_location": staging.as_uri(),
+        }
+        listed = ", ".join(f"{key} => '{value}'" for key, value in options.items())
+        row = self.spark.sql(f"CALL {catalog}.system.rewrite_table_path({listed})").collect()[0]
+        pairs = (line.value.split(",") for line in self.spark.read.text(row.file_list_location).collect())
+        return {copied: source for source, copied in pairs}
+
     @contextmanager
     def moved_away(self, name: str) -> Iterator[None]:
         """Nothing of a table is at its place inside this block."""
@@ -351,6 +367,8 @@ def _other_format(b: Builder, name: str) -> None:
     b.people(1, 2, 3)
     b.people(4, 5, 6)
     b.sql("DELETE FROM {t} WHERE id IN (1, 5, 6)")
+    b.set(**{"write.delete.granularity": "file"})
+    b.sql("DELETE FROM {t} WHERE id = 2")
 
 
 # What evolves
@@ -618,7 +636,9 @@ def people(*ids: int) -> pa.Table:
 Reads = dict[int | str, list[str]]
 
 
-def read_all(engine: str, spark: SparkSession, identifier: str, metadata_location: str) -> Reads:
+def read_all(
+    engine: str, spark: SparkSession, identifier: str, metadata_location: str, *, times: bool = False
+) -> Reads:
     """Reads every snapshot, branch and tag of a table: rows as text, sorted.
 
     Args:
@@ -626,12 +646,16 @@ def read_all(engine: str, spark: SparkSession, identifier: str, metadata_locatio
         spark: a session, for `spark`.
         identifier: the table's name there.
         metadata_location: its metadata file, for the others.
+        times: in Spark, also as of each time at which the current snapshot changed.
     """
     metadata = read_metadata(metadata_location)
     snapshots = [snapshot["snapshot-id"] for snapshot in metadata.get("snapshots", [])]
     refs = {name: ref["snapshot-id"] for name, ref in metadata.get("refs", {}).items()}
     if engine == "spark":
-        return _read_spark(spark, identifier, [*snapshots, *refs], metadata)
+        log = metadata.get("snapshot-log", []) if times else []
+        versions = {version: f"VERSION AS OF {_version(version)}" for version in [*snapshots, *refs]}
+        versions |= {f"at {entry['timestamp-ms']}": _time(entry["timestamp-ms"]) for entry in log}
+        return _read_spark(spark, identifier, versions, metadata["format-version"])
     if engine == "pyiceberg":
         return _read_pyiceberg(metadata_location, snapshots, refs)
     return _read_duckdb(metadata_location, snapshots)
@@ -642,29 +666,31 @@ def read_metadata(location: str) -> dict[str, Any]:
     return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
 
 
-def _read_spark(
-    spark: SparkSession, identifier: str, versions: Iterable[int | str], metadata: Mapping[str, Any]
-) -> Reads:
-    """One query for all: what a row is worth in it is little beside what a query costs."""
+def _read_spark(spark: SparkSession, identifier: str, versions: Mapping[int | str, str], format_version: int) -> Reads:
+    """One query for all: what a row costs in it is little beside what a query costs."""
     hidden = ["_spec_id", "_partition"]
-    if metadata["format-version"] >= 3:
+    if format_version >= 3:
         hidden += ["_row_id", "_last_updated_sequence_number"]
-    found: Reads = {version: [] for version in versions}
-    keys = dict(enumerate(found))
     columns = ", ".join(f"{name} AS h{name}" for name in hidden)
+    keys = list(versions)
     queries = [
         f"SELECT {number} AS k, to_json(struct(*), map('ignoreNullFields', 'false')) AS r FROM "
-        f"(SELECT *, {columns} FROM {identifier} VERSION AS OF {_version(version)})"
-        for number, version in keys.items()
+        f"(SELECT *, {columns} FROM {identifier} {versions[key]})"
+        for number, key in enumerate(keys)
     ]
+    found: Reads = {key: [] for key in keys}
     if queries:
         for number, row in spark.sql(" UNION ALL ".join(queries)).collect():
             found[keys[number]].append(row)
-    return {version: sorted(rows) for version, rows in found.items()}
+    return {key: sorted(rows) for key, rows in found.items()}
 
 
 def _version(version: int | str) -> str:
     return str(version) if isinstance(version, int) else f"'{version}'"
+
+
+def _time(milliseconds: int) -> str:
+    return f"TIMESTAMP AS OF '{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}'"
 
 
 def _read_pyiceberg(metadata_location: str, snapshots: Iterable[int], refs: Mapping[str, int]) -> Reads:
