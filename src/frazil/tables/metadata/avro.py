@@ -35,6 +35,9 @@ _DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
 #: Iceberg's names of codecs, and Avro's. Others that Iceberg allows are written as deflate, which every reader knows.
 _CODECS = {"uncompressed": "null"}
 
+#: Numbers of one byte, encoded.
+_SMALL = [bytes([2 * value]) for value in range(64)]
+
 
 @dataclass(frozen=True)
 class AvroBlock:
@@ -160,6 +163,8 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
     """An Avro long (zigzag, seven bits per byte) and where the next value begins."""
+    if at < len(data) and (byte := data[at]) < 0x80:  # most values
+        return (byte >> 1) ^ -(byte & 1), at + 1
     result = shift = 0
     while True:
         if at >= len(data):
@@ -175,6 +180,8 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def long(value: int) -> bytes:
+    if 0 <= value < len(_SMALL):
+        return _SMALL[value]
     rest = (value << 1) ^ (value >> 63)
     found = bytearray()
     while rest > 0x7F:

@@ -134,7 +134,7 @@ class _Run:
 
     def __init__(self, types: list[_Type]) -> None:
         self._types = tuple(types)
-        self._patterns: tuple[re.Pattern[bytes], ...] = ()
+        self._patterns: dict[tuple[int, ...], re.Pattern[bytes]] = {}
         self._last: list[int] | None = None
         self._is_text = len(types) == 1 and isinstance(types[0], _Text)
 
@@ -142,18 +142,18 @@ class _Run:
         """Returns where these fields end."""
         if self._is_text:
             return _skip_text(data, at)
-        for pattern in self._patterns:
+        for pattern in self._patterns.values():
             if match := pattern.match(data, at):
                 return match.end()
         counts: list[int] = []
         for kind in self._types:
             at = kind.skip(data, at, counts)
         # An expression takes a millisecond to make: not for lengths that come once.
-        if counts == self._last and _ODD not in counts:
+        if counts == self._last and _ODD not in counts and tuple(counts) not in self._patterns:
             rest = iter(counts)
             pattern = re.compile(b"".join(kind.express(rest) for kind in self._types), re.DOTALL)
-            if pattern not in self._patterns:
-                self._patterns = (pattern, *self._patterns[: _KEPT - 1])
+            recent = list(self._patterns.items())[: _KEPT - 1]
+            self._patterns = {tuple(counts): pattern, **dict(recent)}
         self._last = counts
         return at
 
