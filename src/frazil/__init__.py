@@ -16,6 +16,7 @@ from frazil.version import __version__
 
 if TYPE_CHECKING:
     from frazil import errors, extract
+    from frazil.backup.retention import RetentionPolicy
     from frazil.errors import (
         CircuitOpenError,
         ConfigError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
+    from frazil.lake.backup import Backups
     from frazil.lake.content import Content, EditReport, Page
     from frazil.lake.lake import Lake, connect
     from frazil.lake.table import Table
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ack",
+    "Backups",
     "CircuitOpenError",
     "ConfigError",
     "ConflictError",
@@ -60,6 +63,7 @@ __all__ = [
     "OffsetGoneError",
     "Page",
     "PartialError",
+    "RetentionPolicy",
     "SetupError",
     "Subscription",
     "Table",
@@ -78,6 +82,8 @@ _MODULES = {
     "frazil.lake.lake": ("Lake", "connect"),
     "frazil.lake.topic": ("Subscription", "Topic"),
     "frazil.lake.table": ("Table",),
+    "frazil.lake.backup": ("Backups",),
+    "frazil.backup.retention": ("RetentionPolicy",),
     "frazil.lake.content": ("Content", "EditReport", "Page"),
     "frazil.log.access": ("Ack", "Level", "OffsetGoneError", "TopicInfo"),
 }

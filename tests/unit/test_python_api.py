@@ -15,7 +15,7 @@ import frazil
 from frazil import errors
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-CLASSES = (frazil.Lake, frazil.Topic, frazil.Subscription, frazil.Table, frazil.Content)
+CLASSES = (frazil.Lake, frazil.Topic, frazil.Subscription, frazil.Table, frazil.Content, frazil.Backups)
 HEAVY = ("pyarrow", "pyiceberg", "pyspark", "pydantic", "duckdb", "sqlalchemy", "numpy", "structlog", "boto3")
 
 _IMPORT = """
@@ -86,4 +86,4 @@ def test_signatures_in_the_reference_are_those_of_the_code():
             parameters = list(inspect.signature(getattr(described, name)).parameters)[1:]
             if "…conditions" in shown:
                 continue
-            assert re.findall(r"(?:^|, )(\w+)(?:=[^,]+)?", shown) == parameters, (described, name)
+            assert re.findall(r"(?:^|, )\*?(\w+)(?:=[^,]+)?", shown) == parameters, (described, name)

@@ -350,7 +350,7 @@ def _read_records(repository: Repository, without: Collection[str] = ()) -> list
         raise type(first)(
             f"the backup {', '.join(repr(one.name) for one in damaged)} cannot be read, so that nothing can be pruned",
             cause=first.message,
-            hint="restore the record from a copy of the repository, or drop it: frazil backup prune --drop NAME --yes",
+            hint="restore the record from a copy of the repository, or drop it: frazil backup delete NAME --yes",
         )
     return [one for one in found if isinstance(one, BackupRecord)]
 

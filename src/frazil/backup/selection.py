@@ -72,6 +72,16 @@ def find_tables(record: BackupRecord, name: str | None = None) -> list[BackedUpT
     return found
 
 
+def has_table(record: BackupRecord, name: str) -> bool:
+    """Returns whether a backup has a table of this name."""
+    try:
+        return bool(find_tables(record, name))
+    except NotFoundError:
+        return False
+    except UsageError:  # of several catalogs
+        return True
+
+
 def choose_target_name(table: BackedUpTable, to: str | None = None, namespace: str | None = None) -> str:
     """Returns the name to restore a table under: `to`, or its own, in the other namespace where one is given.
 

@@ -1,4 +1,4 @@
-"""`frazil backup verify|prune|erase`."""
+"""`frazil backup prune|delete|erase`."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _policy_row(one: PolicyRun, dry_run: bool) -> list[Any]:
     following = shown_time(one.next_due) or ("now" if one.due and dry_run else None)
     return [
         one.policy, shown_time(one.last) or "never", result, len(one.backup.tables) if one.backup else None, new,
-        len(one.dropped), following,
+        len(one.dropped) if one.backup else None, following,
     ]  # fmt: skip
 
 

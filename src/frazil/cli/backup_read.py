@@ -32,7 +32,7 @@ def list_(
     """List the backups of the repository, the oldest first."""
     from frazil.backup.format import BackupRecord
     from frazil.backup.location import open_repository
-    from frazil.backup.selection import find_tables
+    from frazil.backup.selection import find_tables, has_table
     from frazil.errors import NotFoundError
 
     repository = open_repository(settings_of(run))
@@ -40,7 +40,7 @@ def list_(
     records = [one for one in found if isinstance(one, BackupRecord)]
     damaged = [one for one in found if not isinstance(one, BackupRecord)]
     if table is not None:
-        records = [one for one in records if _has_table(one, table)]
+        records = [one for one in records if has_table(one, table)]
         if not records and len(damaged) < len(found):
             newest = next(one for one in reversed(found) if isinstance(one, BackupRecord))
             try:
@@ -57,18 +57,6 @@ def list_(
         run.printer.rows(columns, [_row(one) for one in records], none=f"no backups in {shown_root(repository)}")
     for one in damaged:
         run.printer.note(f"error: backup '{one.name}' cannot be used: {one.error.in_one_line}")
-
-
-def _has_table(record: BackupRecord, table: str) -> bool:
-    from frazil.backup.selection import find_tables
-    from frazil.errors import NotFoundError, UsageError
-
-    try:
-        return bool(find_tables(record, table))
-    except NotFoundError:
-        return False
-    except UsageError:  # of several catalogs
-        return True
 
 
 def _row(record: BackupRecord) -> list[Any]:

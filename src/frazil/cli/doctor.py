@@ -21,7 +21,7 @@ def doctor(
     catalog: CatalogOption = None,
     spark: Annotated[bool, typer.Option(help="start Spark too, which takes some seconds")] = True,
 ) -> None:
-    """Check Java, jars, Spark, catalog, storage, bucket, backups, disk, log, privacy, clock. Exit code 1 if one fails."""
+    """Check Java, jars, Spark, catalog, storage, bucket, backups, disk, log, privacy, clock. Exit code 1: one failed."""
     from frazil.doctor import examine
 
     settings = run.settings(*CATALOG_SECTIONS)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.documents.store import DocumentStore
+    from frazil.lake.backup import Backups
     from frazil.lake.connection import Connection
     from frazil.lake.content import Content
     from frazil.lake.table import Table
@@ -71,7 +72,7 @@ def connect(
 
 
 class Lake:
-    """Topics, tables, content and documents. Made by `frazil.connect`; close it, or use it in a `with` block.
+    """Topics, tables, content, documents and backups. Made by `frazil.connect`; close it, or use it in a `with` block.
 
     Any number of threads and coroutines may share one. A process that was forked needs one of its own.
     """
@@ -256,7 +257,7 @@ class Lake:
         found.iceberg  # noqa: B018 - raises if it does not exist
         return found
 
-    # -- content, documents, Spark -------------------------------------------------------------------------------------
+    # -- content, documents, backups, Spark ----------------------------------------------------------------------------
 
     @cached_property
     def content(self) -> Content:
@@ -264,6 +265,13 @@ class Lake:
         from frazil.lake.content import Content
 
         return Content(self._connection)
+
+    @cached_property
+    def backup(self) -> Backups:
+        """Backups of the tables, in the repository that the setting `backup.bucket` names."""
+        from frazil.lake.backup import Backups
+
+        return Backups(self._connection)
 
     @property
     def documents(self) -> DocumentStore:

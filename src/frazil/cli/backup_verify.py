@@ -1,0 +1,248 @@
+"""`frazil backup verify`."""
+
+from __future__ import annotations
+
+import re
+from contextlib import nullcontext
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from frazil.cli.backup_progress import shown_progress
+from frazil.cli.backup_session import (
+    Engine,
+    EngineChoice,
+    TableOption,
+    find_record,
+    name_of,
+    settings_of,
+    shown_root,
+    stoppable,
+    stopping,
+)
+from frazil.cli.invocation import Run
+from frazil.errors import DifferencesError, IntegrityError, UsageError
+
+if TYPE_CHECKING:
+    from frazil.backup.compare import RowComparison
+    from frazil.backup.format import BackedUpTable, BackupRecord
+    from frazil.backup.repository import Repository
+    from frazil.backup.restorable import RestorableReport
+    from frazil.backup.verify import VerifyReport
+    from frazil.settings import Settings
+
+#: Findings that text shows; JSON has all.
+_SHOWN = 20
+
+
+class Level(StrEnum):
+    listing = "listing"
+    checksums = "checksums"
+    restore = "restore"
+
+
+def verify(
+    run: Run,
+    backups: Annotated[
+        list[str] | None, typer.Argument(metavar="BACKUP…", help="names; `latest` is the newest one [default: all]")
+    ] = None,
+    level: Annotated[
+        Level,
+        typer.Option(
+            help="listing: every object is there, with its size; checksums: every byte is read; "
+            "restore: a restore in memory, compared with the source snapshot by snapshot"
+        ),
+    ] = Level.listing,
+    sample: Annotated[
+        str | None, typer.Option(metavar="N/T", help="read the Nth of T parts of all bytes, such as 1/7")
+    ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="compare this restored table with its source row by row, with Spark"),
+    ] = None,
+    table: TableOption = None,
+    engine: Engine = EngineChoice.auto,
+) -> None:
+    """Verify that backups can be restored; or, with --rows, that a restored table has the rows of its source.
+
+    Objects that are damaged or missing are named, with the backups that need them. Content that was erased on purpose
+    is reported, and is no failure. Exit codes: 13 where something is damaged or missing, 14 where rows differ.
+    """
+    from frazil.backup.location import open_repository
+
+    if sample is not None and level is not Level.listing:
+        raise UsageError("--sample and --level are both given", hint="one of the two")
+    settings = settings_of(run)
+    repository = open_repository(settings)
+    if rows is not None:
+        if len(backups or ()) > 1 or sample or level is not Level.listing:
+            raise UsageError("--rows compares one table, with one backup", hint=f"--rows {rows}")
+        record = find_record(repository, backups[0] if backups else "latest")
+        _print_comparison(run, _compare(run, settings, record, rows, table))
+        return
+    if level is Level.restore:
+        records = [find_record(repository, name) for name in backups or repository.list_names()]
+        _print_restorable(run, _check_restores(run, settings, repository, records, table, engine))
+        return
+    if table is not None:
+        raise UsageError("--table is for --level restore and --rows", hint="leave it out: a whole backup is verified")
+    _print_report(run, repository, _verify(run, repository, backups, level, sample))
+
+
+def _verify(
+    run: Run, repository: Repository, backups: list[str] | None, level: Level, sample: str | None
+) -> VerifyReport:
+    from frazil.backup.verify import verify_repository
+
+    names = [find_record(repository, name).name for name in backups] if backups else None
+    with stopping(run) as stop, shown_progress(run) as progress:
+        progress.begin("verify")
+        done = [0, 0]
+
+        def count(files: int, total: int, size: int, total_size: int) -> None:
+            if not any(done):
+                progress.expect(total, total_size)
+            progress.advance(files - done[0], size - done[1])
+            done[:] = [files, size]
+
+        report = verify_repository(
+            repository,
+            names=names,
+            level="sample" if sample else "checksums" if level is Level.checksums else "listing",
+            sample=_parse_sample(sample) if sample else (1, 1),
+            on_checked=count,
+            stop=stop,
+        )
+        progress.end()
+    return report
+
+
+def _parse_sample(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if found is None:
+        raise UsageError(f"'{text}' is not a sample", hint="N/T with N from 1 to T, such as 1/7")
+    return int(found[1]), int(found[2])
+
+
+def _print_report(run: Run, repository: Repository, report: VerifyReport) -> None:
+    from frazil.upkeep.plans import words
+
+    if run.printer.json_output:
+        run.printer.json(report.to_dict())
+    else:
+        none = f"no backups in {shown_root(repository)}"
+        run.printer.rows(("backup", "state"), list(report.backups.items()), none=none)
+        if report.findings:
+            print()
+            shown = report.findings[:_SHOWN]
+            rows = [[each.key, each.problem, ", ".join(each.backups) or None, each.detail] for each in shown]
+            run.printer.rows(("object", "problem", "needed by", "detail"), rows)
+            if len(report.findings) > _SHOWN:
+                print(f"… and {len(report.findings) - _SHOWN:,} more; --output json has all")
+        read = "looked for" if report.level == "listing" else "read"
+        print(f"\n{words.count(report.checked, 'object')} {read}, with {words.size(report.checked_bytes)}")
+        if report.unreferenced:
+            size = words.size(report.unreferenced_bytes)
+            print(f"{words.count(report.unreferenced, 'object')} with {size} are needed by no backup; prune frees them")
+    if report.error is not None:
+        raise report.error
+
+
+# -- a restore in memory -----------------------------------------------------------------------------------------------
+
+
+def _check_restores(
+    run: Run,
+    settings: Settings,
+    repository: Repository,
+    records: list[BackupRecord],
+    table: str | None,
+    engine: EngineChoice,
+) -> list[RestorableReport]:
+    from frazil.backup.restorable import check_restorable
+    from frazil.backup.selection import find_tables
+    from frazil.tables.relocation.engine import open_engine
+
+    chosen: list[tuple[BackupRecord, BackedUpTable]] = [(r, t) for r in records for t in find_tables(r, table)]
+    with (
+        stopping(run) as stop,
+        open_engine(engine.value, settings, concurrency=settings.model.backup.concurrency, stop=stop) as opened,
+        shown_progress(run) as progress,
+    ):
+        progress.begin("restore in memory", files=len(chosen))
+        reports = []
+        for record, each in chosen:
+            reports.append(check_restorable(repository, record, each, opened, stop))
+            progress.advance()
+        progress.end()
+    return reports
+
+
+def _print_restorable(run: Run, reports: list[RestorableReport]) -> None:
+    if run.printer.json_output:
+        run.printer.json([report.to_dict() for report in reports])
+    else:
+        columns = ("backup", "table", "snapshots", "manifests", "files", "can be restored")
+        rows = [[r.backup, r.table, r.snapshots, r.manifests, r.files, r.is_restorable] for r in reports]
+        run.printer.rows(columns, rows, none="no backups")
+        for report in reports:
+            for problem in report.problems[:_SHOWN]:
+                print(f"{report.backup}, {report.table}: {problem}")
+    failed = [report for report in reports if not report.is_restorable]
+    if failed:
+        raise IntegrityError(
+            f"{len(failed)} of {len(reports)} tables cannot be restored as they were",
+            cause=failed[0].problems[0],
+            hint="restore another backup, or bring the objects back from a copy of the repository",
+        )
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def _compare(run: Run, settings: Settings, record: BackupRecord, restored: str, table: str | None) -> RowComparison:
+    from frazil.backup.compare import compare_rows
+    from frazil.backup.selection import find_tables
+
+    tables = find_tables(record, table)
+    if len(tables) > 1:
+        names = ", ".join(map(name_of, tables[:5]))
+        raise UsageError(
+            f"backup '{record.name}' has several tables; which one is the source of {restored}?",
+            hint=f"--table: {names}",
+        )
+    catalogs = settings.catalog_names()
+    source = (tables[0].catalog if tables[0].catalog in catalogs else settings.catalog().name, *tables[0].identifier)
+    first, _, rest = restored.partition(".")
+    is_full = first in catalogs and "." in rest
+    target = tuple(restored.split(".")) if is_full else (settings.catalog().name, *restored.split("."))
+    with stoppable(run, settings, target[0]) as care:
+        care.load(".".join(target[1:]))  # its error names similar tables
+        with _waiting(run):
+            return compare_rows(care.spark(), source, target, stop=care.stop)
+
+
+def _waiting(run: Run) -> Any:
+    import sys
+
+    if run.printer.json_output or not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status("comparing rows, snapshot by snapshot")
+
+
+def _print_comparison(run: Run, found: RowComparison) -> None:
+    if run.printer.json_output:
+        run.printer.json(found.to_dict())
+    else:
+        rows = [[s.snapshot_id, s.source_rows, s.restored_rows, s.is_equal] for s in found.snapshots]
+        run.printer.rows(("snapshot", f"rows of {found.source}", f"rows of {found.restored}", "equal"), rows)
+        for snapshot in found.snapshots:
+            for example in snapshot.examples:
+                print(f"snapshot {snapshot.snapshot_id}, {example}")
+        if found.skipped:
+            run.printer.note(f"note: the source does not have {len(found.skipped)} of the snapshots any more")
+    if not found.is_equal:
+        raise DifferencesError(f"{found.restored} has not the rows of {found.source}", hint="frazil backup verify")
