@@ -28,12 +28,19 @@ from frazil.backup.relocated_files import (
 )
 from frazil.backup.repository import Repository
 from frazil.backup.restore_contents import SeenSet, iterate_files, map_folders
-from frazil.backup.restore_location import MARKER, claim_folder, get_target_folder
+from frazil.backup.restore_location import (
+    MARKER,
+    choose_location,
+    claim_folder,
+    find_default_location,
+    get_target_folder,
+)
 from frazil.backup.restore_plan import RestorePlan
-from frazil.errors import IntegrityError
+from frazil.errors import ConflictError, IntegrityError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
+from frazil.tables.create import ensure_namespace
 from frazil.tables.publishing import PublicationPlan, Published, publish, reserve_table
 from frazil.tables.relocation.engine import Engine
 from frazil.tables.relocation.manifests import RelocatedManifest
@@ -177,6 +184,8 @@ class _Restore:
     def _prepare(self) -> RestoreWork:
         plan, location = self._plan, self._plan.location
         is_assigned = self._publication.location is not None
+        if location is None and self._publication.method != "create+updates":
+            location = self._choose_location()
         if location is None:
             reach("restore.reserve.before")
             self._publication = reserve_table(self._care.store, self._publication, self._contents.metadata)
@@ -197,6 +206,15 @@ class _Restore:
             is_resumed=is_resumed,
             omit=frozenset(plan.erased),
         )
+
+    def _choose_location(self) -> str:
+        """Chooses the folder where the catalog says it only once the namespace exists."""
+        plan, store = self._plan, self._care.store
+        store.call(lambda: ensure_namespace(store, plan.identifier[:-1]), "create_namespace")
+        base = find_default_location(store, plan.identifier)
+        if base is None:
+            raise ConflictError(f"the namespace of {plan.name} was dropped", hint="try again")
+        return choose_location(self._care, base, plan.backed_up_at, plan.restore_id, is_new=True)
 
     # -- stages
 

@@ -165,27 +165,35 @@ def find_existing_location(store: TableStore, identifier: tuple[str, ...]) -> st
     return str(found[1]["location"])
 
 
-def find_default_location(store: TableStore, identifier: tuple[str, ...]) -> str:
-    """Returns where the catalog puts a new table of this name.
+def find_default_location(store: TableStore, identifier: tuple[str, ...]) -> str | None:
+    """Returns where the catalog puts a new table of this name; None where it says so only once the namespace exists.
 
     Raises:
         UsageError: it does not say.
     """
     from pyiceberg.catalog import MetastoreCatalog
+    from pyiceberg.exceptions import NoSuchNamespaceError
 
-    if isinstance(store.catalog, MetastoreCatalog):
-        found = store.call(lambda: _ask_metastore(store, identifier), "default_location")
-    else:
-        found = store.call(lambda: _ask_server(store, identifier), "default_location")
-    if not found:
+    def ask() -> str | None:
+        try:
+            return (
+                _ask_metastore(store, identifier)
+                if isinstance(store.catalog, MetastoreCatalog)
+                else _ask_server(store, identifier)
+            )
+        except NoSuchNamespaceError:
+            return None
+
+    found = store.call(ask, "default_location")
+    if found == "":
         raise UsageError(
             f"the catalog '{store.settings.name}' does not say where {'.'.join(identifier)} would lie",
             hint="name a folder: --target-location URI",
         )
-    return found.rstrip("/")
+    return found and found.rstrip("/")
 
 
-def _ask_metastore(store: TableStore, identifier: tuple[str, ...]) -> str | None:
+def _ask_metastore(store: TableStore, identifier: tuple[str, ...]) -> str:
     from pyiceberg.catalog import Catalog
     from pyiceberg.exceptions import NoSuchNamespaceError
 
@@ -196,30 +204,22 @@ def _ask_metastore(store: TableStore, identifier: tuple[str, ...]) -> str | None
     except NoSuchNamespaceError:  # it will be made
         warehouse = str(catalog.properties.get("warehouse") or "").rstrip("/")
         suffix = "" if store.settings.resolved_kind == "sql" else ".db"
-        return f"{warehouse}/{namespace}{suffix}/{identifier[-1]}" if warehouse else None
+        return f"{warehouse}/{namespace}{suffix}/{identifier[-1]}" if warehouse else ""
     except ValueError:
-        return None
+        return ""
     return location
 
 
-def _ask_server(store: TableStore, identifier: tuple[str, ...]) -> str | None:
+def _ask_server(store: TableStore, identifier: tuple[str, ...]) -> str:
     """Asks a REST server: the namespace's location, or that of a table that is staged and never committed."""
-    from pyiceberg.exceptions import NoSuchNamespaceError
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
-    try:
-        location = store.catalog.load_namespace_properties(identifier[:-1]).get("location")
-        if location:
-            return f"{location.rstrip('/')}/{identifier[-1]}"
-        schema = Schema(NestedField(1, "id", LongType(), required=False))
-        staged = store.catalog.create_table_transaction(identifier, schema)
-    except NoSuchNamespaceError:
-        raise NotFoundError(
-            f"the catalog '{store.settings.name}' has no namespace '{'.'.join(identifier[:-1])}'",
-            hint="create it first, or name a folder: --target-location URI",
-        ) from None
-    return staged.table_metadata.location
+    location = store.catalog.load_namespace_properties(identifier[:-1]).get("location")
+    if location:
+        return f"{location.rstrip('/')}/{identifier[-1]}"
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    return store.catalog.create_table_transaction(identifier, schema).table_metadata.location
 
 
 def _candidates(base: str, backed_up_at: datetime, *, is_new: bool) -> Iterator[str]:

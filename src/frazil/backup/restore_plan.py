@@ -80,6 +80,7 @@ class RestorePlan:
     Attributes:
         backup: name of the backup.
         backup_id: of the backup.
+        backed_up_at: when the backup was made.
         table: what the record says of the source.
         data: `referenced`: data files stay where they are.
         contents: what comes back.
@@ -89,7 +90,8 @@ class RestorePlan:
         catalog_kind: sql, rest, nessie, s3tables, glue or hive.
         action: `keep`: a table of this name exists and is left alone.
         restore_id: equal for a second run of the same restore.
-        location: of the restored table; None where the service assigns it when the restore runs.
+        location: of the restored table; None where the catalog assigns it when the restore runs, because it always does
+            so (S3 Tables), or because the namespace does not exist yet (REST).
         files: to copy or rewrite.
         bytes: of these.
         uuid: `same` as that of the table that is replaced, or `new`.
@@ -101,6 +103,7 @@ class RestorePlan:
 
     backup: str
     backup_id: str
+    backed_up_at: datetime
     table: BackedUpTable
     data: DataMode
     contents: RestoreContents = field(repr=False)
@@ -199,6 +202,7 @@ def plan_restore(
     plan = RestorePlan(
         backup=record.name,
         backup_id=record.id,
+        backed_up_at=record.created_at,
         table=table,
         data=record.data,
         contents=contents,
@@ -230,7 +234,7 @@ def plan_restore(
         plan,
         catalog_kind=publication.flavor,
         action="replace" if target.replace else "create",
-        location=publication.location or _choose_location(care, plan, record, location, replaces=target.replace),
+        location=publication.location or _choose_location(care, plan, publication, location),
         files=files,
         bytes=size,
         uuid="same" if target.replace else "new",
@@ -255,17 +259,19 @@ def _identify(
     return hashlib.sha256(json.dumps([what, which]).encode()).hexdigest()
 
 
-def _choose_location(
-    care: Care, plan: RestorePlan, record: BackupRecord, location: str | None, *, replaces: bool
-) -> str | None:
+def _choose_location(care: Care, plan: RestorePlan, publication: PublicationPlan, location: str | None) -> str | None:
     if location is not None:
         require_usable(care, location, plan.restore_id, plan.source_folders)
         return location
-    if replaces:
+    if publication.method == "create+updates":
+        return None
+    if publication.expected is not None:
         base = find_existing_location(care.store, plan.identifier)
-    else:
-        base = find_default_location(care.store, plan.identifier)
-    return choose_location(care, base, record.created_at, plan.restore_id, is_new=not replaces)
+        return choose_location(care, base, plan.backed_up_at, plan.restore_id, is_new=False)
+    found = find_default_location(care.store, plan.identifier)
+    if found is None:
+        return None
+    return choose_location(care, found, plan.backed_up_at, plan.restore_id, is_new=True)
 
 
 def _list_warnings(plan: RestorePlan, publication: PublicationPlan) -> Iterator[str]:
