@@ -6,15 +6,15 @@ bytes are put in there. Everything else is carried over byte for byte, fields th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from frazil.errors import IntegrityError, UnsupportedError
-from frazil.tables.metadata.avro import AvroBlock, AvroFile, long, read_avro, read_long
-from frazil.tables.metadata.avro_codecs import compress, decompress
-from frazil.tables.metadata.avro_records import Kind, NotNullError, RecordLayout, layout_of
+from frazil.tables.metadata.avro import AvroFile, long, read_avro
+from frazil.tables.metadata.avro_codecs import decompress
+from frazil.tables.metadata.avro_records import NotNullError, RecordLayout, layout_of
 from frazil.tables.metadata.manifest_entries import (
     CONTENT,
     CONTENT_OFFSET,
@@ -31,6 +31,14 @@ from frazil.tables.metadata.manifest_entries import (
     STATUS,
     UPPER,
 )  # fmt: skip
+from frazil.tables.relocation.avro_splicing import (
+    encode_list,
+    encode_optional,
+    encode_text,
+    read_values,
+    readers_of,
+    rewrite_records,
+)
 from frazil.tables.relocation.prefixes import PrefixMap, UnmappedPathError
 
 #: Further field ids of a manifest's entry.
@@ -51,9 +59,6 @@ _BY_STATUS = ("existing", "added", "deleted")
 
 #: The newest version of Iceberg's format whose paths are known.
 NEWEST_FORMAT: Final = 3
-
-#: Bytes of a block that is written here, before compression: as many as Java's writers put in one.
-_BLOCK = 64_000
 
 _DAMAGE = (
     ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, OverflowError, MemoryError, RecursionError,
@@ -205,7 +210,7 @@ def relocate_manifest(
             fields += [STATUS, CONTENT, ROWS, _FIRST_ROW_ID]
         layout = _layout(file, tuple(fields), _KEY_METADATA, PATH)
         entries = _Entries(layout, prefixes, sizes, omit, first_row_id, where)
-        return RelocatedManifest(_rewrite(file, layout, entries.change), OmittedCounts(**entries.omitted))
+        return RelocatedManifest(rewrite_records(file, layout, entries.change), OmittedCounts(**entries.omitted))
 
 
 def read_manifest_list(data: bytes, where: str) -> list[ManifestListEntry]:
@@ -254,24 +259,24 @@ def relocate_manifest_list(
     with _naming(where):
         file = _open(data, where)
         layout = _layout(file, (_MANIFEST, _LENGTH, *_COUNTS), _LIST_KEY, _MANIFEST)
-        readers = {number: _reader(kind) for number, kind in layout.kinds.items()}
+        readers = readers_of(layout)
 
         def change(raw: bytes, places: list[int]) -> dict[int, bytes]:
-            values = _values(layout, readers, raw, places)
+            values = read_values(layout, readers, raw, places)
             path = values[_MANIFEST]
             if path not in manifests:
                 raise IntegrityError(f"the manifest {path} of {where} was not relocated")
             manifest = manifests[path]
             length = manifest if isinstance(manifest, int) else len(manifest.data)
-            new = {_MANIFEST: _encode(layout.kinds[_MANIFEST], _text(prefixes.map(path)))}
-            new[_LENGTH] = _encode(layout.kinds[_LENGTH], long(length))
+            new = {_MANIFEST: encode_optional(layout.kinds[_MANIFEST], encode_text(prefixes.map(path)))}
+            new[_LENGTH] = encode_optional(layout.kinds[_LENGTH], long(length))
             omitted = OmittedCounts() if isinstance(manifest, int) else manifest.omitted
             for number, name in _COUNTS.items():
                 if (count := getattr(omitted, name)) and values.get(number) is not None:
-                    new[number] = _encode(layout.kinds[number], long(values[number] - count))
+                    new[number] = encode_optional(layout.kinds[number], long(values[number] - count))
             return new
 
-        return _rewrite(file, layout, change)
+        return rewrite_records(file, layout, change)
 
 
 @dataclass
@@ -287,16 +292,16 @@ class _Entries:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._readers = {number: _reader(kind) for number, kind in self.layout.kinds.items()}
+        self._readers = readers_of(self.layout)
         self._is_plain = set(self.layout.ids) <= {PATH, REFERENCED}
 
     def change(self, raw: bytes, places: list[int]) -> dict[int, bytes] | None:
         """Returns the new bytes of an entry's fields; None leaves it out."""
-        values = _values(self.layout, self._readers, raw, places)
+        values = read_values(self.layout, self._readers, raw, places)
         path = values[PATH]
-        new = {PATH: _text(self.prefixes.map(path))}
+        new = {PATH: encode_text(self.prefixes.map(path))}
         if referenced := values.get(REFERENCED):  # DuckDB writes an empty one for data files
-            new[REFERENCED] = self._encode(REFERENCED, _text(self.prefixes.map(referenced)))
+            new[REFERENCED] = self._encode(REFERENCED, encode_text(self.prefixes.map(referenced)))
         if self._is_plain:
             return new
         if (values.get(CONTENT) or DATA) != DATA:
@@ -320,9 +325,9 @@ class _Entries:
             self._set(_COLUMN_SIZES, new, None if sizes is None else [(k, long(v)) for k, v in sizes.items()])
             offsets = size.split_offsets
             if _SPLIT_OFFSETS in self.layout.kinds:
-                packed = None if offsets is None else _list([long(offset) for offset in offsets])
+                packed = None if offsets is None else encode_list([long(offset) for offset in offsets])
                 new[_SPLIT_OFFSETS] = self._encode(_SPLIT_OFFSETS, packed)
-        elif self.sizes is not None and is_by_position and values[STATUS] != DELETED and _text(path) != new[PATH]:
+        elif self.sizes is not None and is_by_position and values[STATUS] != DELETED and encode_text(path) != new[PATH]:
             raise IntegrityError(
                 f"the size of {path} was not measured after relocation", cause=f"{self.where} lists it"
             )
@@ -370,11 +375,11 @@ class _Entries:
 
     def _set(self, number: int, new: dict[int, bytes], pairs: list[tuple[int, bytes]] | None) -> None:
         if number in self.layout.kinds:
-            packed = None if pairs is None else _list([long(key) + value for key, value in pairs])
+            packed = None if pairs is None else encode_list([long(key) + value for key, value in pairs])
             new[number] = self._encode(number, packed)
 
     def _encode(self, number: int, value: bytes | None) -> bytes:
-        return _encode(self.layout.kinds[number], value)
+        return encode_optional(self.layout.kinds[number], value)
 
 
 def _map_bounds(low: bytes | None, high: bytes | None, prefixes: PrefixMap) -> tuple[bytes | None, bytes | None]:
@@ -393,60 +398,6 @@ def _map_bounds(low: bytes | None, high: bytes | None, prefixes: PrefixMap) -> t
     except (UnicodeDecodeError, UnmappedPathError):
         pass
     return None, None
-
-
-def _rewrite(
-    file: AvroFile, layout: RecordLayout, change: Callable[[bytes, list[int]], dict[int, bytes] | None]
-) -> bytes:
-    """Returns a file whose records have other bytes in some fields. Blocks without a change stay as they are."""
-    blocks: list[AvroBlock] = []
-    pending = _PendingBlock(file.codec, blocks)
-    for block in file.blocks:
-        raw = decompress(file.codec, block.data)
-        parts: list[bytes] = []
-        done, count = 0, block.count
-        for places in layout.find_records(raw, block.count):
-            new = change(raw, places)
-            if new is None:
-                parts.append(raw[done : places[0]])
-                done = places[-1]
-                count -= 1
-                continue
-            for number, at in zip(layout.ids, range(1, len(places), 2), strict=False):
-                if number in new and new[number] != raw[places[at] : places[at + 1]]:
-                    parts += (raw[done : places[at]], new[number])
-                    done = places[at + 1]
-        if parts:
-            parts.append(raw[done:])
-            pending.add(count, parts)
-        else:
-            pending.flush()
-            blocks.append(block)
-    pending.flush()
-    return file.with_blocks(blocks)
-
-
-@dataclass
-class _PendingBlock:
-    """Changed records that are not compressed yet. Small blocks are joined: PyIceberg writes one for each entry."""
-
-    codec: str
-    blocks: list[AvroBlock]
-    count: int = 0
-    size: int = 0
-    parts: list[bytes] = field(default_factory=list)
-
-    def add(self, count: int, parts: list[bytes]) -> None:
-        self.count += count
-        self.parts += parts
-        self.size += sum(map(len, parts))
-        if self.size >= _BLOCK:
-            self.flush()
-
-    def flush(self) -> None:
-        if self.count:
-            self.blocks.append(AvroBlock(self.count, compress(self.codec, b"".join(self.parts))))
-        self.count, self.size, self.parts = 0, 0, []
 
 
 def _open(data: bytes, where: str) -> AvroFile:
@@ -475,81 +426,12 @@ def _layout(file: AvroFile, fields: tuple[int, ...], key_metadata: int, path: in
 def _read_fields(file: AvroFile, fields: tuple[int, ...], key_metadata: int, path: int) -> Iterator[list[Any]]:
     """Yields these fields of each record; None for one that the file lacks."""
     layout = _layout(file, fields, key_metadata, path)
-    order = [
-        (2 * layout.ids.index(number) + 1, _reader(layout.kinds[number])) if number in layout.kinds else None
-        for number in fields
-    ]
+    readers = readers_of(layout)
     for block in file.blocks:
         raw = decompress(file.codec, block.data)
         for places in layout.find_records(raw, block.count):
-            yield [None if one is None else one[1](raw, places[one[0]], places[one[0] + 1]) for one in order]
-
-
-_Read = Callable[[bytes, int, int], Any]
-
-
-def _values(layout: RecordLayout, readers: Mapping[int, _Read], raw: bytes, places: list[int]) -> dict[int, Any]:
-    at = 1
-    found = {}
-    for number in layout.ids:
-        found[number] = readers[number](raw, places[at], places[at + 1])
-        at += 2
-    return found
-
-
-def _reader(kind: Kind) -> _Read:
-    """Returns what decodes a value: a number, a text, or a list of pairs of a number and bytes."""
-    if isinstance(kind, list):
-        branches = [_reader(branch) for branch in kind]
-        return lambda data, at, end: branches[data[at] >> 1](data, at + 1, end)
-    name = kind if isinstance(kind, str) else kind["type"]
-    if name == "null":
-        return lambda data, at, end: None
-    if name in ("int", "long"):
-        return lambda data, at, end: read_long(data, at)[0]
-    if name == "string":
-        return lambda data, at, end: _read_bytes(data, at, end).decode()
-    if name == "bytes":
-        return _read_bytes
-    parts = kind["items"]["fields"] if name == "array" and isinstance(kind["items"], dict) else []
-    if [part["type"] for part in parts] in (["int", "bytes"], ["long", "bytes"]):
-        return lambda data, at, end: list(_read_pairs(data, at))
-    return lambda data, at, end: data[at:end]
-
-
-def _read_bytes(data: bytes, at: int, end: int) -> bytes:
-    size, _ = read_long(data, at)
-    return data[end - size : end]
-
-
-def _read_pairs(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
-    count, at = read_long(data, at)
-    while count:
-        if count < 0:  # then the size of the items in bytes follows
-            _, at = read_long(data, at)
-        for _ in range(abs(count)):
-            key, at = read_long(data, at)
-            size, at = read_long(data, at)
-            yield key, data[at : at + size]
-            at += size
-        count, at = read_long(data, at)
-
-
-def _encode(kind: Kind, value: bytes | None) -> bytes:
-    """Returns an encoded value as one of an optional field; None as null, or as an empty list where it must not be."""
-    if not isinstance(kind, list):
-        return b"\0" if value is None else value
-    branch = next(place for place, option in enumerate(kind) if (option == "null") == (value is None))
-    return long(branch) + (value or b"")
-
-
-def _list(items: list[bytes]) -> bytes:
-    return b"".join([long(len(items)), *items, b"\0"]) if items else b"\0"
-
-
-def _text(value: str) -> bytes:
-    data = value.encode()
-    return long(len(data)) + data
+            found = read_values(layout, readers, raw, places)
+            yield [found.get(number) for number in fields]
 
 
 @contextmanager
