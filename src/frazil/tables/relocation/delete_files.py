@@ -32,14 +32,16 @@ _ENCRYPTED = b"PARE"
 _PLAIN = {"Int(bitWidth=64, isSigned=true)": "None", "Int(bitWidth=32, isSigned=true)": "None"}
 #: Longest share of distinct values for which ORC keeps a dictionary; Iceberg's own writers use the same.
 _ORC_DICTIONARY = 0.8
+#: Rows of an ORC file that are in memory at once.
+_ORC_BATCH = 64 * 1024
 
 
 def relocate_position_deletes(data: bytes, file_format: str, prefixes: PrefixMap) -> bytes:
     """Returns a position-delete file that refers to relocated data files.
 
     Key-value metadata, schema, field ids, codec and row groups are kept. Rows are sorted by path and position, also
-    where the relocated paths sort differently. Memory: the file, its copy, and one row group; all rows if they have to
-    be sorted, with each distinct path once (Parquet).
+    where the relocated paths sort differently. Memory: the file, its copy, and one row group, with each distinct path
+    once; if rows have to be sorted, all of them.
 
     Args:
         data: the whole file.
@@ -190,17 +192,21 @@ def _measure_parquet(data: bytes) -> FileSize:
 
 def _relocate_orc(data: bytes, prefixes: PrefixMap) -> bytes:
     import pyarrow as pa
+    import pyarrow.dataset as ds
     from pyarrow import orc
 
     file = orc.ORCFile(pa.BufferReader(data))
     known = dict[str, str]()
 
     def read(columns: list[str] | None = None) -> Iterator[pa.Table]:
-        for number in range(file.nstripes):
-            stripe = pa.Table.from_batches([file.read_stripe(number, columns=columns)])
-            yield _map_paths(stripe, prefixes, known)
+        # A stripe of a few kilobytes may have millions of rows, each with the whole path once it is read.
+        fragment = ds.OrcFileFormat().make_fragment(pa.BufferReader(data))
+        for batch in fragment.to_batches(
+            columns=columns, batch_size=_ORC_BATCH, batch_readahead=0, use_threads=False, schema=file.schema
+        ):
+            yield _map_paths(pa.Table.from_batches([batch]), prefixes, known)
 
-    stripes = read() if _is_sorted(read([_PATH, _POS])) else _sort(list(read()))
+    batches = read() if _is_sorted(read([_PATH, _POS])) else _sort(list(read()))
     out = io.BytesIO()
     with orc.ORCWriter(
         out,
@@ -210,9 +216,9 @@ def _relocate_orc(data: bytes, prefixes: PrefixMap) -> bytes:
         dictionary_key_size_threshold=_ORC_DICTIONARY,
     ) as writer:
         writer.write(file.schema.empty_table())  # a file without rows has its columns, too
-        for stripe in stripes:
-            column = stripe.schema.get_field_index(_PATH)
-            writer.write(stripe.set_column(column, file.schema.field(_PATH), stripe[_PATH].cast(pa.string())))
+        for batch in batches:
+            column = batch.schema.get_field_index(_PATH)
+            writer.write(batch.set_column(column, file.schema.field(_PATH), batch[_PATH].cast(pa.string())))
     written = orc.ORCFile(pa.BufferReader(out.getbuffer()))
     _require(written.schema.remove_metadata().equals(file.schema.remove_metadata(), check_metadata=True))
     return _with_orc_metadata(out.getvalue(), dict(file.metadata or {}), compressed=file.compression != "UNCOMPRESSED")
