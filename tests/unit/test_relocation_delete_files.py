@@ -73,8 +73,8 @@ def deleted_row(pos: int) -> dict[str, Any] | None:
     return {"id": pos, "at": None, "tags": ["x", None][: pos % 3], "map": [("k", None)], "raw": bytes(16)}
 
 
-def orc_file(rows: Rows, *, codec: str = "zlib") -> bytes:
-    columns = schema("iceberg.id")
+def orc_file(rows: Rows, *, codec: str = "zlib", row: bool = False) -> bytes:
+    columns = schema("iceberg.id", row=row)
     out = io.BytesIO()
     with orc.ORCWriter(out, compression=codec, dictionary_key_size_threshold=0.8) as writer:
         writer.write(columns.empty_table())
@@ -282,3 +282,22 @@ def test_avro_without_the_columns_of_deletes_is_refused() -> None:
     data = avro([]).replace(b"2147483546", b"2147483547")
     with pytest.raises(IntegrityError):
         relocate_position_deletes(data, "AVRO", MOVE)
+
+
+def test_orc_keeps_the_deleted_rows_themselves() -> None:
+    rows = [(f"/lake/{f}/{n}", p) for f in "ab" for n in range(2) for p in range(5)]
+    old = orc_file(rows, row=True)
+    new = relocate_position_deletes(old, "ORC", SWAP)
+    before, after = orc.ORCFile(io.BytesIO(old)), orc.ORCFile(io.BytesIO(new))
+    assert before.schema.equals(after.schema, check_metadata=True)
+    assert after.schema.field("row").type.field("tags").type.field(0).metadata == {b"iceberg.id": b"4"}
+    table = after.read()
+    assert table["pos"].to_pylist() == [0, 1, 2, 3, 4] * 4
+    assert table["row"].to_pylist() == [deleted_row(pos) for pos in [0, 1, 2, 3, 4] * 4]
+
+
+def test_orc_is_read_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil.tables.relocation.delete_files._ORC_BATCH", 2)
+    rows = [(f"/lake/t/{n}", p) for n in range(3) for p in range(5)]
+    moved = relocate_position_deletes(orc_file(rows), "ORC", MOVE)
+    assert rows_of(moved, "ORC") == [(path.replace("/lake", "/copy"), pos) for path, pos in rows]
