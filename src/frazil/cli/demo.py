@@ -32,6 +32,8 @@ Everything lies in {folder}, and nothing is left running. Try next:
   {frazil} content search photos --near 64.1,-21.9 --radius 20km
   {frazil} docs list --tag project=apollo --storage-tier archive --limit 10
   {frazil} docs history contract-00042
+  {frazil} backup show latest
+  {frazil} table snapshots rescued.bookings
   {frazil} doctor"""
 
 
@@ -67,6 +69,7 @@ class Chapter(StrEnum):
     content = "content"
     photos = "photos"
     documents = "documents"
+    backup = "backup"
 
 
 @command(app, example="frazil demo --dir /tmp/frazil-demo")

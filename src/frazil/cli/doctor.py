@@ -21,7 +21,10 @@ def doctor(
     catalog: CatalogOption = None,
     spark: Annotated[bool, typer.Option(help="start Spark too, which takes some seconds")] = True,
 ) -> None:
-    """Check Java, jars, Spark, catalog, storage, bucket, backups, disk, log, privacy, clock. Exit code 1: one failed."""
+    """Check Java, jars, Spark, catalog, storage, bucket, backups, disk, log, privacy and clock.
+
+    Exit code 1 where one failed.
+    """
     from frazil.doctor import examine
 
     settings = run.settings(*CATALOG_SECTIONS)

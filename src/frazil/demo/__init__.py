@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from frazil.demo import content, documents, photos, tables, topics, upkeep
+from frazil.demo import backup, content, documents, photos, tables, topics, upkeep
 from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import NotAllowedError, UsageError
@@ -20,6 +20,7 @@ CHAPTERS = {
     "content": content.chapter,
     "photos": photos.chapter,
     "documents": documents.chapter,
+    "backup": backup.chapter,
 }
 
 _MARK = "# Made by `frazil demo`; the next demo replaces this folder.\n"
