@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from typing import Protocol, TypeAlias
 
 from frazil.atomic_files import build_temporary_path
 from frazil.errors import ConflictError, IntegrityError, NotFoundError
+from frazil.observe.resilience import retry
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import Location, ObjectStore, open_store, parse
 from frazil.storage.faults import from_os
@@ -173,8 +175,8 @@ def _translated(path: Path) -> Iterator[None]:
 class RemoteBulk:
     """A `BulkStore` in a bucket. An object that is there with the right size is not sent again."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    def __init__(self, store: ObjectStore, network: NetworkSettings) -> None:
+        self._store, self._network = store, network
         self._memory = _Budget(_IN_MEMORY)
 
     def write(self, key: str, data: bytes) -> None:
@@ -199,7 +201,7 @@ class RemoteBulk:
         sha256 = digest.hexdigest()
         key = key_of(size, sha256)
         if not self.holds(key, size):
-            self.upload(key, source, size, sha256)
+            retry(lambda: self.upload(key, source, size, sha256), self._network, operation="storage.upload")
         return size, sha256
 
     def holds(self, key: str, size: int) -> bool:
@@ -237,7 +239,7 @@ class RemoteBulk:
 
     def upload(self, key: str, source: Source, size: int, sha256: str) -> None:
         """Sends a large object in parts. Nothing becomes visible if its content has changed since it was hashed."""
-        self._store.put(key, (bytes(chunk) for chunk in rechunked(source.read())), sha256=sha256)
+        self._store.put(key, read_ahead(rechunked(source.read())), sha256=sha256)
 
     def flush(self) -> None:
         """An object is durable when the server has answered."""
@@ -267,6 +269,38 @@ def rechunked(chunks: Chunks) -> Iterator[bytes]:
             held.clear()
     if held:
         yield bytes(held)
+
+
+def read_ahead(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same chunks, read by a thread of their own, so that reading and sending overlap.
+
+    obstore takes chunks in a thread in which it cannot be called, which a source in a bucket would do.
+    """
+    held: queue.Queue[bytes | BaseException | None] = queue.Queue(2)
+    is_abandoned = threading.Event()
+
+    def hold(one: bytes | BaseException | None) -> bool:
+        while not is_abandoned.is_set():
+            with suppress(queue.Full):
+                held.put(one, timeout=0.2)
+                return True
+        return False
+
+    def read() -> None:
+        try:
+            if all(hold(chunk) for chunk in chunks):
+                hold(None)
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that takes the chunks
+            hold(error)
+
+    threading.Thread(target=read, name="frazil-read-ahead", daemon=True).start()
+    try:
+        while (one := held.get()) is not None:
+            if isinstance(one, BaseException):
+                raise one
+            yield one
+    finally:
+        is_abandoned.set()
 
 
 class _Bytes:
@@ -314,7 +348,12 @@ def write_file(uri: str, source: Source, size: int, sha256: str, *, s3: S3Settin
         return
     store, key = find_object(location, s3, network)
     if size > WHOLE:
-        store.put(key, rechunked(source.read()), sha256=sha256)
+        # Content from an iterator is sent once: another try reads the source again.
+        retry(
+            lambda: store.put(key, read_ahead(rechunked(source.read())), sha256=sha256),
+            network,
+            operation="storage.upload",
+        )
         return
     data = _take(source.read(), WHOLE)
     found = None if data is None else (len(data), hashlib.sha256(data).hexdigest())

@@ -87,7 +87,7 @@ class LockedBulk(RemoteBulk):
     def __init__(
         self, store: ObjectStore, location: Location, s3: S3Settings, network: NetworkSettings, until: datetime
     ) -> None:
-        super().__init__(store)
+        super().__init__(store, network)
         self._bucket, self._prefix = location.bucket, f"{location.key}/" if location.key else ""
         self._client = client_of(s3, network)
         self.until = until
