@@ -199,6 +199,21 @@ def test_another_partition_spec_of_the_same_number_is_refused():
         diff(table(), table(partition_specs=[spec]))
 
 
+def test_snapshots_of_format_version_1_cannot_follow_each_other_in_a_later_version():
+    with pytest.raises(UnsupportedError) as refused:
+        diff(table(), table(snapshot(1, 0), snapshot(2, 0, 1)))
+    assert "format version 1" in (refused.value.cause or "")
+    old = {"format_version": 1}
+    assert diff(table(**old), table(snapshot(1, 0), snapshot(2, 0, 1), **old)).losses != ()
+
+
+def test_another_sort_order_of_the_same_number_is_refused():
+    order = {"source-id": 1, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}
+    one, other = ([{"order-id": 1, "fields": [{**order, "direction": way}]}] for way in ("asc", "desc"))
+    with pytest.raises(UnsupportedError):
+        diff(table(sort_orders=one), table(sort_orders=other))
+
+
 def test_nessie_gets_no_placeholder_and_no_removal():
     base, wanted = table(snapshot(1, 1)), table(snapshot(2, 1))
     found = diff_metadata(base, wanted, now_ms=NOW, keeps_history=False)

@@ -5,7 +5,7 @@ Nothing is visible before the one request that publishes, and all of it after. A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -213,10 +213,9 @@ def publish(store: TableStore, plan: PublicationPlan, metadata_location: str, me
     _check_fits(plan, metadata)
     publication = _Publication(store, plan, metadata_location, metadata)
     publication.run()
-    found = _read(store, plan.identifier)
-    if found is None:
-        raise ConflictError(f"the table {'.'.join(plan.identifier)} was dropped right after it was published")
-    pointer, shown = publication.landed or found
+    if publication.is_exact:
+        return Published(plan.identifier, metadata_location, str(metadata["table-uuid"]), (), plan.expected)
+    pointer, shown = publication.find_state()
     losses = () if pointer == metadata_location else find_losses(shown, metadata)
     if unplanned := set(losses) - set(plan.losses):
         log.warning("the catalog keeps less than planned", table=".".join(plan.identifier), losses=sorted(unplanned))
@@ -240,8 +239,18 @@ class _Publication:
         self._location = location
         self._metadata = metadata
         self._name = ".".join(plan.identifier)
-        #: Pointer and metadata right after publishing, where others have committed since.
-        self.landed: tuple[str, dict[str, Any]] | None = None
+        #: The catalog names the prepared file itself, and no server writes another one.
+        self.is_exact = store.settings.resolved_kind != "rest"
+        self._landed: tuple[str, dict[str, Any]] | None = None
+
+    def find_state(self) -> tuple[str, dict[str, Any]]:
+        """Returns pointer and metadata right after publishing, even where others have committed since."""
+        if self._landed is not None:
+            return self._landed
+        found = _read(self._store, self._plan.identifier)
+        if found is None:
+            raise ConflictError(f"the table {self._name} was dropped right after it was published")
+        return self._states_since(*found)[-1]
 
     def run(self) -> None:
         attempts = self._store.network.retry_attempts
@@ -273,21 +282,18 @@ class _Publication:
             if self._store.settings.resolved_kind == "rest":
                 from frazil.catalogs.rest import register_raw_table
 
-                self._call(lambda: register_raw_table(_rest(self._store), identifier, self._location))
+                self._store.call_once(lambda: register_raw_table(_rest(self._store), identifier, self._location))
             else:
                 pointed = cast("PointerCatalog", catalog)
-                self._call(lambda: pointed.insert_pointer(identifier, self._location, metadata))
+                self._store.call_once(lambda: pointed.insert_pointer(identifier, self._location, metadata))
         elif plan.method == "compare-and-set":
             pointed, expected = cast("PointerCatalog", catalog), cast("str", plan.expected)
-            self._call(lambda: pointed.move_pointer(identifier, expected, self._location, metadata))
+            self._store.call_once(lambda: pointed.move_pointer(identifier, expected, self._location, metadata))
         elif plan.method == "updates":
             self._commit_updates()
         else:
             raise UsageError(f"{self._name} has no location yet", hint="call reserve_table first")
         reach("tables.publish.after")
-
-    def _call(self, fn: Callable[[], None]) -> None:
-        self._store.call_once(fn)
 
     def _commit_updates(self) -> None:
         from frazil.catalogs.rest import commit_raw_updates
@@ -297,7 +303,9 @@ class _Publication:
             raise self._conflict(None if found is None else found[0])
         difference = diff_metadata(found[1], self._metadata, keeps_history=self._plan.flavor != "nessie")
         catalog, identifier = _rest(self._store), self._plan.identifier
-        self._call(lambda: commit_raw_updates(catalog, identifier, difference.requirements, difference.updates))
+        self._store.call_once(
+            lambda: commit_raw_updates(catalog, identifier, difference.requirements, difference.updates)
+        )
 
     def _has_landed(self, error: FrazilError) -> bool:
         """Whether an attempt that failed is found in the catalog; False if the table is as it was.
@@ -317,16 +325,16 @@ class _Publication:
         if found is not None:
             for location, metadata in self._states_since(*found):
                 if location == self._location or self._is_wanted(metadata):
-                    self.landed = location, metadata
+                    self._landed = location, metadata
                     return True
         raise self._conflict(pointer) from error
 
     def _states_since(self, pointer: str, metadata: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """The table's metadata now, and what it was after each commit since the expected state, newest first."""
+        """The table's metadata now, and what it was after each commit since it was published, newest first."""
         states = [(pointer, metadata)]
         for entry in reversed(metadata.get("metadata-log") or ()):
             location = entry["metadata-file"]
-            if location == self._plan.expected:
+            if location == self._plan.expected or states[-1][0] == self._location:
                 break
             try:
                 states.append((location, self._read_file(location)))
@@ -340,7 +348,7 @@ class _Publication:
         return self._store.call(lambda: pointers.read_metadata_file(catalog, location), "read_metadata", "storage")
 
     def _is_wanted(self, metadata: Metadata) -> bool:
-        """Whether a state is what the server made of the metadata. Where it keeps the file, the location says it."""
+        """Whether a state is what the server made of the metadata. Where it keeps the file, the location tells."""
         if self._plan.method != "updates" and self._plan.flavor != "nessie":
             return False
         return set(find_losses(metadata, self._metadata)) <= set(self._plan.losses)
