@@ -191,13 +191,9 @@ def expire(bench: Bench, chance: random.Random) -> None:
     old = [s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id not in head]
     if not old:
         return
-    before = every_file(table)
+    before = expected(bench.care)
     table.maintenance.expire_snapshots().by_ids(chance.sample(old, chance.randrange(1, len(old) + 1))).commit()
-    for uri in before - every_file(table.refresh()):
-        Path(local_path(uri) or "/nowhere").unlink(missing_ok=True)
-
-
-def every_file(table) -> set[str]:  # type: ignore[no-untyped-def]
-    found = {s.manifest_list for s in table.metadata.snapshots}
-    found |= {m.manifest_path for s in table.metadata.snapshots for m in s.manifests(table.io)}
-    return found | set(table.inspect.all_data_files()["file_path"].to_pylist())
+    after = expected(bench.care)
+    for kind in ("manifest_lists", "manifests", "files"):
+        for uri in getattr(before, kind).keys() - getattr(after, kind).keys():
+            Path(local_path(uri) or "/nowhere").unlink(missing_ok=True)
