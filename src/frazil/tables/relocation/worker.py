@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, BinaryIO, TypeVar
+from typing import IO, Any, TypeVar
 
 from frazil.errors import FrazilError, UnavailableError, first_line
 
@@ -93,19 +93,19 @@ def run_captured(function: Callable[[Any], Any], task: Any) -> tuple[bool, Any]:
         )
 
 
-def _write(stream: BinaryIO, value: Any) -> None:
+def _write(stream: IO[bytes], value: Any) -> None:
     data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     stream.write(_LENGTH.pack(len(data)))
     stream.write(data)
     stream.flush()
 
 
-def _read(stream: BinaryIO) -> Any:
+def _read(stream: IO[bytes]) -> Any:
     (length,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
     return pickle.loads(_exactly(stream, length))  # noqa: S301 - from our own process
 
 
-def _exactly(stream: BinaryIO, length: int) -> bytes:
+def _exactly(stream: IO[bytes], length: int) -> bytes:
     data = stream.read(length)
     if len(data) != length:
         raise EOFError
