@@ -99,6 +99,8 @@ def restore(
     name = one_of(backup, backup_name, "the backup")
     if name is None:
         raise UsageError("no backup is named", hint="frazil backup list, then frazil backup restore BACKUP")
+    if snapshot is not None and as_of is not None:
+        raise UsageError("--snapshot and --as-of are both given", hint="one of the two")
     wanted = one_of(to, target_table, "the restored table")
     settings = settings_of(run)
     chosen = find_catalog(settings, target_catalog, catalog_type and catalog_type.value)
