@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from frazil.backup.format import BlobRef, CopiedFile, ManifestState, PathBlob
 from frazil.backup.repository import RepositoryAccess
 from frazil.errors import IntegrityError, NotFoundError
 from frazil.observe.faultpoints import reach
-from frazil.settings import NetworkSettings, S3Settings
-from frazil.storage import ObjectStore, bulk, open_store, parse
 from frazil.tables.metadata.locations import UriStorage
-from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
 from frazil.tables.relocation.manifests import (
     FileSize,
     OmittedCounts,
@@ -23,52 +20,11 @@ from frazil.tables.relocation.manifests import (
     relocate_manifest_list,
 )
 from frazil.tables.relocation.prefixes import PrefixMap
-from frazil.tables.relocation.puffin import relocate_puffin
+from frazil.tables.relocation.target_folder import TargetFolder, relocate_deletes
 
 _NOTHING = OmittedCounts()
 #: Files whose content names data files: position deletes, deletion vectors among them.
 POSITION_DELETES = 1
-
-
-@dataclass(frozen=True)
-class TargetFolder:
-    """The folder of a restored table, and how to reach its storage."""
-
-    location: str
-    s3: S3Settings
-    network: NetworkSettings
-
-    def open(self) -> ObjectStore:
-        """Returns the store whose keys are relative to the folder; one per process."""
-        return _open(self)
-
-    def key_of(self, path: str) -> str:
-        """Returns the key of a file in the folder."""
-        return path[len(self.location) + 1 :]
-
-    def write(self, path: str, data: bytes) -> None:
-        """Writes a file at once, replacing what is there. Durable after `flush`."""
-        folder = parse(self.location)
-        if folder.scheme == "file":
-            bulk.LocalBulk(folder.path).write(self.key_of(path), data)
-        else:
-            self.open().put(self.key_of(path), data)
-
-    def has(self, path: str, size: int) -> bool:
-        """Returns whether a file is there with a size."""
-        try:
-            return self.open().head(self.key_of(path)).size == size
-        except NotFoundError:
-            return False
-
-    def flush(self) -> None:
-        """Returns when everything in the folder survives a power cut."""
-        bulk.flush(self.location)
-
-
-@lru_cache(maxsize=16)
-def _open(target: TargetFolder) -> ObjectStore:
-    return open_store(target.location, s3=target.s3, network=target.network)
 
 
 @dataclass(frozen=True)
@@ -175,8 +131,7 @@ def relocate_one(work: RestoreWork, task: ManifestTask) -> tuple[RelocatedManife
     deletes: list[tuple[str, bytes]] = []
     for file in repository.read_files(manifest) if manifest.content != 0 else ():
         if file.content == POSITION_DELETES and file.path not in sizes:
-            rewritten = rewrite_deletes(work, file)
-            sizes[file.path] = _measure(rewritten, file)
+            rewritten, sizes[file.path] = rewrite_deletes(work, file)
             deletes.append((work.prefixes.map(file.path), rewritten))
     relocated = relocate_manifest(
         data,
@@ -189,8 +144,8 @@ def relocate_one(work: RestoreWork, task: ManifestTask) -> tuple[RelocatedManife
     return relocated, deletes
 
 
-def rewrite_deletes(work: RestoreWork, file: CopiedFile) -> bytes:
-    """Returns a position-delete file or deletion vectors with relocated paths.
+def rewrite_deletes(work: RestoreWork, file: CopiedFile) -> tuple[bytes, FileSize]:
+    """Returns a position-delete file or deletion vectors with relocated paths, and its measurements.
 
     Raises:
         IntegrityError: the file is not in the repository, or damaged.
@@ -198,13 +153,7 @@ def rewrite_deletes(work: RestoreWork, file: CopiedFile) -> bytes:
     if file.blob is None:
         raise IntegrityError(f"the backup has no copy of {file.path}", hint="frazil backup verify")
     data = b"".join(work.access.open().open_data(file.blob))
-    if file.format.upper() == "PUFFIN":
-        return relocate_puffin(data, work.prefixes)
-    return relocate_position_deletes(data, file.format, work.prefixes)
-
-
-def _measure(data: bytes, file: CopiedFile) -> FileSize:
-    return FileSize(len(data)) if file.format.upper() == "PUFFIN" else measure_delete_file(data, file.format)
+    return relocate_deletes(data, file.format, work.prefixes)
 
 
 def restore_list(

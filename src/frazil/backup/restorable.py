@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any
 
 from frazil.backup.format import BackedUpTable, BackupRecord, CopiedFile
-from frazil.backup.relocated_files import ManifestTask, RestoreWork, TargetFolder, relocate_one
+from frazil.backup.relocated_files import ManifestTask, RestoreWork, relocate_one
 from frazil.backup.repository import Repository
 from frazil.backup.restore_contents import RestoreContents, list_source_folders, load_contents, map_folders
 from frazil.errors import FrazilError
@@ -27,6 +27,7 @@ from frazil.tables.relocation.manifests import (
 )
 from frazil.tables.relocation.prefixes import PrefixMap
 from frazil.tables.relocation.table_metadata import list_metadata_paths, relocate_metadata
+from frazil.tables.relocation.target_folder import TargetFolder
 
 #: Where the table is restored to in memory. Nothing is written there.
 _NOWHERE = "s3://frazil-dry-run/table"

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from frazil.backup.relocated_files import TargetFolder
 from frazil.catalogs.pointers import read_metadata
 from frazil.errors import ConflictError, NotAllowedError, NotFoundError, UsageError
 from frazil.storage import ObjectStore, parse
@@ -21,6 +20,7 @@ from frazil.tables.metadata.locations import (
     canonical_folder_or_raw,
     overlaps,
 )
+from frazil.tables.relocation.target_folder import TargetFolder
 from frazil.upkeep.expiry.neighbours import list_all_tables
 
 if TYPE_CHECKING:

@@ -182,6 +182,7 @@ def relocate_manifest(
     omit: Collection[str] = (),
     *,
     first_row_id: int | None = None,
+    position_deletes: PrefixMap | None = None,
     where: str = "a manifest",
 ) -> RelocatedManifest:
     """Returns a manifest whose files are elsewhere.
@@ -194,6 +195,7 @@ def relocate_manifest(
         omit: source paths of files whose entries are left out.
         first_row_id: of the manifest, as its list says. Needed with `omit` in format version 3, so that the row ids of
             the other files stay.
+        position_deletes: where files of position deletes and deletion vectors go, if not with the data.
         where: its path, for errors.
 
     Raises:
@@ -209,7 +211,7 @@ def relocate_manifest(
         if omit:
             fields += [STATUS, CONTENT, ROWS, _FIRST_ROW_ID]
         layout = _layout(file, tuple(fields), _KEY_METADATA, PATH)
-        entries = _Entries(layout, prefixes, sizes, omit, first_row_id, where)
+        entries = _Entries(layout, prefixes, position_deletes or prefixes, sizes, omit, first_row_id, where)
         return RelocatedManifest(rewrite_records(file, layout, entries.change), OmittedCounts(**entries.omitted))
 
 
@@ -285,6 +287,7 @@ class _Entries:
 
     layout: RecordLayout
     prefixes: PrefixMap
+    position_deletes: PrefixMap
     sizes: Mapping[str, FileSize] | None
     omit: Collection[str]
     next_row_id: int | None
@@ -299,7 +302,8 @@ class _Entries:
         """Returns the new bytes of an entry's fields; None leaves it out."""
         values = read_values(self.layout, self._readers, raw, places)
         path = values[PATH]
-        new = {PATH: encode_text(self.prefixes.map(path))}
+        prefixes = self.position_deletes if values.get(CONTENT) == POSITION_DELETES else self.prefixes
+        new = {PATH: encode_text(prefixes.map(path))}
         if referenced := values.get(REFERENCED):  # DuckDB writes an empty one for data files
             new[REFERENCED] = self._encode(REFERENCED, encode_text(self.prefixes.map(referenced)))
         if self._is_plain:

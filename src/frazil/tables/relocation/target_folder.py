@@ -1,0 +1,67 @@
+"""The folder that relocated files are written to, and delete files with their measurements. For tasks of any engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from frazil.errors import NotFoundError
+from frazil.settings import NetworkSettings, S3Settings
+from frazil.storage import ObjectStore, bulk, open_store, parse
+from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
+from frazil.tables.relocation.manifests import FileSize
+from frazil.tables.relocation.puffin import relocate_puffin
+
+if TYPE_CHECKING:
+    from frazil.tables.relocation.prefixes import PrefixMap
+
+
+@dataclass(frozen=True)
+class TargetFolder:
+    """The folder of a table whose files are relocated, and how to reach its storage."""
+
+    location: str
+    s3: S3Settings
+    network: NetworkSettings
+
+    def open(self) -> ObjectStore:
+        """Returns the store whose keys are relative to the folder; one per process."""
+        return _open(self)
+
+    def key_of(self, path: str) -> str:
+        """Returns the key of a file in the folder."""
+        return path[len(self.location) + 1 :]
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file at once, replacing what is there. Durable after `flush`."""
+        folder = parse(self.location)
+        if folder.scheme == "file":
+            bulk.LocalBulk(folder.path).write(self.key_of(path), data)
+        else:
+            self.open().put(self.key_of(path), data)
+
+    def has(self, path: str, size: int) -> bool:
+        """Returns whether a file is there with a size."""
+        try:
+            return self.open().head(self.key_of(path)).size == size
+        except NotFoundError:
+            return False
+
+    def flush(self) -> None:
+        """Returns when everything in the folder survives a power cut."""
+        bulk.flush(self.location)
+
+
+@lru_cache(maxsize=16)
+def _open(target: TargetFolder) -> ObjectStore:
+    return open_store(target.location, s3=target.s3, network=target.network)
+
+
+def relocate_deletes(data: bytes, file_format: str, prefixes: PrefixMap) -> tuple[bytes, FileSize]:
+    """Returns position deletes or a Puffin file of deletion vectors with relocated paths, and its measurements."""
+    if file_format.upper() == "PUFFIN":
+        rewritten = relocate_puffin(data, prefixes)
+        return rewritten, FileSize(len(rewritten))
+    rewritten = relocate_position_deletes(data, file_format, prefixes)
+    return rewritten, measure_delete_file(rewritten, file_format)
