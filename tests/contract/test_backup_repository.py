@@ -31,8 +31,9 @@ from frazil.errors import (
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import bulk
 from frazil.storage.object_lock import check_object_lock
-from tests.faulty_storage import Gateway, gateway_to
+from tests.faulty_storage import Gateway, Meeting, gateway_to, request_kind
 from tests.repository_kit import NETWORK, S3, back_up, missing_blobs, record_of, store_table, write_sources
+from tests.services.kit import Services
 
 MIB = 1024 * 1024
 SERVERS = ["seaweedfs", pytest.param("minio", marks=pytest.mark.slow)]
@@ -185,7 +186,51 @@ def test_content_that_the_server_vouches_for_is_copied_by_it(
     assert not [key for key in keys(server, repository.root) if key.startswith("progress/")]
 
 
+@pytest.mark.deep
+def test_aws_copies_content_that_it_vouches_for(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On moto, which states checksums of copies as AWS does: no byte passes through this process."""
+    access = services.glue.access
+    aws = Server(S3Settings.model_validate(access.settings()), access.client())
+    lake, repository = aws.bucket("lake"), aws.open(aws.bucket("backups"))
+    bucket, _, prefix = lake.removeprefix("s3://").partition("/")
+    content = os.urandom(100_000)
+    aws.client.put_object(Bucket=bucket, Key=f"{prefix}/x", Body=content, ChecksumAlgorithm="SHA256")
+    assert repository._has_verified_copies
+    monkeypatch.setattr(repository.bulk, "write_hashed", None)
+    monkeypatch.setattr(bulk, "write_file", None)
+    blob = repository.put_data(DataSource(f"{lake}/x", len(content), aws.s3, NETWORK))
+    assert blob == BlobRef.of(content)
+    repository.copy_data_to(blob, f"{lake}/restored", s3=aws.s3, network=NETWORK)
+    assert aws.client.get_object(Bucket=bucket, Key=f"{prefix}/restored")["Body"].read() == content
+
+
 # Faults
+
+
+@dataclass
+class Lossy(Gateway):
+    """Loses every third reply to a write after it was done, and cuts every fifth read."""
+
+    def meets(self, method: str, path: str) -> Meeting | None:
+        kind = request_kind(method, path)
+        self.seen[kind] += 1
+        if kind == "PUT" and self.seen[kind] % 3 == 0:
+            return "lost"
+        return "cut" if kind in ("GET", "HEAD", "LIST") and self.seen[kind] % 5 == 0 else None
+
+
+def test_lost_replies_and_cut_connections_change_nothing(server: Server, tmp_path: Path) -> None:
+    assert server.s3.endpoint is not None
+    root = server.bucket("backups")
+    server.open(root)
+    with gateway_to(server.s3.endpoint, Lossy()) as gateway:
+        s3 = server.s3.model_copy(update={"endpoint": gateway.url})
+        patient = NetworkSettings(connect_timeout=30, retry_attempts=6, retry_timeout=60, breaker_failures=1000)
+        repository = Repository.open(root, s3=s3, network=patient)
+        records = [back_up(repository, f"b{n}", sources(tmp_path, f"a{n}", "shared")) for n in range(3)]
+    direct = server.open(root)
+    assert direct.list_records() == records
+    assert verify_repository(direct, level="checksums").is_sound
 
 
 @pytest.fixture
