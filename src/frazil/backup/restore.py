@@ -318,9 +318,9 @@ class _Restore:
     def _verify(self) -> None:
         """Requires that everything is there with its size."""
         self._progress.begin("verify", self._plan.name, files=len(self._written))
-        for info in self.work.target.open().list():
-            if self._written.discard(_fingerprint(info.key, info.size)):
-                self._progress.advance(1, info.size)
+        for key, size in self.work.target.list_sizes():
+            if self._written.discard(_fingerprint(key, size)):
+                self._progress.advance(1, size)
         self._progress.end()
         if len(self._written):
             names = [path for _, path in self._list_missing()]

@@ -31,8 +31,8 @@ TaskKind = Literal["io", "cpu"]
 
 #: Bytes from which `auto` takes Spark, where that is a cluster.
 _LARGE = 64 * 1024**3
-#: Seconds of CPU work in this process before others are started for it, which takes half a second.
-_ALONE_S = 1.0
+#: Seconds of CPU work in this process before others are started for it: each costs half a second and 200 MiB.
+_ALONE_S = 3.0
 #: Tasks that are given to a pool per worker, so that none waits for the next one.
 _AHEAD = 2
 #: Tasks of one Spark job per core, and jobs at a time: while one ends, the next keeps the cores busy.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.errors import NotFoundError
 from frazil.settings import NetworkSettings, S3Settings
 from frazil.storage import ObjectStore, bulk, open_store, parse
+from frazil.storage.faults import from_os
 from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
 from frazil.tables.relocation.manifests import FileSize
 from frazil.tables.relocation.puffin import relocate_puffin
@@ -48,6 +52,14 @@ class TargetFolder:
         except NotFoundError:
             return False
 
+    def list_sizes(self) -> Iterator[tuple[str, int]]:
+        """Yields key and size of every file, in no order: an ordered listing holds all names of a local folder."""
+        folder = parse(self.location)
+        if folder.scheme == "file":
+            yield from _list_local(folder.path, "")
+        else:
+            yield from ((info.key, info.size) for info in self.open().list())
+
     def flush(self) -> None:
         """Returns when everything in the folder survives a power cut."""
         bulk.flush(self.location)
@@ -56,6 +68,18 @@ class TargetFolder:
 @lru_cache(maxsize=16)
 def _open(target: TargetFolder) -> ObjectStore:
     return open_store(target.location, s3=target.s3, network=target.network)
+
+
+def _list_local(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _list_local(Path(entry.path), f"{prefix}{entry.name}/")
+                elif entry.is_file():
+                    yield f"{prefix}{entry.name}", entry.stat().st_size
+    except OSError as error:
+        raise from_os(error, str(folder)) from error
 
 
 def relocate_deletes(data: bytes, file_format: str, prefixes: PrefixMap) -> tuple[bytes, FileSize]:
