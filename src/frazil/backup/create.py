@@ -43,6 +43,8 @@ log = get_logger(__name__)
 
 #: States of a table that are begun with: its head may be expired while it is copied, where there is no pin.
 _STATES = 10
+#: Files at a time where each request waits for a server.
+_ON_S3 = 16
 #: Times that blobs which a prune has deleted are copied again.
 _CHECKS = 5
 
@@ -110,7 +112,7 @@ def create_backup(
         engine,
         settings,
         size_hint=_estimate_bytes(care, names) if engine == "auto" else 0,
-        concurrency=settings.model.backup.concurrency,
+        concurrency=settings.model.backup.concurrency or (None if repository.is_local else _ON_S3),
         stop=stop,
         spark=care.spark,
     ) as pool:
