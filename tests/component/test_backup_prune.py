@@ -133,7 +133,7 @@ def test_nothing_is_deleted_while_a_record_cannot_be_read(
     for call in (lambda: plan_prune(repository, LAST, prune_wait_s=WAIT), lambda: run(repository, LAST)):
         with pytest.raises(error, match="'one'") as caught:
             call()
-        assert "--drop" in str(caught.value.hint)
+        assert "frazil backup delete" in str(caught.value.hint)
     assert files_of(repository.location.path) == before
     assert plan_prune(repository, None, prune_wait_s=WAIT, without=["one"]).mark.blobs == 6
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -352,6 +353,18 @@ def test_the_newest_backup_of_a_table_is_found(repository: Repository, sources: 
     assert (found[0].name, found[1].uuid) == ("a-newer", "table-1")
 
 
+def test_records_are_read_once_and_again_when_they_change(repository: Repository, sources: dict[str, Path]) -> None:
+    back_up(repository, "one", sources)
+    second = back_up(repository, "two", sources)
+    assert len(repository.list_records()) == 2
+    path = repository.location.path / "backups/one.json"
+    data = path.read_bytes()
+    path.write_bytes(flipped(data, 300))
+    assert [one.name for one in repository.list_records() if isinstance(one, DamagedRecord)] == ["one"]
+    path.unlink()
+    assert repository.list_records() == [second]
+
+
 def test_progress_survives_until_it_is_cleared(repository: Repository) -> None:
     one, two = BlobRef.of(b"1"), BlobRef.of(b"2")
     repository.save_progress("table", "first", {"/a": one})
@@ -506,6 +519,29 @@ def test_a_full_disk_leaves_nothing_half_made(tmp_path: Path) -> None:
         assert repository.list_records() == [first]
         assert verify_repository(repository, level="checksums").is_sound
         assert repository.has_data(kept)
+
+
+def test_a_record_is_written_only_when_everything_it_needs_is_durable(
+    repository: Repository, sources: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[set[Path]] = []
+
+    def sync(_: Path) -> None:
+        synced.append(set(files_of(repository.location.path)))
+
+    monkeypatch.setattr("frazil.storage.bulk.sync_file_system", sync)
+    back_up(repository, "one", sources)
+    assert set(files_of(repository.location.path)) - synced[-1] == {repository.location.path / "backups/one.json"}
+    repository.save_progress("table", "id", {})
+    assert not [path for path in synced[-1] if "progress" in path.parts]
+
+    def fail(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("frazil.storage.bulk.sync_file_system", fail)
+    with pytest.raises(FrazilError, match="cannot read or write"):
+        back_up(repository, "two", sources, uuid="other")
+    assert repository.list_names() == ["one"]
 
 
 def test_bulk_writes_refuse_keys_that_escape(tmp_path: Path) -> None:

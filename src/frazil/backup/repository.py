@@ -45,7 +45,7 @@ from frazil.errors import (
 )
 from frazil.observe import faultpoints
 from frazil.settings.model import NetworkSettings, S3Settings
-from frazil.storage import ObjectStore, bulk, open_store, parse
+from frazil.storage import ObjectInfo, ObjectStore, bulk, open_store, parse
 from frazil.storage.bulk import BulkStore, FileSource, LocalBulk, RemoteBulk
 from frazil.storage.faults import from_os
 from frazil.storage.object_lock import LockedBulk, Versions, check_object_lock, find_versioning, server_time
@@ -128,6 +128,7 @@ class Repository:
         self.store: ObjectStore = open_store(access.root, s3=access.s3, network=access.network)
         self.bulk = self._open_bulk()
         self._copies = ServerCopies(access.s3, access.network)
+        self._known: dict[ObjectInfo, BackupRecord] = {}
 
     def _open_bulk(self) -> BulkStore:
         if self.is_local:
@@ -449,20 +450,24 @@ class Repository:
 
     def list_names(self) -> list[str]:
         """Returns the names of all backups, without reading their records."""
-        names = (info.key.removeprefix("backups/") for info in self.store.list("backups"))
-        return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name)
+        return sorted(name for info in self.store.list("backups") if (name := _name_of(info.key)) is not None)
 
     def list_records(self) -> list[BackupRecord | DamagedRecord]:
-        """Returns all records, the oldest first; those that cannot be read come last."""
-        found = [one for one in self.map(self._try_record, self.list_names()) if one is not None]
-        records = [one for one in found if isinstance(one, BackupRecord)]
-        damaged = [one for one in found if isinstance(one, DamagedRecord)]
+        """Returns all records, the oldest first; those that cannot be read come last. Each version is read once."""
+        infos = [info for info in self.store.list("backups") if _name_of(info.key) is not None]
+        found = dict(zip(infos, self.map(self._try_record, infos), strict=True))
+        # Without an etag a replaced record would look the same.
+        self._known = {info: one for info, one in found.items() if isinstance(one, BackupRecord) and info.etag}
+        records = [one for one in found.values() if isinstance(one, BackupRecord)]
+        damaged = [one for one in found.values() if isinstance(one, DamagedRecord)]
         return [*sorted(records, key=lambda r: (r.created_at, r.name)), *damaged]
 
-    def _try_record(self, name: str) -> BackupRecord | DamagedRecord | None:
+    def _try_record(self, info: ObjectInfo) -> BackupRecord | DamagedRecord | None:
+        if (known := self._known.get(info)) is not None:
+            return known
+        name = str(_name_of(info.key))
         try:
-            data = self.store.get(f"backups/{name}.json")
-            return self._parse_record(name, data)
+            return self._parse_record(name, self.store.get(info.key))
         except NotFoundError:
             return None  # removed since it was listed
         except (IntegrityError, UnsupportedError, UsageError) as error:
@@ -675,6 +680,12 @@ def _require_lock(root: str, s3: S3Settings, network: NetworkSettings) -> None:
         raise UnsupportedError(
             f"s3://{location.bucket} cannot lock objects, as backup.lock_days wants", cause=found.problem, hint=where
         )
+
+
+def _name_of(key: str) -> str | None:
+    """The name of the backup that a record below `backups` is of; None: it is something else."""
+    name = key.removeprefix("backups/")
+    return name.removesuffix(".json") if name.endswith(".json") and "/" not in name else None
 
 
 def _progress_folder(table_uuid: str) -> str:
