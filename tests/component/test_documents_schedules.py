@@ -84,7 +84,7 @@ class Installation:
             self.told.append(action.__name__)
             try:
                 action()
-                if step % 10 == 9:
+                if step % 10 == 9 or action == self.replay:
                     self.check()
             except BaseException as error:
                 error.add_note(f"step {step}: {' '.join(self.told)}")
@@ -97,11 +97,12 @@ class Installation:
 
     def check(self) -> None:
         require_equal(self.store, self.oracle, self.chance, self.moments)
-        tables, past = self.store.via_table(), self.random.choice([None, *self.moments[-5:]])
-        assert tables.get_statistics(as_of=past) == self.oracle.statistics(past)
-        where = self.chance.filter(self.oracle)
-        found = [document for batch in tables.iterate(where, as_of=past) for document in batch]
-        assert found == self.oracle.list(where, "created_at", False, past)
+        tables = self.store.via_table()
+        for past in (None, *self.random.sample(self.moments[-20:], min(1, len(self.moments)))):
+            assert tables.get_statistics(as_of=past) == self.oracle.statistics(past)
+            where = self.chance.filter(self.oracle)
+            found = [document for batch in tables.iterate(where, as_of=past) for document in batch]
+            assert found == self.oracle.list(where, "created_at", False, past)
 
     # -- actions
 
