@@ -575,6 +575,16 @@ def test_another_restore_does_not_write_into_a_folder_that_is_begun(care, reposi
     assert len(rows_at(loaded(care))) == 3
 
 
+def test_a_plan_that_is_run_twice_leaves_the_first_table_alone(care, repository):
+    make(care)
+    planned = plan(care, repository, back_up(care, repository))
+    run_plan(care, repository, planned)
+    before = listing(folder_of(planned.location))
+    with pytest.raises(ConflictError):
+        run_plan(care, repository, planned)
+    assert listing(folder_of(planned.location)) == before
+
+
 def test_a_folder_that_cannot_be_made_is_a_clear_error(care, repository, tmp_path):
     make(care)
     record = back_up(care, repository)

@@ -116,6 +116,29 @@ def check_row_ids(zoo: Zoo, identifier: str) -> None:
     assert len(set(fresh)) == len(fresh)
 
 
+@pytest.mark.parametrize(
+    "name", ["spark_v3", *(pytest.param(name, marks=pytest.mark.deep) for name in ("spark_v1", "schema_evolution"))]
+)
+def test_a_table_restored_at_any_snapshot_is_what_it_was(
+    zoo: Zoo, care: Care, repository: Repository, name: str
+) -> None:
+    table = zoo.table(name)
+    record = back_up(care, repository, ".".join(table.identifier.split(".")[1:]), name=f"{name}-at")
+    log = read_metadata(table.metadata_location)["snapshot-log"]
+    for number, entry in enumerate(log):
+        if number and number < len(log) - 2 and number % 2:
+            continue
+        snapshot, target = entry["snapshot-id"], f"{zoo.namespace}.{name}_at_{number}"
+        at = datetime.fromtimestamp(entry["timestamp-ms"] / 1000, UTC)
+        restore(care, repository, record, target, as_of=at)
+        zoo.spark.sql(f"INSERT INTO sql.{target} SELECT * FROM sql.{target} WHERE false")
+        query = "SELECT to_json(struct(*), map('ignoreNullFields', 'false')) FROM {} ORDER BY 1"
+        with zoo.moved_away(name):
+            found = [row[0] for row in zoo.spark.sql(query.format(f"sql.{target}")).collect()]
+        expected = zoo.spark.sql(query.format(f"{table.identifier} VERSION AS OF {snapshot}")).collect()
+        assert found == [row[0] for row in expected], number
+
+
 # -- comparison of rows
 
 

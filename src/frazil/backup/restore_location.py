@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from frazil.catalogs.pointers import read_metadata
@@ -120,12 +121,20 @@ def claim_folder(target: TargetFolder, restore_id: str, backup: str) -> bool:
         except ConflictError:
             found = read_marker(store)
         else:
+            _require_nothing_else(target, store)
             return False
     if found != restore_id:
         raise ConflictError(
             f"another restore is writing to {target.location}", hint="wait for it, or choose another folder"
         )
     return True
+
+
+def _require_nothing_else(target: TargetFolder, store: ObjectStore) -> None:
+    """Requires that nothing was written to a folder since the plan, such as by a restore that is done by now."""
+    if any(key != MARKER for key, _ in islice(target.list_sizes(), 2)):
+        store.delete(MARKER)
+        raise ConflictError(f"{target.location} was empty when the restore was planned, and is not", hint="try again")
 
 
 def read_marker(store: ObjectStore) -> str | None:
