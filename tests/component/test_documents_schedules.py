@@ -67,6 +67,7 @@ class Installation:
     def _begin(self) -> None:
         self.log: Log = open_log(self.home.settings)
         self.store = IcebergDocumentStore(self.home.settings, self.log, now=self.clock)
+        self.store.refresh()  # as a server does before it takes anything
 
     def end(self) -> None:
         self.store.close()
