@@ -525,3 +525,30 @@ def test_policies_that_do_not_exist_are_refused(cli: Cli):
     cli.refuses("run", code=10, says="no policies")
     policies(cli, videos__tables="demo.videos")
     cli.refuses("run", "vidoes", code=10, says="one of: videos")
+
+
+# -- what earlier backups list, and the repository lost ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["deleted", "truncated"])
+def test_a_new_backup_copies_again_what_the_repository_has_lost(backed_up: Cli, care: Care, loss: str):
+    """It would lack the file as the earlier one does, which it trusts, and would be listed all the same."""
+    blob = backed_up.blob()
+    if loss == "deleted":
+        blob.unlink()
+    else:
+        blob.chmod(0o644)
+        blob.write_bytes(blob.read_bytes()[:-1])
+    assert backed_up("verify")[0] == 13
+    backed_up.prints("create", "demo.photos", "--name", "tuesday")
+    assert backed_up.json("verify", "--level", "checksums")["sound"], "which mends the earlier backup too"
+    backed_up.prints("restore", "tuesday", "--to", "demo.again")
+    assert restored(care, "demo.again") == [1, 2, 3]
+
+
+def test_a_new_backup_stores_lost_metadata_again(backed_up: Cli):
+    for file in sorted((backed_up.repository / "meta").rglob("*.zst")):
+        file.unlink()
+        code, _, errors = backed_up("create", "demo.photos")
+        assert code == 0, errors
+    assert backed_up.json("verify", "latest", "--level", "checksums")["sound"]

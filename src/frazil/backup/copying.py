@@ -44,13 +44,18 @@ from frazil.backup.tasks import (
     store_manifest,
 )
 from frazil.catalogs import flavor_of
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnsupportedError
 from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import reach
+from frazil.observe.logs import get_logger
 from frazil.tables.relocation.engine import Engine
 from frazil.tables.relocation.table_metadata import TableMetadata, format_metadata, list_metadata_paths
 from frazil.upkeep.care import Care
 
+log = get_logger(__name__)
+
+#: What is wrong with metadata of the last backup that a new one does without.
+_UNREADABLE = (NotFoundError, IntegrityError, UnsupportedError)
 #: Seconds between two notes of what is copied, for a create that goes on after a crash.
 _NOTE_S = 5.0
 #: Bytes from which on the end of a table's copy is noted too.
@@ -393,7 +398,11 @@ class TableCopy:
         found = self._repository.find_latest(self._uuid) if self._copies else None
         if found is None:
             return _Last()
-        state = self._repository.read_state(found[1])
+        try:
+            state = self._repository.read_state(found[1])
+        except _UNREADABLE as error:
+            log.warning("the last backup cannot be read; everything is compared again", error=error.in_one_line)
+            return _Last()
         if self._distrusted:  # then its files are looked up one by one
             return _Last(found[1], manifests={m.path: m for m in state.manifests}, is_trusted=False)
         return _Last(
@@ -412,7 +421,11 @@ class TableCopy:
         for manifest in self._last.manifests.values():
             if manifest.files is None or manifest.files in self._distrusted:
                 continue
-            files = self._repository.read_files(manifest)
+            try:
+                files = list(self._repository.read_files(manifest))
+            except _UNREADABLE as error:
+                log.warning("a list of the last backup cannot be read", error=error.in_one_line)
+                continue
             self._index.add_old(
                 (f.path, f.size, f.sha256) for f in files if f.blob is not None and f.blob not in self._distrusted
             )
@@ -462,8 +475,9 @@ class TableCopy:
             return
         self._index_last()
         for manifest in plan.known:
-            for file in self._repository.read_files(manifest):
-                self._count(file.path, file.size, is_new=False)
+            with suppress(NotFoundError):  # the check for absent objects finds it, and then it is stored again
+                for file in self._repository.read_files(manifest):
+                    self._count(file.path, file.size, is_new=False)
 
     def _save_progress(self) -> None:
         """Notes what is copied. Without the note a later create only reads more again."""

@@ -16,6 +16,7 @@ from typing import Literal
 
 from frazil.backup.copying import TableCopy, VanishedError
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, check_name
+from frazil.backup.presence import find_absent
 from frazil.backup.progress import Progress
 from frazil.backup.prune import check_marks
 from frazil.backup.repository import Repository
@@ -139,19 +140,20 @@ def create_backup(
 
 
 def _back_up_checked(run: _Run, names: Sequence[str], started: datetime) -> list[BackedUpTable]:
-    """Backs up tables, and again what a prune has deleted by then."""
+    """Backs up tables, and again what earlier backups list and the repository lacks, or a prune has deleted by then."""
     missing: frozenset[BlobRef] = frozenset()
     wait_s = run.care.settings.model.backup.prune_wait_s
     for _ in range(_CHECKS):
         found = [_back_up_table(run, name, missing) for name in names]
         run.repository.flush()
         reach("backup.create.flushed")
-        lost = check_marks(run.repository, found, started, prune_wait_s=wait_s, stop=run.stop)
+        lost = find_absent(run.repository, found)
+        lost = lost or check_marks(run.repository, found, started, prune_wait_s=wait_s, stop=run.stop)
         raise_if_stopped(run.stop)
         if not lost:
             return found
         missing |= frozenset(lost)
-        log.info("blobs that a prune has deleted are copied again", count=len(lost))
+        log.info("blobs that the repository lacks are copied again", count=len(lost))
     raise IntegrityError(
         f"blobs of the new backup vanished from {run.repository.root} again and again, such as {lost[0]}",
         hint="find out what else deletes objects there",
