@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from frazil.backup.format import BackupRecord, BlobRef
-from frazil.backup.prune import RetentionPolicy, check_marks, run_prune
+from frazil.backup.prune import PruneReport, RetentionPolicy, check_marks, run_prune
 from frazil.backup.repository import DataSource, Repository, lock_end
 from frazil.backup.verify import verify_repository
 from frazil.errors import (
@@ -74,6 +74,12 @@ def sources(tmp_path: Path, *names: str) -> dict[str, Path]:
     return write_sources(tmp_path / "sources", {name: name.encode() * 100 for name in names})
 
 
+def prune_now(repository: Repository, policy: RetentionPolicy | None, names: list[str] | None = None) -> PruneReport:
+    """A prune for which everything is old enough. The server's clock goes by seconds."""
+    time.sleep(1.1)
+    return run_prune(repository, policy, prune_wait_s=0, names=names)
+
+
 def keys(server: Server, root: str) -> list[str]:
     bucket, _, prefix = root.removeprefix("s3://").partition("/")
     found = server.client.list_objects_v2(Bucket=bucket, Prefix=prefix + "/").get("Contents", [])
@@ -90,10 +96,10 @@ def test_a_backup_is_written_verified_and_pruned_in_a_bucket(
     assert verify_repository(repository, level="checksums").backups == {"one": "sound", "two": "sound"}
     assert abs((repository.now() - datetime.now(UTC)).total_seconds()) < 60
     # Both phases at once, so to say: with a wait that is over at once.
-    report = run_prune(repository, RetentionPolicy(keep_last=1), prune_wait_s=0)
+    report = prune_now(repository, RetentionPolicy(keep_last=1))
     assert (report.dropped, report.marked.blobs) == (["one"], 6)
-    assert run_prune(repository, None, prune_wait_s=0).deleted == report.marked
-    run_prune(repository, None, prune_wait_s=0)
+    assert prune_now(repository, None).deleted == report.marked
+    prune_now(repository, None)
     assert verify_repository(repository, level="checksums").backups == {"two": "sound"}
     assert not [key for key in keys(server, repository.root) if key.startswith("prune/")]
     assert len(keys(server, repository.root)) == 2 + 7  # header, record; b, c and five of metadata
@@ -251,7 +257,7 @@ def test_a_server_that_throttles_delays_a_backup_and_nothing_else(
     repository = Repository.open(root, s3=s3, network=patient)
     record = back_up(repository, "one", sources(tmp_path, *"abcdefgh"))
     assert verify_repository(repository, level="checksums").is_sound
-    assert run_prune(repository, RetentionPolicy(keep_last=1), prune_wait_s=0).deleted.blobs == 0
+    assert prune_now(repository, RetentionPolicy(keep_last=1)).deleted.blobs == 0
     gateway.every = {}
     assert missing_blobs(repository, record) == []
     assert sum(gateway.refused.values()) > 10
@@ -305,7 +311,7 @@ def retention(server: Server, root: str, key: str) -> datetime | None:
 def test_what_is_locked_stays_until_its_time_is_over(server: Server, tmp_path: Path) -> None:
     root = server.bucket("can-lock", ObjectLockEnabledForBucket=True)
     begun = time.monotonic()
-    first = locking(server, root, 14)
+    first = locking(server, root, 18)
     files = sources(tmp_path, "a", "b") | write_sources(tmp_path, {"large": os.urandom(10 * MIB)})
     back_up(first, "one", files)
     assert first.lock_until is not None
@@ -313,7 +319,7 @@ def test_what_is_locked_stays_until_its_time_is_over(server: Server, tmp_path: P
         if key != "repository.json":
             assert retention(server, root, key) == first.lock_until, key
     # A second backup shares a, b and the large file: their retention is prolonged, the rest keeps its own.
-    second = locking(server, root, 22)
+    second = locking(server, root, 28)
     record = back_up(second, "two", {"a": files["a"], "large": files["large"]}, uuid="table-2")
     for _, blob in [(0, BlobRef.of(b"a" * 100)), (0, record.tables[0].state)]:
         key = next(key for key in keys(server, root) if blob.sha256 in key)
@@ -325,15 +331,18 @@ def test_what_is_locked_stays_until_its_time_is_over(server: Server, tmp_path: P
     with pytest.raises(LockedError, match="is locked until"):
         second.erase(BlobRef.of(b"a" * 100), "why")
     assert second.remove("backups/one.json") == first.lock_until
-    report = run_prune(second, RetentionPolicy(within=timedelta(0)), prune_wait_s=0, names=["one", "nobody"])
-    assert (report.dropped, report.deleted.blobs) == ([], 0)
-    assert [key for key in keys(server, root) if not key.startswith("prune/")] == before
-    time.sleep(max(0.0, 16 - (time.monotonic() - begun)))
+    unneeded = first.put_meta(b"no backup needs this")
+    assert prune_now(second, None).marked.blobs == 1
+    report = prune_now(second, None)
+    assert (report.deleted.blobs, report.left.blobs) == (0, 1)
+    assert second.has_meta(unneeded)
+    assert set(before) < set(keys(server, root))
+    time.sleep(max(0.0, 20 - (time.monotonic() - begun)))
     # The first retention is over: its backup goes, and what it shared with the second stays.
     assert second.remove("backups/one.json") is None
-    marked = run_prune(second, None, prune_wait_s=0).marked
+    marked = prune_now(second, None).marked
     assert marked.blobs > 0
-    assert run_prune(second, None, prune_wait_s=0).deleted == marked
+    assert prune_now(second, None).deleted == marked
     assert verify_repository(second, level="checksums").backups == {"two": "sound"}
     bucket, _, prefix = root.removeprefix("s3://").partition("/")
     versions = server.client.list_object_versions(Bucket=bucket, Prefix=f"{prefix}/")
@@ -354,7 +363,7 @@ def test_versions_are_removed_with_their_object(server: Server, tmp_path: Path) 
     repository.clear_progress("t")
     repository.remove("backups/one.json")
     for _ in range(3):
-        run_prune(repository, None, prune_wait_s=0)
+        prune_now(repository, None)
     assert verify_repository(repository, level="checksums").backups == {"two": "sound"}
     versions = server.client.list_object_versions(Bucket=bucket, Prefix=f"{prefix}/")
     assert versions.get("DeleteMarkers", []) == []
@@ -392,11 +401,11 @@ def test_a_create_beside_a_prune_in_a_bucket(repository: Repository, tmp_path: P
     files = sources(tmp_path, "a")
     back_up(repository, "one", files)
     repository.remove("backups/one.json")
-    run_prune(repository, None, prune_wait_s=0)
+    prune_now(repository, None)
     started = repository.now() - timedelta(seconds=2)
     table = store_table(repository, files)
     assert check_marks(repository, [table], started, prune_wait_s=3600) == []
-    run_prune(repository, None, prune_wait_s=0)
+    prune_now(repository, None)
     written = repository.write_record(record_of(repository, "two", table, started=started), prune_wait_s=3600)
     assert isinstance(written, BackupRecord)
     assert missing_blobs(repository, written) == []
