@@ -213,19 +213,32 @@ def _select_snapshot(metadata: TableMetadata, chosen: int, notes: list[str]) -> 
 
 
 def _with_schema_of(metadata: TableMetadata, snapshot: Mapping[str, Any], notes: list[str]) -> TableMetadata:
-    """Makes the columns of a snapshot the current ones, if partitioning and sort order work with them."""
+    """Makes the columns of a snapshot the current ones, with a partitioning and a sort order that work with them."""
     wanted, current = snapshot.get("schema-id"), metadata.get("current-schema-id")
     schemas = {schema.get("schema-id"): schema for schema in metadata.get("schemas") or ()}
     if wanted is None or wanted == current or wanted not in schemas:
         return metadata
     columns = set(_field_ids(schemas[wanted]))
-    if not _source_ids(metadata) <= columns:
+    spec = _newest_fitting(metadata.get("partition-specs") or (), "spec-id", metadata["default-spec-id"], columns)
+    order = _newest_fitting(metadata.get("sort-orders") or (), "order-id", metadata["default-sort-order-id"], columns)
+    if spec is None or order is None:
         notes.append("the columns are those of the newest snapshot in the backup, because its partitioning needs them")
         return metadata
-    changed = {**metadata, "current-schema-id": wanted}
-    if "schema" in changed:  # format version 1 states the current one once more
+    changed = {**metadata, "current-schema-id": wanted, "default-spec-id": spec["spec-id"]}
+    changed["default-sort-order-id"] = order["order-id"]
+    if "schema" in changed:  # format version 1 states the current ones once more
         changed["schema"] = schemas[wanted]
+    if "partition-spec" in changed:
+        changed["partition-spec"] = spec["fields"]
     return changed
+
+
+def _newest_fitting(
+    found: Iterable[dict[str, Any]], key: str, default: int, columns: set[int]
+) -> dict[str, Any] | None:
+    """Returns the default partition spec or sort order if it works with these columns, else the newest that does."""
+    fitting = [each for each in found if _source_ids(each) <= columns]
+    return max(fitting, key=lambda each: (each[key] == default, each[key]), default=None)
 
 
 def _field_ids(kind: Any) -> Iterator[int]:
@@ -241,13 +254,9 @@ def _field_ids(kind: Any) -> Iterator[int]:
             yield from _field_ids(kind[part])
 
 
-def _source_ids(metadata: TableMetadata) -> set[int]:
-    """Returns the columns that the default partition spec and sort order use."""
-    spec_id, order_id = metadata.get("default-spec-id", 0), metadata.get("default-sort-order-id", 0)
-    specs = [s for s in metadata.get("partition-specs") or () if s["spec-id"] == spec_id]
-    orders = [o for o in metadata.get("sort-orders") or () if o["order-id"] == order_id]
-    fields = [field for found in (*specs, *orders) for field in found["fields"]]
-    return {int(i) for field in fields for i in field.get("source-ids") or [field["source-id"]]}
+def _source_ids(spec: Mapping[str, Any]) -> set[int]:
+    """Returns the columns that a partition spec or sort order uses."""
+    return {int(i) for field in spec["fields"] for i in field.get("source-ids") or [field["source-id"]]}
 
 
 def _select_current(metadata: TableMetadata, notes: list[str]) -> TableMetadata:

@@ -156,7 +156,7 @@ def _load(care: Care, identifier: tuple[str, ...]) -> Table:
     try:
         return care.store.load(identifier)
     except UnsupportedError:
-        return load_without_schema(care.store.catalog, care.catalog, identifier)
+        return load_without_schema(care.store.catalog, care.catalog, identifier, inline_manifests=True)
 
 
 def _statistics(metadata: TableMetadata) -> set[str]:

@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 Identifier = tuple[str, ...]
 
 
-def load_without_schema(catalog: Catalog, settings: CatalogSettings, identifier: Identifier) -> Table:
+def load_without_schema(
+    catalog: Catalog, settings: CatalogSettings, identifier: Identifier, *, inline_manifests: bool = False
+) -> Table:
     """A table whose schemas, partitions and sort orders are empty. Only for looking at its places and files.
+
+    Args:
+        catalog: that has the table.
+        settings: of the catalog.
+        identifier: of the table.
+        inline_manifests: accept snapshots of format version 1 that list their manifests in place of a manifest list;
+            for callers that do not read manifests through the table.
 
     Raises:
         NotFoundError: there is no such table.
@@ -38,7 +47,7 @@ def load_without_schema(catalog: Catalog, settings: CatalogSettings, identifier:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
         location, found = raw
         try:
-            metadata = TableMetadataUtil.parse_obj(_stripped(found))
+            metadata = TableMetadataUtil.parse_obj(_stripped(found, inline_manifests=inline_manifests))
         except (ValueError, KeyError, TypeError) as error:
             raise UnsupportedError(
                 f"the metadata of {'.'.join(identifier)} cannot be read: {location}",
@@ -49,12 +58,14 @@ def load_without_schema(catalog: Catalog, settings: CatalogSettings, identifier:
     return Table(identifier, metadata, location, io, catalog)
 
 
-def _stripped(found: dict[str, Any]) -> dict[str, Any]:
+def _stripped(found: dict[str, Any], *, inline_manifests: bool = False) -> dict[str, Any]:
     """Metadata without what PyIceberg may not know: columns, and partitions and orders by them."""
     schemas = found.get("schemas") or [found.get("schema") or {}]
     specs = found.get("partition-specs") or [{"spec-id": 0}]
     orders = found.get("sort-orders") or [{"order-id": 0}]
     kept = {key: value for key, value in found.items() if key not in ("schema", "partition-spec")}
+    if inline_manifests and found.get("snapshots"):
+        kept["snapshots"] = [{"manifest-list": "", **snapshot} for snapshot in found["snapshots"]]
     return kept | {
         "schemas": [{"type": "struct", "schema-id": s.get("schema-id", 0), "fields": []} for s in schemas],
         "partition-specs": [{"spec-id": s["spec-id"], "fields": []} for s in specs],
