@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.backup.checks import check_repository
+from frazil.backup.location import repository_uri
 from frazil.catalogs import abilities_of, flavor_of, list_namespaces, local_path, open_catalog, translated
 from frazil.catalogs.kinds import ABILITY_NAMES
 from frazil.catalogs.properties import sqlite_file
@@ -211,6 +212,8 @@ def _privacy(settings: Settings) -> str:
     places = [home, log_folder(settings) if settings.model.log.broker is None else home]
     catalogs = map(settings.catalog, settings.catalog_names())
     places += [sqlite_file(catalog) for catalog in catalogs if catalog.kind == "sql"]
+    if (repository := parse(repository_uri(settings))).scheme == "file":
+        places.append(repository.path)
     # Where the folder above is private, what is in it is as well.
     found = [place for place in dict.fromkeys(places) if place.exists() and not is_private(place.parent)]
     if shared := [place for place in found if not is_private(place)]:
@@ -220,7 +223,7 @@ def _privacy(settings: Settings) -> str:
             cause="messages, metadata and names of objects lie there",
             hint=f"chmod -R go-rwx {named}",
         )
-    return f"only this user can read {home}, the log and the catalog"
+    return f"only this user can read {home}, the log, the catalog and the backups"
 
 
 def _sync_seconds(folder: Path) -> float:

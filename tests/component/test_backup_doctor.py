@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def test_a_place_without_backups_is_fine_and_stays_empty(tmp_path: Path):
 def test_a_repository_says_how_many_backups_it_has(tmp_path: Path):
     open_repository(settings(tmp_path), create=True)
     assert check_repository(settings(tmp_path)) == f"{tmp_path}/backups: 0 backups"
+
+
+def test_only_its_owner_can_enter_a_repository(tmp_path: Path):
+    place = tmp_path / "other" / "disk"
+    open_repository(settings(tmp_path, bucket=str(place)), create=True)
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (place, place.parent)] == [0o700, 0o700]
 
 
 def test_a_damaged_record_is_found(tmp_path: Path):

@@ -35,7 +35,7 @@ class SnapshotSummary:
 
     Attributes:
         refs: branches and tags that point to it.
-        records: rows of the table, where the snapshot counts them.
+        records: rows that a reader sees, where the snapshot counts them.
     """
 
     id: int
@@ -235,15 +235,22 @@ def _list_snapshots(metadata: TableMetadata) -> Iterator[SnapshotSummary]:
         refs.setdefault(int(ref["snapshot-id"]), []).append(name)
     for snapshot in metadata.get("snapshots") or ():
         summary = snapshot.get("summary") or {}
-        records = summary.get("total-records")
         yield SnapshotSummary(
             int(snapshot["snapshot-id"]),
             snapshot.get("parent-snapshot-id"),
             datetime.fromtimestamp(snapshot["timestamp-ms"] / 1000, UTC),
             summary.get("operation"),
             tuple(refs.get(int(snapshot["snapshot-id"]), ())),
-            None if records is None else int(records),
+            _count_rows(summary),
         )
+
+
+def _count_rows(summary: Mapping[str, str]) -> int | None:
+    """The rows that a reader sees; None where equality deletes decide, or the writer has not counted."""
+    records, deletes = summary.get("total-records"), summary.get("total-position-deletes")
+    if records is None or deletes is None or int(summary.get("total-equality-deletes", 1)):
+        return None
+    return int(records) - int(deletes)
 
 
 def _list_columns(metadata: TableMetadata) -> Iterator[Column]:

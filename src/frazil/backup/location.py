@@ -6,6 +6,8 @@ import re
 
 from frazil.backup.repository import Repository
 from frazil.settings import Settings, ambient
+from frazil.settings.permissions import make_private_folder
+from frazil.storage import parse
 
 _FOLDER = ("/", "./", "../", "~")
 
@@ -38,9 +40,11 @@ def open_repository(settings: Settings, *, create: bool = False) -> Repository:
         IntegrityError: what is there is not a repository, or is damaged.
         UnsupportedError: it is newer than this version of Frazil.
     """
-    model = settings.model
+    model, uri = settings.model, repository_uri(settings)
+    if create and parse(uri).scheme == "file":
+        make_private_folder(parse(uri).path)  # it has copies of what may be readable by its owner only
     return Repository.open(
-        repository_uri(settings),
+        uri,
         s3=model.s3,
         network=model.network,
         create=create,
