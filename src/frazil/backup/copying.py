@@ -25,7 +25,6 @@ from frazil.backup.format import (
     PathBlob,
     TableState,
 )
-from frazil.backup.progress import Progress
 from frazil.backup.repository import Repository
 from frazil.backup.source import TableSource, head_of, snapshot_ids
 from frazil.backup.tasks import (
@@ -48,6 +47,7 @@ from frazil.errors import FrazilError, IntegrityError, NotFoundError, Unsupporte
 from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
+from frazil.observe.progress import Progress
 from frazil.tables.relocation.engine import Engine
 from frazil.tables.relocation.table_metadata import TableMetadata, format_metadata, list_metadata_paths
 from frazil.upkeep.care import Care
@@ -290,6 +290,8 @@ class TableCopy:
                     vanished.append(manifest)
                     return
                 folders.cover(manifest.path)
+                for folder in manifest.folders:
+                    folders.cover(f"{folder}/x")
                 self._expected.listed -= manifest.listed
                 for task in self._find_files(manifest, opened, folders):
                     yield task
@@ -331,7 +333,7 @@ class TableCopy:
             if opened.is_pending(file):
                 opened.wait(file, place, slot)
                 continue
-            known = self._find(file)
+            known = self._find(file, manifest.path)
             folders.cover(file.path)
             if known is not None and known.is_certain:
                 self._count(file.path, file.size, known.is_new)
@@ -344,10 +346,13 @@ class TableCopy:
             yield FileTask(self._task_access, file.path, file.size, blob, self._copies)
         opened.close_if_full(place)
 
-    def _find(self, file: LiveFile) -> KnownFile | None:
-        if file.was_there:
+    def _find(self, file: LiveFile, manifest: str) -> KnownFile | None:
+        # An imported file may be replaced by another of its name and size. A manifest that adds it means the new one.
+        may_be_old = file.was_there or (not self._last.is_trusted and manifest in self._last.manifests)
+        if may_be_old:
             self._index_last()
-        return self._index.find(file.path, file.size)
+        known = self._index.find(file.path, file.size)
+        return known if known is None or known.is_new or may_be_old else None
 
     def _keep(self, stored: StoredFile, opened: _OpenManifests) -> None:
         sha256 = stored.blob.sha256 if stored.blob else None

@@ -17,7 +17,6 @@ from typing import Literal
 from frazil.backup.copying import TableCopy, VanishedError
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, check_name
 from frazil.backup.presence import find_absent
-from frazil.backup.progress import Progress
 from frazil.backup.prune import check_marks
 from frazil.backup.repository import Repository
 from frazil.backup.source import (
@@ -35,6 +34,7 @@ from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundEr
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
+from frazil.observe.progress import Progress
 from frazil.tables.relocation.engine import Engine, EngineChoice, open_engine
 from frazil.tables.relocation.table_metadata import TableMetadata
 from frazil.upkeep.care import Care

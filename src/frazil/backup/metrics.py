@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from datetime import datetime
-from pathlib import Path
+from dataclasses import dataclass
 
-from prometheus_client import Gauge, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
-
-from frazil.atomic_files import write_file
-from frazil.observe.metrics import REGISTRY, gauge
-
-_RUN_NAME = "frazil_backup_run_timestamp_seconds"
-_RUN = gauge(_RUN_NAME, "When `frazil backup run` last ended, whatever came of it")
+from frazil.observe.textfile import TextfileMetrics
 
 
 @dataclass(frozen=True)
@@ -59,37 +49,5 @@ _MEANINGS = {
     "backups": "Backups of a policy in the repository",
     "failures": "Runs of a policy that failed since its last success",
 }
-_GAUGES: dict[str, Gauge] = {
-    field.name: gauge(f"frazil_backup_{field.name}", _MEANINGS[field.name], "policy") for field in fields(PolicyMetrics)
-}
-
-
-def read_metrics(file: Path) -> dict[str, PolicyMetrics]:
-    """Returns what the file says of each policy; nothing where it is missing or is none of ours."""
-    found: dict[str, PolicyMetrics] = {}
-    try:
-        families = list(text_string_to_metric_families(file.read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError):
-        return {}
-    for family in families:
-        for sample in family.samples:
-            name = sample.name.removeprefix("frazil_backup_")
-            if name in _GAUGES and (policy := sample.labels.get("policy")):
-                found[policy] = replace(found.get(policy, PolicyMetrics()), **{name: sample.value})
-    return found
-
-
-def write_metrics(file: Path, policies: Mapping[str, PolicyMetrics], ended: datetime) -> None:
-    """Replaces the file, which Prometheus may read at any moment and as any user.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    for name, family in _GAUGES.items():
-        family.clear()
-        for policy, values in policies.items():
-            family.labels(policy).set(getattr(values, name))
-    _RUN.set(ended.timestamp())
-    names = [_RUN_NAME, *(f"frazil_backup_{name}" for name in _GAUGES)]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, b"".join(generate_latest(REGISTRY.restricted_registry([name])) for name in names), mode=0o644)
+_METRICS = TextfileMetrics("frazil_backup_", "policy", PolicyMetrics, _MEANINGS, "frazil backup run")
+read_metrics, write_metrics = _METRICS.read, _METRICS.write

@@ -16,7 +16,6 @@ from frazil.backup.create import create_backup
 from frazil.backup.format import BackupRecord
 from frazil.backup.location import open_repository
 from frazil.backup.metrics import PolicyMetrics, read_metrics, write_metrics
-from frazil.backup.progress import Progress
 from frazil.backup.prune import run_prune
 from frazil.backup.repository import Repository
 from frazil.backup.retention import RetentionPolicy
@@ -25,6 +24,7 @@ from frazil.backup.selection import list_tables_of, match_tables
 from frazil.errors import FrazilError, NotFoundError, translate_os_error
 from frazil.observe.cancellation import StoppedError, raise_if_stopped
 from frazil.observe.logs import get_logger
+from frazil.observe.progress import Progress
 from frazil.settings import Settings
 from frazil.settings.model import BackupPolicySettings
 from frazil.upkeep.care import Sessions

@@ -15,7 +15,6 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.backup.format import BlobRef
-from frazil.backup.progress import Progress
 from frazil.backup.relocated_files import (
     POSITION_DELETES,
     ManifestTask,
@@ -40,6 +39,7 @@ from frazil.errors import ConflictError, IntegrityError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
+from frazil.observe.progress import Progress
 from frazil.tables.create import ensure_namespace
 from frazil.tables.publishing import PublicationPlan, Published, publish, reserve_table
 from frazil.tables.relocation.engine import Engine

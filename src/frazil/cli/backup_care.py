@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.backup_session import (
-    BackupName,
-    DryRun,
-    TableOption,
-    find_record,
-    settings_of,
-    shown_root,
-    shown_time,
-    stopping,
-)
+from frazil.cli.backup_session import BackupName, TableOption, find_record, settings_of, shown_root
 from frazil.cli.invocation import Run
+from frazil.cli.session import DryRun, shown_time, stopping
 from frazil.cli.topic_session import Yes, confirmed
 from frazil.errors import UsageError
 

@@ -7,21 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.backup_progress import shown_progress
 from frazil.cli.backup_read import record_as_json
-from frazil.cli.backup_session import (
-    DryRun,
-    Engine,
-    EngineChoice,
-    name_of,
-    settings_of,
-    shown_root,
-    shown_time,
-    stoppable,
-    stopping,
-    totals,
-)
+from frazil.cli.backup_session import name_of, settings_of, shown_root, totals
 from frazil.cli.invocation import CatalogOption, Run
+from frazil.cli.progress import shown_progress
+from frazil.cli.session import DryRun, Engine, EngineChoice, shown_time, stoppable, stopping
 from frazil.errors import PartialError, UsageError
 
 if TYPE_CHECKING:

@@ -6,18 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.backup_session import (
-    BackupName,
-    TableOption,
-    find_record,
-    name_of,
-    settings_of,
-    shown_files,
-    shown_root,
-    shown_time,
-    totals,
-)
+from frazil.cli.backup_session import BackupName, TableOption, find_record, name_of, settings_of, shown_root, totals
 from frazil.cli.invocation import Run
+from frazil.cli.session import shown_files, shown_time
 
 if TYPE_CHECKING:
     from frazil.backup.contents import TableContents, TableDifference

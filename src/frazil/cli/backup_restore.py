@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.backup_progress import shown_progress
-from frazil.cli.backup_session import (
-    DryRun,
-    Engine,
-    EngineChoice,
-    TableOption,
-    find_record,
-    name_of,
-    one_of,
-    settings_of,
-    shown_files,
-    stoppable,
-)
+from frazil.cli.backup_session import TableOption, find_record, name_of, settings_of
 from frazil.cli.invocation import CatalogOption, Run, TableName
+from frazil.cli.progress import shown_progress
+from frazil.cli.session import DryRun, Engine, EngineChoice, one_of, shown_files, stoppable
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,19 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.backup_progress import shown_progress
-from frazil.cli.backup_session import (
-    Engine,
-    EngineChoice,
-    TableOption,
-    find_record,
-    name_of,
-    settings_of,
-    shown_root,
-    stoppable,
-    stopping,
-)
+from frazil.cli.backup_session import TableOption, find_record, name_of, settings_of, shown_root
 from frazil.cli.invocation import Run
+from frazil.cli.progress import shown_progress
+from frazil.cli.session import Engine, EngineChoice, stoppable, stopping
 from frazil.errors import DifferencesError, IntegrityError, UsageError
 
 if TYPE_CHECKING:
@@ -210,7 +201,7 @@ def _compare(run: Run, settings: Settings, record: BackupRecord, restored: str, 
         names = ", ".join(map(name_of, tables[:5]))
         raise UsageError(
             f"backup '{record.name}' has several tables; which one is the source of {restored}?",
-            hint=f"--table: {names}",
+            hint=f"--table with one of: {names}",
         )
     catalogs = settings.catalog_names()
     source = (tables[0].catalog if tables[0].catalog in catalogs else settings.catalog().name, *tables[0].identifier)
@@ -243,6 +234,9 @@ def _print_comparison(run: Run, found: RowComparison) -> None:
             for example in snapshot.examples:
                 print(f"snapshot {snapshot.snapshot_id}, {example}")
         if found.skipped:
-            run.printer.note(f"note: the source does not have {len(found.skipped)} of the snapshots any more")
+            from frazil.upkeep.plans import words
+
+            many = words.count(len(found.skipped), "snapshot")
+            run.printer.note(f"note: {many} of {found.restored} not compared: {found.source} does not have them")
     if not found.is_equal:
         raise DifferencesError(f"{found.restored} has not the rows of {found.source}", hint="frazil backup verify")

@@ -1,4 +1,4 @@
-"""Progress of backups as people and programs see it."""
+"""Progress of long work as people and programs see it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from frazil.cli.backup_progress import _amounts, shown_progress
 from frazil.cli.invocation import Output, Run
+from frazil.cli.progress import _amounts, shown_progress
 
 
 def test_programs_get_a_line_of_json_per_stage_on_standard_error(capsys: pytest.CaptureFixture[str]):
@@ -33,7 +33,7 @@ def test_without_a_terminal_nothing_is_shown(capsys: pytest.CaptureFixture[str])
 
 
 def test_people_see_what_is_done_how_fast_and_how_long_it_takes():
-    from frazil.backup.progress import ProgressState
+    from frazil.observe.progress import ProgressState
 
     state = ProgressState("copy", "demo.photos", 120, 2000, 98_000_000, 2 << 30, 1.0, 220_000_000.0, 9.2)
     assert _amounts(state) == "120 of 2,000 files, 93.5 MiB of 2.0 GiB, 210 MiB/s, 9 s left"

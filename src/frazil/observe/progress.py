@@ -1,4 +1,4 @@
-"""Progress of a backup or restore: how much of it is done, how fast, and how long the rest will take."""
+"""Progress of long work on files: how much of it is done, how fast, and how long the rest will take."""
 
 from __future__ import annotations
 

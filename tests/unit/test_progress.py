@@ -1,8 +1,8 @@
-"""Progress of backups: counts, the rate of the last seconds, and when it will be over."""
+"""Progress of long work: counts, the rate of the last seconds, and when it will be over."""
 
 from __future__ import annotations
 
-from frazil.backup.progress import Progress, ProgressState
+from frazil.observe.progress import Progress, ProgressState
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""Progress of backups and restores on standard error: a bar on a terminal, JSON lines with `--output json`."""
+"""Progress of long work on standard error: a bar on a terminal, JSON lines with `--output json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.cli.invocation import Run
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from frazil.backup.progress import Progress, ProgressState
+    from frazil.observe.progress import Progress, ProgressState
 
 #: Seconds between two lines of JSON.
 _LINES_S = 1.0
@@ -21,8 +21,8 @@ _LINES_S = 1.0
 
 @contextmanager
 def shown_progress(run: Run) -> Iterator[Progress]:
-    """Yields what a backup or restore counts with."""
-    from frazil.backup.progress import Progress
+    """Yields what the work counts with."""
+    from frazil.observe.progress import Progress
 
     if run.printer.json_output:
         yield Progress(_print_line, interval_s=_LINES_S)
