@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from frazil.tables.store import TableStore
 
 
+#: Entries of a new manifest. Scans read manifests side by side, and skip those without a partition that they want.
+_LARGEST = 10_000
+
 #: Manifests of one kind: their content, and the id of their partition spec.
 _Pile: TypeAlias = tuple[ManifestContent, int]
 
@@ -77,7 +80,7 @@ def draft_append(store: TableStore, base: Table, files: Sequence[DataFile], posi
     """New files, of data or of deletes, and the position they reach."""
     shop = ManifestWriter(store, base)
     reach("tables.commit.manifests.before")
-    manifests = _appended(store, base, shop, files)
+    manifests = add_to_manifests(shop, read_live_manifests(store, base), files)
     reach("tables.commit.manifests.after")
     text = position.anchored(shop.snapshot_id, shop.sequence).to_json()
     more = [SetPropertiesUpdate(updates={position.key: text})]
@@ -189,13 +192,15 @@ def read_live_manifests(store: TableStore, base: Table) -> tuple[ManifestFile, .
     return tuple(m for m in found if m.has_added_files() or m.has_existing_files())
 
 
-def _appended(store: TableStore, base: Table, shop: ManifestWriter, files: Sequence[DataFile]) -> list[ManifestFile]:
+def add_to_manifests(
+    shop: ManifestWriter, manifests: Iterable[ManifestFile], files: Sequence[DataFile]
+) -> list[ManifestFile]:
     """The manifests of the new snapshot, data in front, in it the new files in front. Small ones are merged."""
     new: dict[_Pile, list[DataFile]] = defaultdict(list)
     for file in files:
         new[get_manifest_content(file), file.spec_id].append(file)
     old: dict[_Pile, list[ManifestFile]] = defaultdict(list)
-    for manifest in read_live_manifests(store, base):
+    for manifest in manifests:
         old[manifest.content, manifest.partition_spec_id].append(manifest)
     found: list[ManifestFile] = []
     for pile in sorted({*new, *old}, key=lambda pile: (pile[0], -pile[1])):
@@ -206,7 +211,7 @@ def _appended(store: TableStore, base: Table, shop: ManifestWriter, files: Seque
 def _merged(
     shop: ManifestWriter, spec_id: int, files: Sequence[DataFile], old: Sequence[ManifestFile]
 ) -> list[ManifestFile]:
-    added = [shop.added(spec_id, files)] if files else []
+    added = [shop.added(spec_id, files[i : i + _LARGEST]) for i in range(0, len(files), _LARGEST)]
     going = [old[i] for i in choose([count_entries(m) for m in old])]
     if not going:
         return [*added, *old]

@@ -48,6 +48,7 @@ def ensure_table(
     partition: PartitionSpec | Sequence[str] = (),
     sort: SortOrder | Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
+    location: str | None = None,
 ) -> Table:
     """The table of that name; made with its namespace where there is none. Any number may ask at once.
 
@@ -58,6 +59,7 @@ def ensure_table(
         partition: of a new table, as a spec or as terms like `day(publish_time)`.
         sort: of a new table, as an order or as terms like `offset`.
         properties: of a new table, above our defaults.
+        location: of a new table; by default the catalog chooses it.
 
     Raises:
         UnsupportedError: it exists in a format that cannot be written here.
@@ -71,7 +73,7 @@ def ensure_table(
         require_readable(columns, [spec])
         wanted = {**DEFAULT_PROPERTIES, **(properties or {})}
         reach("tables.create.before")
-        table = store.call(lambda: _create(store, identifier, columns, spec, order, wanted), "create")
+        table = store.call(lambda: _create(store, identifier, columns, spec, order, wanted, location), "create")
         reach("tables.create.after")
     require_writable(table)
     return _opened(store, table) if needs_first_snapshot(store, table) else table
@@ -141,11 +143,12 @@ def _create(
     spec: PartitionSpec,
     order: SortOrder,
     properties: dict[str, str],
+    location: str | None,
 ) -> Table:
     ensure_namespace(store, identifier[:-1])
     try:
         made = store.catalog.create_table(
-            identifier, schema=schema, partition_spec=spec, sort_order=order, properties=properties
+            identifier, schema=schema, location=location, partition_spec=spec, sort_order=order, properties=properties
         )
         store.created.add(made.metadata_location)
         # Loaded, because a server may answer two who create at once with a table each, and keep one.

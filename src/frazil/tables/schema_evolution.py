@@ -52,15 +52,34 @@ def evolve_schema(store: TableStore, table: Table, columns: Schema | pa.Schema, 
     Raises:
         SchemaMismatchError: a column has another type than the table's, or differs from one by case alone.
     """
-    wanted = columns if isinstance(columns, Schema) else _from_arrow(columns)
+    wanted = columns if isinstance(columns, Schema) else convert_columns(columns)
 
     def prepare(now: Table) -> list[ColumnChange] | None:
-        return list(_changes(now.schema().as_struct(), wanted.as_struct(), (), widen)) or None
+        return find_changes(now.schema(), wanted, widen=widen) or None
 
     return commit_with_retry(store, table, prepare, partial(_commit, store))
 
 
-def _commit(store: TableStore, table: Table, changes: list[ColumnChange]) -> None:
+def find_changes(have: Schema, want: Schema, *, widen: bool) -> list[ColumnChange]:
+    """Returns what a schema lacks for rows of another one. See `evolve_schema`.
+
+    Raises:
+        SchemaMismatchError: a column has another type, or differs from one by case alone.
+    """
+    return list(_changes(have.as_struct(), want.as_struct(), (), widen))
+
+
+def preview_schema(table: Table, columns: Schema) -> Schema:
+    """Returns the schema that `evolve_schema` would give a table, with the field ids of new columns.
+
+    Raises:
+        SchemaMismatchError: it would refuse them.
+    """
+    changes = find_changes(table.schema(), columns, widen=True)
+    return _update(table, changes)[1] if changes else table.schema()
+
+
+def _update(table: Table, changes: list[ColumnChange]) -> tuple[UpdateSchema, Schema]:
     from pyiceberg.table import Transaction
 
     update = UpdateSchema(Transaction(table))
@@ -75,6 +94,11 @@ def _commit(store: TableStore, table: Table, changes: list[ColumnChange]) -> Non
     except ValueError as error:
         raise _unreadable(first_line(error)) from error
     require_readable(changed, table.specs().values())
+    return update, changed
+
+
+def _commit(store: TableStore, table: Table, changes: list[ColumnChange]) -> None:
+    update, _ = _update(table, changes)
     updates, requirements = update._commit()
     requirements = (
         AssertTableUUID(uuid=table.metadata.table_uuid),
@@ -182,7 +206,12 @@ def _shown(kind: IcebergType) -> str:
     return str(kind)
 
 
-def _from_arrow(schema: pa.Schema) -> Schema:
+def convert_columns(schema: pa.Schema) -> Schema:
+    """Returns Arrow's columns as Iceberg's, without field ids.
+
+    Raises:
+        SchemaMismatchError: Iceberg has no type for one of them.
+    """
     import pyarrow
     from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _ConvertToIcebergWithoutIDs, visit_pyarrow
 
