@@ -53,9 +53,10 @@ def _check_lock(settings: Settings, uri: str) -> str:
             f"backup.lock_days is set, and {uri} is not a bucket of S3", hint="backup.bucket: s3://bucket/prefix"
         )
     lock = check_object_lock(location.bucket, settings.model.s3, settings.model.network)
-    if not lock.is_enabled:
+    if lock.problem is not None:
         raise UnsupportedError(
-            f"backup.lock_days is set, and bucket s3://{location.bucket} has no Object Lock",
+            f"backup.lock_days is set, and bucket s3://{location.bucket} cannot lock objects",
+            cause=lock.problem,
             hint="a bucket that was created with Object Lock, or no backup.lock_days",
         )
     return f"; every object is locked for {words.count(days, 'day')}"
