@@ -178,6 +178,12 @@ SAMPLES = {
     "backup.policies.<name>.tables": "sales.*, demo.photos",
     "backup.policies.<name>.at": "02:30, sun 04:00",
     "backup.policies.<name>.data": "reference",
+    "replica.witnessed_only": "true",
+    "replica.metrics_file": "/some/where",
+    "replica.tables.<name>.mode": "data-files",
+    "replica.tables.<name>.witnessed_only": "true",
+    "replica.tables.<name>.partition": "day(ts), region",
+    "replica.tables.<name>.prune_missing": "true",
     "upkeep.enabled": "false",
     "upkeep.share": "0.5",
     "upkeep.history": "care.steps",
@@ -204,7 +210,7 @@ def sample(key: str) -> str:
     short = short.replace("upkeep.tables.<name>.", "upkeep.policy.")
     if short == "catalog.name" and key.startswith("catalogs."):
         return "one"
-    is_place = short.endswith(("home", "cache", "directory", "ivy_settings", "warehouse"))
+    is_place = short.endswith(("home", "cache", "directory", "ivy_settings", "warehouse", "replicated_path"))
     return SAMPLES.get(short, "/some/where" if is_place else "5")
 
 
@@ -548,6 +554,9 @@ def test_a_key_of_a_map_in_a_variables_name_is_refused_because_capitals_are_lost
         ("database.url", "sqlite:///d.db", "sqlite:///{project}/d.db"),
         ("backup.bucket", "./b", "{project}/b"),
         ("backup.bucket", "b", "b"),
+        ("replica.warehouse", "./r", "{project}/r"),
+        ("replica.replicated_path", "r", "{project}/r"),
+        ("replica.replicated_path", "hdfs://new/wh", "hdfs://new/wh"),
         ("catalogs.a.warehouse", "wh", "{project}/wh"),
         ("catalogs.a.uri", "sqlite:///c.db", "sqlite:///{project}/c.db"),
     ],

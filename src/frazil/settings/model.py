@@ -222,6 +222,69 @@ class BackupSettings(Section):
         return policies
 
 
+class ReplicaTableSettings(Section):
+    """One table that `frazil replica run` keeps up to date; its key is its name in the replica's catalog."""
+
+    replicated_path: str | None = Field(
+        None,
+        description="folder that its storage is copied to, or one above it; by default that of `replica`",
+    )
+    catalog: str | None = Field(None, description="name of the replica's catalog; by default the one of the settings")
+    warehouse: str | None = Field(
+        None, description="where its relocated metadata goes, by namespace and table; by default that of `replica`"
+    )
+    mode: Literal["metadata", "data-files"] = Field(
+        "metadata", description="data-files: bare Parquet files become a table, by their footers"
+    )
+    source_prefixes: dict[str, str] = Field(
+        default_factory=dict,
+        description="prefixes of paths in the source's metadata, and where they landed; that of the table's own folder "
+        "is found",
+    )
+    witnessed_only: bool | None = Field(None, description="by default that of `replica`")
+    partition: list[str] = Field(
+        default_factory=list,
+        description="data-files: partitioning of a new table, such as day(ts); by default by folders like `year=2026`",
+    )
+    prune_missing: bool = Field(False, description="data-files: take files out of the table that are gone")
+    max_lag_s: Annotated[float, Field(gt=0)] | None = Field(None, description="by default that of `replica`")
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        return split_columns(value)
+
+
+class ReplicaSettings(Section):
+    """Replicas: tables served from a copy of their storage."""
+
+    replicated_path: str | None = Field(
+        None, description="folder that storage is copied to; a folder, s3://… or hdfs://…"
+    )
+    warehouse: str | None = Field(
+        None,
+        description="where relocated metadata goes, not in the replicated path; by default the catalog's warehouse",
+    )
+    tables_at_once: Annotated[int, Field(ge=1, le=64)] = Field(4, description="tables that are synced at once")
+    concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        None, description="metadata files that are relocated at once; by default 4 per processor core, 16 at most"
+    )
+    witnessed_only: bool = Field(
+        False, description="serve only versions that a later log, a beacon or a version hint proves to be committed"
+    )
+    max_lag_s: Annotated[float, Field(gt=0)] = Field(
+        3600.0, description="seconds after which the alert rules call a replica late"
+    )
+    metrics_file: Path | None = Field(
+        None, description="file that `frazil replica run` writes its metrics to, for Prometheus' textfile collector"
+    )
+    tables: dict[str, ReplicaTableSettings] = Field(
+        default_factory=dict,
+        description="what `frazil replica run` keeps up to date, by namespace.table",
+        json_schema_extra={"dotted_names": True},
+    )
+
+
 class LogSettings(Section):
     """The durable topic log."""
 
@@ -608,6 +671,7 @@ class SettingsModel(Section):
     database: DatabaseSettings = Field(default_factory=DatabaseSettings, description="the store of documents")
     documents: DocumentsSettings = Field(default_factory=DocumentsSettings, description="documents in Iceberg")
     backup: BackupSettings = Field(default_factory=BackupSettings, description="backups")
+    replica: ReplicaSettings = Field(default_factory=ReplicaSettings, description="replicas")
     log: LogSettings = Field(default_factory=LogSettings, description="the durable topic log")
     serve: ServeSettings = Field(default_factory=ServeSettings, description="the broker")
     topics: TopicsSettings = Field(default_factory=TopicsSettings, description="topic tables")

@@ -15,6 +15,8 @@ from frazil.settings.sources import Assignment
 
 _SQLITE = "sqlite:///"
 _LOOKS_LIKE_A_FOLDER = ("/", "./", "../", "~")
+#: Keys of settings that name a folder, or a place elsewhere by its URI.
+_FOLDERS = ("warehouse", "replicated_path")
 #: Settings that name a folder or a place in a bucket.
 _STORES = (("backup", "bucket"), ("content", "extract", "thumbnails"))
 
@@ -37,7 +39,7 @@ def _anchored(assignment: Assignment, folder: Path, values: Mapping[keys.Path, s
     path, text = assignment.path, assignment.value
     if not text or keys.field_at(path) is None:
         return text
-    if _is_path(path) or (path[-1] == "warehouse" and _is_folder(path, text, values)):
+    if _is_path(path) or (path[-1] in _FOLDERS and _is_folder(path, text, values)):
         return _absolute(text, folder, assignment)
     if path in _STORES and text.startswith(_LOOKS_LIKE_A_FOLDER):
         return _absolute(text, folder, assignment)
