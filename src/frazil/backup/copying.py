@@ -76,6 +76,12 @@ class VanishedError(Exception):
         self.path, self.error = vanished.path, vanished.error
 
 
+def _cover(folders: CoveringFolders, manifest: StoredManifest) -> None:
+    folders.cover(manifest.path)
+    for folder in manifest.folders:
+        folders.cover(f"{folder}/x")
+
+
 @dataclass(frozen=True)
 class CopyPlan:
     """What of a table's metadata is stored already, and what is not.
@@ -289,9 +295,7 @@ class TableCopy:
                 if isinstance(manifest, Vanished):
                     vanished.append(manifest)
                     return
-                folders.cover(manifest.path)
-                for folder in manifest.folders:
-                    folders.cover(f"{folder}/x")
+                _cover(folders, manifest)
                 self._expected.listed -= manifest.listed
                 for task in self._find_files(manifest, opened, folders):
                     yield task
