@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
@@ -119,6 +120,24 @@ def test_paths_outside_the_tables_folder_come_along(care, repository, tmp_path):
         assert set(history(loaded(care, "ns.again"))["rows"]) > set(before["rows"])
         assert len(rows_at(loaded(care, "ns.again"))) == 3
     assert second.files == report.files + 1
+
+
+def test_a_folder_that_the_table_has_left_is_no_obstacle(care, repository, tmp_path):
+    """Entries of deleted files name it until their manifest is rewritten."""
+    imported = tmp_path / "imported" / "x.parquet"
+    imported.parent.mkdir()
+    pq.write_table(people(7, 8), imported)
+    table = make(care, commits=1)
+    table.add_files([str(imported)])
+    table.delete("id = 7")
+    old = [s.snapshot_id for s in table.refresh().metadata.snapshots[:-1]]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    before = history(table.refresh())
+    record = back_up(care, repository)
+    assert check_restorable(repository, record, record.tables[0]).is_restorable
+    restore(care, repository, record)
+    with moved_away(folder_of(table.location()), tmp_path / "imported"):
+        assert history(loaded(care)) == before
 
 
 def test_a_table_that_was_dropped_comes_back_under_its_name(care, repository):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.table import Table
@@ -175,6 +176,36 @@ def test_after_compaction_and_expiry_only_the_new_file_is_copied(bench: Bench) -
     assert (found.files, found.new_files, found.snapshots) == (2, 1, 2)
     assert found.bytes == sum(Path(local_path(f) or "").stat().st_size for f in data_files(table))
     assert held(bench.repository, found) == expected(bench.care)
+
+
+def test_a_file_that_was_replaced_by_one_of_its_name_and_size_is_read_again(bench: Bench, tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("kept.parquet", "replaced.parquet")]
+    for number, path in enumerate(paths):
+        pq.write_table(people(7 + number), path)
+    size = Path(paths[1]).stat().st_size
+    table = make(bench.care, commits=0)
+    table.add_files(paths)
+    bench.backup()
+    table.delete("id = 8")  # the manifest of both is written anew: one of its files was there
+    expire(table)
+    pq.write_table(people(9), paths[1])
+    assert Path(paths[1]).stat().st_size == size
+    table.add_files(paths[1:])
+    (found,) = bench.backup().tables
+    assert held(bench.repository, found) == expected(bench.care)
+
+
+def test_folders_that_only_deleted_entries_name_are_covered(bench: Bench, tmp_path: Path) -> None:
+    """A restore maps these paths too, though their files are not in the backup."""
+    imported = tmp_path / "imported" / "x.parquet"
+    imported.parent.mkdir()
+    pq.write_table(people(7, 8), imported)
+    table = make(bench.care, commits=0)
+    table.add_files([str(imported)])
+    table.delete("id = 7")
+    expire(table)
+    (found,) = bench.backup().tables
+    assert str(imported.parent) in bench.repository.read_state(found).prefixes
 
 
 def test_one_branch_or_tag_and_its_history(bench: Bench) -> None:

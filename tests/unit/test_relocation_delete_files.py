@@ -163,6 +163,15 @@ def test_a_path_elsewhere_is_refused(file_format: str) -> None:
 
 
 @BY_FORMAT
+def test_a_deletion_from_a_file_that_is_long_gone_is_kept_with_the_others(file_format: str) -> None:
+    prefixes = PrefixMap(MOVE.pairs, strays="/copy/t/gone")
+    moved = relocate_position_deletes(MAKE[file_format]([("/lake/t/1", 0), ("/old/1", 3)]), file_format, prefixes)
+    kept, (stray, position) = rows_of(moved, file_format)
+    assert (kept, position) == (("/copy/t/1", 0), 3)
+    assert stray.startswith("/copy/t/gone/")
+
+
+@BY_FORMAT
 def test_damage_is_named(file_format: str) -> None:
     data = MAKE[file_format]([(f"/lake/t/{n}", n) for n in range(10)])
     for end in range(0, len(data), 7):

@@ -88,6 +88,16 @@ def test_maps_are_compared_hashed_and_pickled_by_their_pairs() -> None:
     assert again.map("/a/x") == "/b/x"
 
 
+def test_strays_get_names_of_their_own_below_one_folder() -> None:
+    prefixes = pickle.loads(pickle.dumps(PrefixMap([("/a", "/b")], strays="/b/gone")))
+    assert prefixes.map("/a/x") == "/b/x"
+    strays = [prefixes.map(path) for path in ("/c/x", "/c/y", "/a/../c/x", "s3://c/x", "c/x", "/a//x")]
+    assert len(set(strays)) == 6
+    assert all(path.startswith("/b/gone/") and ".." not in path and "//" not in path for path in strays)
+    assert prefixes.map("file:///c/x") == prefixes.map("/c/x")
+    assert prefixes != PrefixMap([("/a", "/b")])
+
+
 def test_order_is_kept_only_below_one_prefix_without_others_in_it() -> None:
     prefixes = PrefixMap([("/a", "/z"), ("/b", "/y"), ("/a/m", "/x")])
     assert prefixes.keeps_order("/b/1", "/b/2")

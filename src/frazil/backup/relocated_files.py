@@ -146,13 +146,17 @@ def relocate_one(work: RestoreWork, task: ManifestTask) -> tuple[RelocatedManife
 def rewrite_deletes(work: RestoreWork, file: CopiedFile) -> tuple[bytes, FileSize]:
     """Returns a position-delete file or deletion vectors with relocated paths, and its measurements.
 
+    Deletes outlive data files: some name files that compaction took out of the table long ago, in a folder that nothing
+    else of the table is in. They are kept, under paths that no file has.
+
     Raises:
         IntegrityError: the file is not in the repository, or damaged.
     """
     if file.blob is None:
         raise IntegrityError(f"the backup has no copy of {file.path}", hint="frazil backup verify")
     data = b"".join(work.access.open().open_data(file.blob))
-    return relocate_deletes(data, file.format, work.prefixes)
+    prefixes = PrefixMap(work.prefixes.pairs, strays=f"{work.target.location}/relocated/gone")
+    return relocate_deletes(data, file.format, prefixes)
 
 
 def restore_list(

@@ -77,11 +77,20 @@ class LiveFile:
 
 @dataclass(frozen=True)
 class StoredManifest:
+    """A manifest that is in the repository now.
+
+    Attributes:
+        listed: entries, as its list counts them.
+        files: live ones.
+        folders: that deleted entries and references to data files name; a restore maps these paths too.
+    """
+
     path: str
     blob: BlobRef
     content: int
     listed: int
     files: tuple[LiveFile, ...]
+    folders: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -146,14 +155,19 @@ def store_manifest(task: ManifestTask) -> StoredManifest | Vanished:
         data = _shared(task.access.storage).read(task.path)
     except NotFoundError as error:
         return Vanished(task.path, error)
-    files = {
-        entry.path: LiveFile(entry.path, entry.size, entry.content, entry.format, entry.status == _EXISTING)
-        for entry in read_manifest_files(data, task.path)
-        if entry.is_live
-    }
+    files: dict[str, LiveFile] = {}
+    folders: dict[str, None] = {}
+    for entry in read_manifest_files(data, task.path):
+        if entry.is_live:
+            is_existing = entry.status == _EXISTING
+            files[entry.path] = LiveFile(entry.path, entry.size, entry.content, entry.format, is_existing)
+        else:
+            folders.setdefault(entry.path.rpartition("/")[0])
+        if entry.referenced:
+            folders.setdefault(entry.referenced.rpartition("/")[0])
     blob = task.access.repository.open().put_meta(data)
     reach("backup.create.manifest.stored")
-    return StoredManifest(task.path, blob, task.content, task.listed, tuple(files.values()))
+    return StoredManifest(task.path, blob, task.content, task.listed, tuple(files.values()), tuple(folders))
 
 
 def store_file(task: FileTask) -> StoredFile | Vanished:

@@ -392,11 +392,10 @@ def _map_bounds(low: bytes | None, high: bytes | None, prefixes: PrefixMap) -> t
         return low, high
     if low is None or high is None:
         return None, None
-    if low == high:  # the file deletes from one data file, and readers take its path from here
-        mapped = prefixes.map(low.decode()).encode()
-        return mapped, mapped
     try:
         first, last = low.decode(), high.decode()
+        if low == high:  # the file deletes from one data file, and readers take its path from here
+            return (mapped := prefixes.map(first).encode()), mapped
         if prefixes.keeps_order(first, last):
             return prefixes.map(first).encode(), prefixes.map(last).encode()
     except (UnicodeDecodeError, UnmappedPathError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 
@@ -28,16 +29,18 @@ class PrefixMap:
 
     Args:
         pairs: source and target prefixes.
+        strays: folder for paths that cannot be mapped otherwise, each under a name of its own; None: they are an error.
 
     Raises:
         UsageError: a prefix is relative, or contains '.', '..' or an empty component.
     """
 
-    __slots__ = ("_folders", "_rules", "pairs")
+    __slots__ = ("_folders", "_rules", "pairs", "strays")
 
     pairs: tuple[tuple[str, str], ...]
 
-    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, pairs: Sequence[tuple[str, str]], strays: str | None = None) -> None:
+        self.strays = strays
         self.pairs = tuple((source, target) for source, target in pairs)
         places = [(_place_of_prefix(source), source, target) for source, target in self.pairs]
         for _, target in self.pairs:
@@ -93,6 +96,8 @@ class PrefixMap:
         """Maps a prefix itself, or a path in a rare spelling such as `FILE:/x` or `file://localhost/x`."""
         place = _place_of(path)
         if place is None or _UNSAFE.search(place[1][1:]):
+            if self.strays is not None:
+                return self._map_stray(path)
             raise UnmappedPathError(
                 f"the path '{path}' cannot be relocated",
                 cause="it is relative, or contains '.', '..' or an empty component",
@@ -105,19 +110,24 @@ class PrefixMap:
         for prefix, target in self._rules:
             if canonical.startswith(prefix):
                 return path if target is None else f"{target}/{canonical[len(prefix) :]}"
+        if self.strays is not None:
+            return self._map_stray(canonical)
         known = ", ".join(f"'{source}'" for source, _ in self.pairs) or "none"
         raise UnmappedPathError(
             f"no prefix covers the path '{path}'", cause=f"prefixes: {known}", hint="add a prefix that covers it"
         )
 
+    def _map_stray(self, path: str) -> str:
+        return f"{self.strays}/{hashlib.sha256(path.encode()).hexdigest()[:32]}"
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PrefixMap) and self.pairs == other.pairs
+        return isinstance(other, PrefixMap) and (self.pairs, self.strays) == (other.pairs, other.strays)
 
     def __hash__(self) -> int:
-        return hash(self.pairs)
+        return hash((self.pairs, self.strays))
 
-    def __reduce__(self) -> tuple[type[PrefixMap], tuple[tuple[tuple[str, str], ...]]]:
-        return PrefixMap, (self.pairs,)
+    def __reduce__(self) -> tuple[type[PrefixMap], tuple[tuple[tuple[str, str], ...], str | None]]:
+        return PrefixMap, (self.pairs, self.strays)
 
     def __repr__(self) -> str:
         return f"PrefixMap({list(self.pairs)!r})"
