@@ -245,6 +245,14 @@ def test_all_tables_of_a_backup_are_restored_into_another_namespace(cli: Cli, ca
     assert restored(care, "copy.photos") == [1, 2, 3]
 
 
+def test_two_tables_are_not_restored_under_one_name(cli: Cli, care: Care):
+    care.store.catalog.create_namespace("other")
+    care.store.catalog.create_table("other.photos", schema=care.load("demo.photos").schema())
+    cli.prints("create", "demo.photos", "other.photos", "--name", "both")
+    cli.refuses("restore", "both", "--target-namespace", "copy", code=2, says="copy.photos")
+    assert not care.store.catalog.table_exists("copy.photos")
+
+
 def test_where_one_table_is_refused_none_is_restored(cli: Cli, care: Care):
     cli.prints("create", "--namespace", "demo", "--name", "both")
     care.store.catalog.drop_table("demo.photos")

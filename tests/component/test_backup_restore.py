@@ -140,6 +140,20 @@ def test_a_folder_that_the_table_has_left_is_no_obstacle(care, repository, tmp_p
         assert history(loaded(care)) == before
 
 
+def test_an_imported_file_that_was_replaced_has_its_newest_content(care, repository, tmp_path):
+    """All snapshots read the one file that is there."""
+    imported = tmp_path / "x.parquet"
+    pq.write_table(people(7), imported)
+    table = make(care, commits=0)
+    table.add_files([str(imported)])
+    back_up(care, repository)
+    table.delete("id = 7")
+    pq.write_table(people(8), imported)
+    table.add_files([str(imported)])
+    restore(care, repository, back_up(care, repository, name="b2"))
+    assert history(loaded(care)) == history(table.refresh())
+
+
 def test_a_table_that_was_dropped_comes_back_under_its_name(care, repository):
     table = evolved(care)
     before = history(table)
@@ -318,6 +332,35 @@ def test_commits_since_the_restore_are_not_lost_by_a_rollback_unasked(care, repo
         rollback_restore(care, "ns.t")
     rollback_restore(care, "ns.t", discard_newer=True)
     assert len(rows_at(loaded(care, "ns.t"))) == 3
+
+
+@pytest.mark.parametrize("change", ["branch", "column", "property", "tag"])
+def test_commits_that_leave_the_current_snapshot_alone_are_not_lost_either(care, repository, change):
+    make(care)
+    restore(care, repository, back_up(care, repository), "ns.t", replace=True)
+    table = loaded(care, "ns.t")
+    head = table.metadata.current_snapshot_id
+    if change == "branch":
+        table.manage_snapshots().create_branch(head, "audit").commit()
+        table.append(people(9), branch="audit")
+    elif change == "column":
+        table.update_schema().add_column("city", StringType()).commit()
+    elif change == "property":
+        table.transaction().set_properties({"owner": "me"}).commit_transaction()
+    else:
+        table.manage_snapshots().create_tag(head, "kept").commit()
+    with pytest.raises(ConflictError, match="commits since"):
+        rollback_restore(care, "ns.t")
+    rollback_restore(care, "ns.t", discard_newer=True)
+
+
+def test_a_backup_of_the_restored_table_does_not_stand_against_a_rollback(care, repository):
+    make(care)
+    restore(care, repository, back_up(care, repository), "ns.t", replace=True)
+    restored = loaded(care, "ns.t").metadata_location
+    back_up(care, repository, name="b2")
+    assert loaded(care, "ns.t").metadata_location != restored, "it was pinned"
+    rollback_restore(care, "ns.t")
 
 
 def test_a_rollback_to_files_that_are_gone_is_refused(care, repository):

@@ -278,7 +278,8 @@ def _collect(repository: Repository, state: TableState, metadata: TableMetadata)
     known = {manifest.path: manifest for manifest in state.manifests}
     wanted: dict[str, None] = {}
     first_row_ids: dict[str, int] = {}
-    for found in lists:
+    # The newest first: where an imported file was replaced, its path means the newest content.
+    for found in reversed(lists):
         for entry in read_manifest_list(repository.get_meta(found.blob), found.path):
             wanted.setdefault(entry.path)
             if entry.first_row_id is not None:

@@ -14,9 +14,16 @@ from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundEr
 from frazil.observe.faultpoints import reach
 from frazil.tables.metadata.locations import UriStorage
 from frazil.tables.publishing import plan_publication, publish
+from frazil.upkeep.expiry.expire import PIN_PREFIX
 
 if TYPE_CHECKING:
     from frazil.upkeep.care import Care
+
+#: What a commit may change that a rollback would take back, beside snapshots and refs.
+_CHANGEABLE = (
+    "schemas", "current-schema-id", "partition-specs", "default-spec-id", "sort-orders", "default-sort-order-id",
+    "properties", "location", "format-version",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def rollback_restore(care: Care, name: str, *, discard_newer: bool = False, dry_
             cause=f"it has no property {PREVIOUS_PROPERTY}",
             hint="frazil table rollback goes back to a snapshot",
         )
-    if not discard_newer and str(get_current_snapshot(restored) or "") != properties.get(SNAPSHOT_PROPERTY, ""):
+    if not discard_newer and _has_newer(care, restored, previous):
         raise ConflictError(
             f"{name} has commits since it was restored from backup '{properties.get(BACKUP_PROPERTY)}'",
             cause="a rollback makes them invisible",
@@ -103,6 +110,33 @@ def rollback_restore(care: Care, name: str, *, discard_newer: bool = False, dry_
         report.location,
         published.losses,
     )
+
+
+def _has_newer(care: Care, restored: dict[str, Any], previous: str) -> bool:
+    """Whether there were commits since the restore. Pins and snapshots that were expired are none."""
+    if str(get_current_snapshot(restored) or "") != restored["properties"].get(SNAPSHOT_PROPERTY, ""):
+        return True
+    log = [entry["metadata-file"] for entry in restored.get("metadata-log") or ()]
+    later = log[log.index(previous) + 1 :] if previous in log else log
+    if not later:
+        return False
+    try:
+        first = care.store.call(lambda: read_metadata_file(care.store.catalog, later[0]), "read_metadata", "storage")
+    except (NotFoundError, FileNotFoundError):  # what was committed since is not known any more
+        return True
+    before = [entry["metadata-file"] for entry in first.get("metadata-log") or ()]
+    if before and before[-1] != previous:  # nor here
+        return True
+    return _describe(first) != _describe(restored) or not _snapshots(restored) <= _snapshots(first)
+
+
+def _describe(metadata: dict[str, Any]) -> list[Any]:
+    refs = {name: ref for name, ref in (metadata.get("refs") or {}).items() if not name.startswith(PIN_PREFIX)}
+    return [refs, *(metadata.get(key) for key in _CHANGEABLE)]
+
+
+def _snapshots(metadata: dict[str, Any]) -> set[int]:
+    return {snapshot["snapshot-id"] for snapshot in metadata.get("snapshots") or ()}
 
 
 def _read_former(care: Care, name: str, location: str) -> dict[str, Any]:

@@ -121,6 +121,11 @@ def restore(
             )
             for one in tables
         ]
+        if len(names := {each.name for each in targets}) < len(targets):
+            raise UsageError(
+                f"several tables would be restored as {', '.join(sorted(names))}",
+                hint="restore them one by one, with --table and --to",
+            )
         # All are planned before the first one is restored, so that what is refused has changed nothing.
         plans = [
             plan_restore(care, repository, record, one, target) for one, target in zip(tables, targets, strict=True)
