@@ -60,6 +60,8 @@ class _Backend(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
+    def read_range(self, path: str, start: int, length: int) -> bytes: ...
+
 
 class ReplicaFiles:
     """Reads what a replication has written. Thread safe. Never writes.
@@ -110,6 +112,14 @@ class ReplicaFiles:
             NotFoundError: it does not exist.
         """
         return self._backend_of(path).read(path)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Returns a part of a file; less where it ends.
+
+        Raises:
+            NotFoundError: it does not exist.
+        """
+        return self._backend_of(path).read_range(path, start, length)
 
     def _backend_of(self, uri: str) -> _Backend:
         if uri.startswith(("file:", "/")):
@@ -192,6 +202,14 @@ class _LocalFiles:
         except OSError as error:
             raise from_os(error, path) from error
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        try:
+            with open(_local_path(path), "rb") as file:  # noqa: PTH123 - as above
+                file.seek(start)
+                return file.read(length)
+        except OSError as error:
+            raise from_os(error, path) from error
+
     def _measure(self, paths: Paths) -> dict[str, int]:
         sizes = ((path, self.size_of(path)) for path in paths)
         return {path: size for path, size in sizes if size is not None}
@@ -239,6 +257,10 @@ class _StoredFiles:
     def read(self, path: str) -> bytes:
         return self._storage.read(path)
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        store, key = self._storage.find(path)
+        return store.get_range(key, start, length)
+
 
 class _HadoopFiles:
     """Files that Spark's JVM reads."""
@@ -274,6 +296,10 @@ class _HadoopFiles:
 
     def read(self, path: str) -> bytes:
         data: bytes = self._files(path).read(path)
+        return data
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        data: bytes = self._files(path).read_range(path, start, length)
         return data
 
     def _files(self, path: str) -> Any:

@@ -83,6 +83,27 @@ class HadoopFiles:
 
         return self._call(read_now, uri)
 
+    def read_range(self, uri: str, start: int, length: int) -> bytes:
+        """Returns a part of a file; less where it ends.
+
+        Raises:
+            NotFoundError: it does not exist.
+        """
+
+        def read_now() -> bytes:
+            system, path = self._open(uri)
+            count = min(length, int(system.getFileStatus(path).getLen()) - start)
+            if count <= 0:
+                return b""
+            stream = system.open(path)
+            try:
+                stream.seek(start)
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, count))
+            finally:
+                stream.close()
+
+        return self._call(read_now, uri)
+
     def write(self, uri: str, data: bytes) -> None:
         """Writes a file under another name and renames it: readers see nothing or all of it."""
 
