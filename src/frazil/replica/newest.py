@@ -141,15 +141,16 @@ class _Search:
             if not self._loaded:
                 continue
             self._require_one_table(beacon_name)
-            choice = self._choose(hints)
-            if choice.name is not None:
+            lowest = batch[-1].number
+            choice = self._choose(hints, beacon_name, lowest)
+            if choice.name is not None and number_of(choice.name) >= lowest:
                 return self._result(choice)
         if not self._loaded and self.served is None:
-            first = next(iter(self._unreadable.values()))
+            first = self._list_unreadable()[0]
             raise IntegrityError(
                 f"{first.file.path} cannot be read", cause=first.reason, hint="wait for the replication, or repeat it"
             )
-        return self._result(self._choose(hints))
+        return self._result(self._choose(hints, beacon_name))
 
     def _list_needed(self, beacon_name: str | None) -> list[MetadataFile]:
         """Returns the files that count wherever they are in the order: which table, and what was and is current."""
@@ -195,8 +196,14 @@ class _Search:
                 hint="give the UUID of the table, or write a beacon on the primary: frazil replica beacon",
             )
 
-    def _choose(self, hints: tuple[str, ...]) -> Choice:
-        ours = [c for c in self._loaded.values() if self._is_ours(c)]
+    def _choose(self, hints: tuple[str, ...], beacon_name: str | None, lowest: int = -1) -> Choice:
+        """Chooses among the versions from a number on. Lower ones count when those between have been read too."""
+        always = {beacon_name, self.served.name if self.served is not None else None}
+        ours = [
+            candidate
+            for name, candidate in self._loaded.items()
+            if self._is_ours(candidate) and (candidate.file.number >= lowest or name in always)
+        ]
         witnesses: dict[str, Witness] = dict.fromkeys(hints, "version-hint")
         named = self.beacon.find(self.uuid) if self.beacon is not None and self.uuid is not None else None
         if named is not None:
@@ -229,9 +236,12 @@ class _Search:
             self.listed.files[0].number,
             max((c.version.updated_ms for c in ours), default=None),
             tuple(waiting),
-            tuple(self._unreadable.values()),
+            tuple(self._list_unreadable()),
             tuple(sorted({c.uuid for c in self._loaded.values()} - {c.uuid for c in ours})),
         )
+
+    def _list_unreadable(self) -> list[UnreadableMetadata]:
+        return sorted(self._unreadable.values(), key=lambda found: found.file.number, reverse=True)
 
     def _is_ours(self, candidate: MetadataCandidate) -> bool:
         """Whether metadata is of the table that is followed; format version 1 may not say."""
