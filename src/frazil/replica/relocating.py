@@ -79,14 +79,14 @@ class ManifestResult:
         path: in the source.
         length: as the task has it.
         relocated: its length.
-        files: written for it, itself included.
-        bytes: of these.
+        deletes: source paths of the delete files that were rewritten for it.
+        bytes: written.
     """
 
     path: str
     length: int
     relocated: int
-    files: int = 0
+    deletes: tuple[str, ...] = ()
     bytes: int = 0
 
 
@@ -147,7 +147,7 @@ def relocate_one_manifest(work: RelocationWork, task: ManifestTask) -> ManifestR
     reach("replica.manifest.before")
     work.target.write(work.homes.map(task.path), relocated)
     reach("replica.manifest.after")
-    return ManifestResult(task.path, task.length, len(relocated), len(sizes) + 1, size + len(relocated))
+    return ManifestResult(task.path, task.length, len(relocated), tuple(sizes), size + len(relocated))
 
 
 def relocate_one_list(work: RelocationWork, lengths: Mapping[str, int], path: str) -> ListResult:

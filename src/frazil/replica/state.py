@@ -244,10 +244,16 @@ class RelocatedFiles:
         #: Source path, and length there, relocated length, first and last list. A list of -1: inline in metadata.
         self.manifests: dict[str, tuple[int, int, int, int]] = {}
         self.statistics: set[str] = set()
+        #: Source paths of the position deletes in a manifest, by its source path.
+        self.deletes: dict[str, tuple[str, ...]] = {}
+        #: Files of former versions, and since when (seconds) they are not needed any more.
+        self.retired: dict[str, float] = {}
         self._next = 0
 
-    def add_manifest(self, path: str, length: int, relocated: int) -> None:
+    def add_manifest(self, path: str, length: int, relocated: int, deletes: tuple[str, ...] = ()) -> None:
         self.manifests[path] = (length, relocated, -1, -1)
+        if deletes:
+            self.deletes[path] = deletes
 
     def add_list(self, path: str, manifests: Iterable[str]) -> None:
         """Adds a list, all of whose manifests were added."""
@@ -280,7 +286,12 @@ class RelocatedFiles:
         self.manifests = {
             path: found for path, found in self.manifests.items() if is_live(path, found[2], found[3])
         }  # fmt: skip
+        self.deletes = {path: found for path, found in self.deletes.items() if path in self.manifests}
         self.statistics &= {*paths.statistics, *paths.partition_statistics}
+
+    def list_sources(self) -> set[str]:
+        """Returns the source paths of all relocated files."""
+        return {*self.lists, *self.manifests, *(path for found in self.deletes.values() for path in found)}
 
     def encode(self) -> bytes:
         content = {
@@ -289,6 +300,8 @@ class RelocatedFiles:
             "lists": self.lists,
             "manifests": self.manifests,
             "statistics": sorted(self.statistics),
+            "deletes": self.deletes,
+            "retired": self.retired,
         }
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -302,6 +315,8 @@ class RelocatedFiles:
             for path, (length, relocated, first, last) in content["manifests"].items():
                 found.manifests[path] = (int(length), int(relocated), int(first), int(last))
             found.statistics = set(content["statistics"])
+            found.deletes = {str(path): tuple(some) for path, some in content["deletes"].items()}
+            found.retired = {str(path): float(since) for path, since in content["retired"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise IntegrityError(
                 f"{where} is damaged", cause=str(error), hint="the next sync writes it anew"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -70,6 +71,8 @@ Action = Literal["created", "updated", "unchanged", "waiting"]
 
 #: Seconds between two notes of how far a sync has come, so that one that is interrupted need not begin anew.
 CHECKPOINT_S = 5.0
+#: Seconds after which relocated files of former versions are removed: queries that began on them have ended.
+RETIRE_S = 86400.0
 _PROGRESS_NAME = "replica-progress.json"
 
 
@@ -255,6 +258,8 @@ def plan_sync(
     if is_moved and served is not None:
         newest = _not_before(newest, served.state)
     candidate = newest.candidate
+    if served is not None and candidate is None and newest.other_uuids and newest.newest_updated_ms is None:
+        raise _refuse_other(table, served, ", ".join(newest.other_uuids))
     writes = None
     if served is not None and served.is_written:
         writes = refuse_written(table.name, served, read_prepared(_target(care, served.metadata["location"]), served))
@@ -264,11 +269,7 @@ def plan_sync(
         warnings = _warn(table, served, newest, location)
         return SyncPlan(table, action, served, newest, writes, files, folder, known, warnings=warnings)
     if served is not None and candidate.uuid and candidate.uuid != served.state.uuid:
-        raise ConflictError(
-            f"{table.name} is the replica of another table than the one in {table.replicated_path}",
-            cause=f"its UUID is {served.state.uuid}, there it is {candidate.uuid}",
-            hint="choose another name, or drop the replica",
-        )
+        raise _refuse_other(table, served, candidate.uuid)
     metadata = _select(table, candidate)
     publication = plan_publication(
         store,
@@ -345,6 +346,13 @@ def _run(
         plan = plan_sync(care, table, stop=stop, spark=spark)
         if plan.writes is not None:
             raise plan.writes
+        report = _run_plan(care, plan, engine, progress, stop)
+        action: Action = "updated" if report.action in ("unchanged", "waiting") else report.action
+        return replace(report, action=action, warnings=(*report.warnings, "what others wrote to it was discarded"))
+    return _run_plan(care, plan, engine, progress, stop)
+
+
+def _run_plan(care: Care, plan: SyncPlan, engine: Engine, progress: Progress | None, stop: Event) -> SyncReport:
     if plan.publication is None:
         return _describe(plan, plan.action, plan.served)
     sync = _Sync(care, plan, engine, progress, stop)
@@ -422,11 +430,14 @@ class _Sync:
         self._target = self._choose_target()
         self._work = self._prepare_work()
         files = self._load_files()
+        before = files.list_sources()
         self._relocate_manifests(files)
         self._relocate_lists(files)
         files.statistics.update(self._closure.statistics)
         files.forget_all_but(self._candidate.metadata)
+        over = self._retire(files, before)
         self._publish(source, files)
+        self._remove(over)
 
     def _choose_target(self) -> TargetFolder:
         assigned = self._publication.location
@@ -466,7 +477,8 @@ class _Sync:
         begun = KnownLater(self._target, self._progress_path, signature).files
         self._has_notes = bool(begun.manifests)
         for path, found in begun.manifests.items():
-            files.manifests.setdefault(path, (found[0], found[1], -1, -1))
+            if path not in files.manifests:
+                files.add_manifest(path, found[0], found[1], begun.deletes.get(path, ()))
         return files
 
     def _relocate_manifests(self, files: RelocatedFiles) -> None:
@@ -479,14 +491,14 @@ class _Sync:
         noted = time.monotonic()
         try:
             for done in self._engine.map(partial(relocate_one_manifest, self._work), tasks, kind=self._kind):
-                files.add_manifest(done.path, done.length, done.relocated)
+                files.add_manifest(done.path, done.length, done.relocated, done.deletes)
                 self.manifests, self.bytes = self.manifests + 1, self.bytes + done.bytes
                 self._advance(done.bytes)
                 if time.monotonic() - noted >= CHECKPOINT_S:
                     self._note(files)
                     noted = time.monotonic()
         except FrazilError:
-            if self.manifests:
+            with suppress(FrazilError):
                 self._note(files)
             raise
         self._end()
@@ -514,6 +526,33 @@ class _Sync:
         for path in wanted:
             files.add_list(path, done[path].manifests)
         self._end()
+
+    def _retire(self, files: RelocatedFiles, before: set[str]) -> list[str]:
+        """Notes what the new version does not need any more. Returns what no query reads any more."""
+        now, work = time.time(), self._work
+        after = files.list_sources()
+        if not work.is_in_place:
+            for path in before - after:
+                files.retired.setdefault(work.homes.map(path), now)
+            for path in after - before:
+                files.retired.pop(work.homes.map(path), None)
+        if self._plan.served is not None:
+            state = self._plan.served.state
+            files.retired |= dict.fromkeys((state.prepared, state.files), now)
+        over = [path for path, since in files.retired.items() if now - since > RETIRE_S]
+        for path in over:
+            del files.retired[path]
+        return [path for path in over if path.startswith(f"{self._target.location}/")]
+
+    def _remove(self, paths: list[str]) -> None:
+        """Removes files of former versions. What cannot be removed costs nothing but space."""
+        if self._has_notes:
+            paths = [*paths, self._progress_path]
+        for path in paths:
+            try:
+                self._target.open().delete(self._target.key_of(path))
+            except FrazilError as error:
+                log.warning("a file of a former version stays", path=path, error=error.message)
 
     # -- publication
 
@@ -557,8 +596,6 @@ class _Sync:
         published = publish(self._care.store, self._publication, path, self.metadata)
         reach("replica.publish.after")
         self.location, self.losses = published.metadata_location, published.losses
-        if self._has_notes:
-            self._target.open().delete(self._target.key_of(self._progress_path))
         self._end()
 
     def _relocate_metadata(self, source: TableMetadata) -> TableMetadata:
@@ -600,6 +637,14 @@ def _find_folder(files: ReplicaFiles, table: ReplicaTable, served: ServedTable |
     if served is not None and served.state.replicated_path == files.root:
         return served.state.folder
     return find_table_folder(files, table.identifier)
+
+
+def _refuse_other(table: ReplicaTable, served: ServedTable, found: str) -> ConflictError:
+    return ConflictError(
+        f"{table.name} is the replica of another table than the one in {table.replicated_path}",
+        cause=f"its UUID is {served.state.uuid}, there it is {found}",
+        hint="choose another name, or drop the replica",
+    )
 
 
 def _choose_location(care: Care, table: ReplicaTable, served: ServedTable | None) -> str:
