@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.catalogs import parse_name
 from frazil.errors import ConflictError, FrazilError, NotAllowedError, UsageError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
+from frazil.observe.progress import Progress
 from frazil.replica.beacon import read_beacon
 from frazil.replica.candidates import MetadataCandidate, find_table_folder
 from frazil.replica.choose import number_of
@@ -74,14 +75,6 @@ CHECKPOINT_S = 5.0
 #: Seconds after which relocated files of former versions are removed: queries that began on them have ended.
 RETIRE_S = 86400.0
 _PROGRESS_NAME = "replica-progress.json"
-
-
-class Progress(Protocol):
-    """Is told what is done: a stage with so many files, and each file with its bytes."""
-
-    def begin(self, stage: str, subject: str = "", /, *, files: int = 0) -> None: ...
-    def advance(self, files: int = 1, size: int = 0, /) -> None: ...
-    def end(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -182,6 +175,10 @@ class SyncReport:
         missing: files of newer versions that have not arrived.
         newest_version: number of the newest metadata file that has arrived.
         reasons: why newer versions are not served, a sentence each.
+        served_ms: when the primary committed what is served.
+        waiting_since_ms: when it committed the oldest version that has begun to arrive and is not served; None: there
+            is none.
+        lag_snapshots: snapshots of such versions that the replica has not.
     """
 
     identifier: str
@@ -201,6 +198,9 @@ class SyncReport:
     losses: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    served_ms: int | None = None
+    waiting_since_ms: int | None = None
+    lag_snapshots: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as JSON."""
@@ -373,6 +373,7 @@ def _run_plan(care: Care, plan: SyncPlan, engine: Engine, progress: Progress | N
         witnessed=sync.state.witnessed,
         snapshot_id=sync.state.snapshot_id,
         snapshots=len(metadata.get("snapshots") or ()),
+        served_ms=sync.state.updated_ms,
         manifests_new=sync.manifests,
         bytes_new=sync.bytes,
         metadata_location=sync.location,
@@ -759,6 +760,8 @@ def _describe(plan: SyncPlan, action: Action, served: ServedTable | None) -> Syn
         reasons=newest.choice.reasons,
         losses=plan.losses,
         warnings=plan.warnings,
+        waiting_since_ms=min((waiting.candidate.version.updated_ms for waiting in newest.waiting), default=None),
+        lag_snapshots=_count_waiting_snapshots(newest, served),
     )
     if served is None:
         return report
@@ -771,4 +774,16 @@ def _describe(plan: SyncPlan, action: Action, served: ServedTable | None) -> Syn
         snapshots=len(served.metadata.get("snapshots") or ()),
         snapshot_id=state.snapshot_id,
         metadata_location=served.pointer,
+        served_ms=state.updated_ms,
     )
+
+
+def _count_waiting_snapshots(newest: NewestVersion, served: ServedTable | None) -> int:
+    """Counts the snapshots of versions that have not arrived completely, and that are in no version that is served."""
+    shown: TableMetadata = {}
+    if newest.candidate is not None:
+        shown = newest.candidate.metadata
+    elif served is not None:
+        shown = served.metadata
+    found = {one["snapshot-id"] for w in newest.waiting for one in w.candidate.metadata.get("snapshots") or ()}
+    return len(found - {one["snapshot-id"] for one in shown.get("snapshots") or ()})
