@@ -68,6 +68,12 @@ def test_a_time_chooses_what_was_current_then(second, expected):
     assert found["current-snapshot-id"] == expected
 
 
+def test_after_a_clock_was_set_back_a_time_means_what_it_means_to_engines():
+    log = [{"snapshot-id": n, "timestamp-ms": t} for n, t in ((1, 1000), (2, 5000), (3, 4000))]
+    found, _ = select_history(metadata(**{"snapshot-log": log}), as_of=datetime.fromtimestamp(5, UTC))
+    assert found["current-snapshot-id"] == 3
+
+
 def test_what_is_not_in_the_history_is_refused():
     with pytest.raises(NotFoundError, match="no snapshot 9"):
         select_history(metadata(), snapshot=9)

@@ -164,11 +164,12 @@ def _find_at(metadata: TableMetadata, as_of: datetime) -> int:
     log = [e for e in metadata.get("snapshot-log") or () if e["snapshot-id"] in known]
     if not log:
         log = [s for s in metadata.get("snapshots") or () if s["snapshot-id"] in _ancestors(metadata)]
-    log.sort(key=lambda entry: entry["timestamp-ms"])
+    # In the order of the commits, as engines read it: a clock may have been set back between two of them.
     found = [entry["snapshot-id"] for entry in log if entry["timestamp-ms"] <= wanted]
     if found:
         return int(found[-1])
-    first = datetime.fromtimestamp(log[0]["timestamp-ms"] / 1000, UTC).isoformat() if log else None
+    earliest = min((entry["timestamp-ms"] for entry in log), default=None)
+    first = None if earliest is None else datetime.fromtimestamp(earliest / 1000, UTC).isoformat()
     raise NotFoundError(
         f"the backup has no snapshot that was current at {as_of.isoformat()}",
         cause=f"its history begins at {first}" if first else "the table had no snapshots",
