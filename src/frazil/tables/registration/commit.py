@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from frazil.tables.create import require_writable
 from frazil.tables.durability import sync_metadata
 from frazil.tables.manifest_writer import ManifestWriter
 from frazil.tables.metadata.manifest_entries import DELETED, PATH, SIZE, STATUS, read_entries
+from frazil.tables.position import list_ancestors
 from frazil.tables.store import TableStore
 
 if TYPE_CHECKING:
@@ -61,6 +62,34 @@ Decide = Callable[["Table", Mapping[str, RegisteredFile]], "Registration | None"
 def read_registered(store: TableStore, table: Table) -> dict[str, RegisteredFile]:
     """Returns the data files of the current snapshot by their paths, from the manifests alone."""
     manifests = [m for m in read_live_manifests(store, table) if m.content == ManifestContent.DATA]
+    return {
+        path: RegisteredFile(size, manifest)
+        for manifest, status, path, size in _read_all(store, table, manifests)
+        if status != DELETED
+    }
+
+
+def read_compacted(store: TableStore, table: Table) -> dict[str, int]:
+    """Returns paths and sizes of files whose rows a compaction has written into others, in the history of main.
+
+    As long as no snapshot is expired, these are all.
+    """
+    manifests = [
+        manifest
+        for snapshot in list_ancestors(table.metadata)
+        if snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE
+        for manifest in store.read_manifests(table.io, snapshot.manifest_list)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+        and manifest.content == ManifestContent.DATA
+        and manifest.deleted_files_count
+    ]
+    return {path: size for _, status, path, size in _read_all(store, table, manifests) if status == DELETED}
+
+
+def _read_all(
+    store: TableStore, table: Table, manifests: Sequence[ManifestFile]
+) -> Iterator[tuple[str, int, str, int]]:
+    """Path of the manifest, and status, path and size of each entry."""
 
     def read(manifest: ManifestFile) -> bytes:
         def load() -> bytes:
@@ -69,14 +98,11 @@ def read_registered(store: TableStore, table: Table) -> dict[str, RegisteredFile
 
         return store.call(load, "read_manifest", "storage")
 
-    found: dict[str, RegisteredFile] = {}
     with ThreadPoolExecutor(_READS, "frazil-manifests") as pool:
         for manifest, data in zip(manifests, pool.map(read, manifests), strict=True):
             place = manifest.manifest_path
             for status, path, size in read_entries(data, (STATUS, PATH, SIZE), place):
-                if status != DELETED:
-                    found[path] = RegisteredFile(size, place)
-    return found
+                yield place, status, path, size
 
 
 def register_files(
@@ -111,18 +137,18 @@ def register_files(
     require_writable(table)
     read_for = table.metadata_location if known is not None else None
     files = known or {}
-    done = Registration()
+    attempts: dict[int, Registration] = {}
 
     def prepare(now: Table) -> Draft | None:
-        nonlocal read_for, files, done
+        nonlocal read_for, files
         if now.metadata_location != read_for:
             files, read_for = read_registered(store, now), now.metadata_location
         change = decide(now, files)
         if change is None:
             return None
-        done = change
         wanted = {**properties, NAME_MAPPING: now.schema().name_mapping.model_dump_json()}
         draft = _draft(store, now, change, files, summary, wanted)
+        attempts[draft.snapshot.snapshot_id] = change
         return expire_old_snapshots(store, draft, keep_snapshots)
 
     def commit(_: Table, draft: Draft) -> Table:
@@ -135,7 +161,10 @@ def register_files(
         discard_replaced_metadata(store, draft, after)
         return after
 
-    return commit_with_retry(store, table, prepare, commit), done
+    table = commit_with_retry(store, table, prepare, commit)
+    # After an attempt without an answer only the table says whether it was this one.
+    landed = (change for number, change in attempts.items() if table.metadata.snapshot_by_id(number) is not None)
+    return table, next(landed, Registration())
 
 
 def _draft(

@@ -243,7 +243,7 @@ def _collect(loaded: _LoadedColumns, metadata: pq.FileMetaData) -> _Statistics:
         if is_source or mode not in (MetricModeTypes.NONE, MetricModeTypes.COUNTS):
             bounds = _find_bounds(plan.iceberg_type, statistics)
         low, high = bounds or (None, None)
-        ranges[number] = ColumnRange(low, high, missing)
+        ranges[number] = ColumnRange(low, high, missing, metadata.num_rows)
         if bounds is not None and mode not in (MetricModeTypes.NONE, MetricModeTypes.COUNTS):
             _encode(plan, chunks[0].physical_type, bounds, lower, upper)
     return _Statistics(

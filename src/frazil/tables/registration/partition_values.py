@@ -44,11 +44,13 @@ class ColumnRange:
         lower: the smallest value, as Python has it; None if it is not known, or there is none.
         upper: the largest one.
         nulls: how many rows have none; None if that is not known.
+        rows: in the file.
     """
 
     lower: Any
     upper: Any
     nulls: int | None
+    rows: int
 
 
 def parse_folders(path: str) -> dict[str, str | None]:
@@ -147,7 +149,7 @@ def _from_folder(column: NestedField, text: str | None, found: ColumnRange | Non
             f"its folder says {column.name}={text}, which is no {kind}",
             hint="rename the folder; or make the table anew, with the type that all folders have",
         ) from error
-    for bound in _list_bounds(kind, found):
+    for bound in _list_values(kind, found):
         if bound != value:
             raise PartitionError(
                 f"its folder says {column.name}={text}, but the column has other values", hint="move the file"
@@ -155,8 +157,11 @@ def _from_folder(column: NestedField, text: str | None, found: ColumnRange | Non
     return value
 
 
-def _list_bounds(kind: PrimitiveType, found: ColumnRange | None) -> Iterator[Any]:
+def _list_values(kind: PrimitiveType, found: ColumnRange | None) -> Iterator[Any]:
+    """Values that the column certainly has."""
     if found is not None:
+        if found.nulls:
+            yield None
         for bound in (found.lower, found.upper):
             if bound is not None:
                 yield _to_partition_representation(kind, bound)
@@ -164,6 +169,8 @@ def _list_bounds(kind: PrimitiveType, found: ColumnRange | None) -> Iterator[Any
 
 def _from_range(field: PartitionField, name: str, column: NestedField, found: ColumnRange | None) -> Any:
     if found is None:
+        return None
+    if found.nulls == found.rows:
         return None
     kind = column.field_type
     has_bounds = found.lower is not None and found.upper is not None
