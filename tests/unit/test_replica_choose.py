@@ -131,6 +131,25 @@ def test_numbers_that_start_again_are_ordered_by_the_logs() -> None:
     assert choose([old, v(name(11))], now).name is None  # the logs are gone, but time tells
 
 
+def test_numbers_that_start_again_need_no_witness_where_the_logs_reach_back() -> None:
+    restored = v(V0, name(11), name(12), at=99_000)
+    assert choose([v(name(12), name(11)), restored]).name == V0
+    assert choose([v(name(12), name(11)), restored], served(name(12), name(11))).name == V0
+
+
+def test_a_loser_that_arrives_after_the_winner_was_served_is_ignored() -> None:
+    assert choose([v(LOST2, V0, V1)], served(V2, V1)).name is None
+    assert choose([v(LOST2, V0, V1)], served(V2)).name is None
+    assert choose([v(V2, V0, V1), v(LOST2, V0, V1)], served(V2, V1)).is_contested is False
+
+
+def test_a_lost_version_is_replaced_even_if_its_parent_is_not_known() -> None:
+    unproven = served(LOST2, witnessed=False)
+    versions = [v(V2, V1), v(V3, V2)]
+    assert choose(versions, unproven, missing={V3}).name == V2
+    assert choose([v(V2, V1)], unproven).name is None
+
+
 # -- an oracle
 
 

@@ -107,7 +107,7 @@ def choose_version(
         is_complete: whether all files of a version have arrived. Called for the newest first, and no more than needed.
         witnessed_only: never choose a version without a witness.
     """
-    history = _History(versions, witnesses or {}, unreadable)
+    history = _History(versions, served, witnesses or {}, unreadable)
     heads = history.find_heads()
     contested = len(heads) > 1
     lost = served is not None and history.has_lost(served)
@@ -132,7 +132,11 @@ class _History:
     """What a set of versions and witnesses says of the commits of one table."""
 
     def __init__(
-        self, versions: Sequence[Version], witnesses: Mapping[str, Witness], unreadable: Collection[str]
+        self,
+        versions: Sequence[Version],
+        served: ServedVersion | None,
+        witnesses: Mapping[str, Witness],
+        unreadable: Collection[str],
     ) -> None:
         self.versions = {version.name: version for version in versions}
         self.unreadable = frozenset(unreadable)
@@ -140,8 +144,9 @@ class _History:
         self.proven: dict[str, Witness] = dict.fromkeys((name for v in versions for name in v.log), "later-log")
         for name, witness in witnesses.items():
             self.proven.setdefault(name, witness)
+        known = {served.name} if served is not None and served.witnessed else set[str]()
         self._numbers: dict[int, set[str]] = {}
-        for name in self.proven:
+        for name in self.proven.keys() | known:
             self._numbers.setdefault(number_of(name), set()).add(name)
         self._ancestors: dict[str, frozenset[str]] = {}
 

@@ -45,7 +45,7 @@ class HadoopFiles:
         def list_now() -> Entries:
             system, path = self._open(folder)
             # As text, in one call: each call from Python to the JVM costs as much as a request.
-            text = self._jvm.java.util.Arrays.toString(system.listStatus(path))
+            text = self._jvm.org.apache.commons.lang3.ArrayUtils.toString(system.listStatus(path))
             return [(found[1], int(found[3]) if found[2] == "false" else None) for found in _STATUS.finditer(text)]
 
         try:

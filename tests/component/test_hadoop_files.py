@@ -1,0 +1,32 @@
+"""Hadoop's file systems in Spark's JVM, here the local one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.errors import NotFoundError
+from frazil.spark.hadoop import HadoopFiles
+
+
+@pytest.mark.spark
+def test_files_are_listed_measured_read_and_written(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a=1/b c").mkdir(parents=True)
+    (tmp_path / "a=1/b c/ü%20;{x}.parquet").write_bytes(b"12345")
+    (tmp_path / "x").write_bytes(b"xy\xff\x00")
+    root = f"file:{tmp_path}"
+    files = HadoopFiles(lambda: spark)
+    assert sorted(files.list(root)) == [(f"{root}/a=1/b c/ü%20;{{x}}.parquet", 5), (f"{root}/x", 4)]
+    assert dict(files.list_folder(root)) == {f"{root}/a=1": None, f"{root}/x": 4}
+    assert files.list_folder(f"{root}/none") == []
+    assert files.size_of(f"{root}/x") == 4
+    assert files.size_of(f"{root}/a=1") is None
+    assert files.size_of(f"{root}/none") is None
+    assert files.read(f"{root}/x") == b"xy\xff\x00"
+    with pytest.raises(NotFoundError, match="none"):
+        files.read(f"{root}/none")
+    for data in (b"\x80\xff\x00z", b""):
+        files.write(f"{root}/new/y", data)
+        assert (tmp_path / "new/y").read_bytes() == data
