@@ -222,10 +222,14 @@ def plan_restore(
             current_only=target.current_only,
             location=location,
         )
-    except ConflictError:
+    except ConflictError as error:
         if target.if_not_exists:
             return plan
-        raise
+        raise ConflictError(
+            error.message,
+            cause=error.cause,
+            hint="--to with another name, or --replace: `frazil backup rollback` undoes it",
+        ) from error
     files, size, erased = _survey(care, repository, contents)
     if erased:
         _require_allowed(erased, target)

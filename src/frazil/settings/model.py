@@ -202,7 +202,7 @@ class BackupSettings(Section):
     lock_days: Annotated[int, Field(ge=1)] | None = Field(
         None, description="days for which S3 Object Lock (compliance mode) protects every object that is written"
     )
-    prune_wait_s: Annotated[float, Field(ge=0)] = Field(
+    prune_wait_s: Annotated[float, Field(gt=0)] = Field(
         86400.0,
         description="seconds between the two phases of prune; a backup that takes longer than that fails",
     )
