@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "content": ("content", "Know what is in buckets and folders: scan, events, list, reconcile"),
     "docs": ("docs", "Keep the metadata of documents, on any store, with every moment of its past"),
     "backup": ("backup", "Back up tables with their history, and bring them back anywhere"),
+    "replica": ("replica", "Serve tables from a copy of their storage, even when the primary is gone"),
     "upkeep": ("upkeep", "Keep tables fast and small: what is planned, done and was done"),
     "up": ("up", "Run serve and pipeline together"),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ _TEXTS = (
     "host",
 )
 _TRIES = 5
+#: Threads of this process append one after the other, and not against each other.
+_APPENDING = threading.Lock()
 
 
 def get_schema() -> pa.Schema:
@@ -84,7 +87,8 @@ def record_run(
     try:
         if error is not None and _is_repeated(store, table, row["reason"]):
             return
-        _append(store, row)
+        with _APPENDING:
+            _append(store, row)
     except Exception as failure:  # noqa: BLE001 - the sync has happened
         log.warning("the run of a replica cannot be recorded", table=RUNS_TABLE, of=table, error=first_line(failure))
 
