@@ -503,6 +503,22 @@ def maintained(b: Builder) -> None:
     b.call("expire_snapshots", f"snapshot_ids => array({', '.join(map(str, oldest))})")
 
 
+@_builds("spark v2 imported outside compacted expired merge-on-read position-deletes dangling-deletes")
+def dangling_deletes(b: Builder) -> None:
+    """Position deletes name a file that is gone, in a folder that nothing else of the table is in."""
+    b.create(properties={**_MERGE_ON_READ, "write.delete.granularity": "partition"})
+    b.people(1, 2, 3)
+    source = b.outside("left")
+    b.spark.range(10, 14).selectExpr("id", "concat('person ', id) AS name").coalesce(1).write.parquet(str(source))
+    b.call("add_files", f"source_table => '`parquet`.`{source}`'")
+    b.sql("DELETE FROM {t} WHERE id IN (2, 10)")
+    b.call("rewrite_data_files", "where => 'id >= 10', options => map('rewrite-all', 'true')")
+    b.call("rewrite_manifests")
+    b.people(20)
+    oldest = b.snapshots()[:-2]
+    b.call("expire_snapshots", f"snapshot_ids => array({', '.join(map(str, oldest))})")
+
+
 @_builds("spark v2 empty")
 def empty(b: Builder) -> None:
     b.create()

@@ -11,6 +11,7 @@ from frazil.backup.restore_contents import SeenSet, get_refs, map_folders, selec
 from frazil.backup.restore_location import check_location
 from frazil.errors import NotAllowedError, NotFoundError, UsageError
 from frazil.tables.relocation.prefixes import PrefixMap
+from frazil.tables.relocation.table_metadata import trim_metadata
 
 
 def metadata(**changes: Any) -> dict[str, Any]:
@@ -81,6 +82,19 @@ def test_what_is_not_in_the_history_is_refused():
         select_history(metadata(), as_of=datetime.fromtimestamp(0.5, UTC))
     with pytest.raises(UsageError):
         select_history(metadata(), snapshot=1, as_of=datetime.now(UTC))
+
+
+def test_a_backup_of_a_tag_has_no_current_snapshot_and_says_so():
+    tag = trim_metadata(metadata(), refs=["old"])
+    found, notes = select_history(tag)
+    assert found is tag
+    assert "old" in notes[0]
+    with pytest.raises(NotFoundError, match="no current snapshot") as caught:
+        select_history(tag, current_only=True)
+    assert caught.value.hint == "--snapshot 1"
+    found, _ = select_history(tag, snapshot=1, current_only=True)
+    assert found["current-snapshot-id"] == 1
+    assert list(get_refs(found)) == ["main"]
 
 
 def test_only_the_current_snapshot():

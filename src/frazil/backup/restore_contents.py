@@ -109,6 +109,8 @@ def select_history(
         metadata = _select_snapshot(metadata, chosen, notes)
     if current_only:
         metadata = _select_current(metadata, notes)
+    elif get_current_snapshot(metadata) is None and (refs := get_refs(metadata)):
+        notes.append(f"no snapshot is current, so that the table is empty except in {', '.join(sorted(refs))}")
     return metadata, notes
 
 
@@ -264,6 +266,12 @@ def _select_current(metadata: TableMetadata, notes: list[str]) -> TableMetadata:
     current = get_current_snapshot(metadata)
     snapshots, refs = metadata.get("snapshots") or (), get_refs(metadata)
     dropped = [name for name in refs if name != "main"]
+    if current is None and dropped:
+        raise NotFoundError(
+            "the backup has no current snapshot",
+            cause=f"it is of {', '.join(dropped)} only",
+            hint=f"--snapshot {refs[dropped[0]]['snapshot-id']}",
+        )
     if len(snapshots) <= 1 and not dropped:
         return metadata
     notes.append(f"only the current snapshot is restored: {len(snapshots) - 1} others are left out")
