@@ -23,11 +23,18 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from frazil.catalogs import local_path
 from frazil.errors import ConflictError, FrazilError, NotAllowedError, NotFoundError, UnsupportedError, UsageError
 from frazil.observe.faultpoints import handled
-from frazil.replica.data_files import DataFileTable, DataSyncReport, plan_data_sync, run_data_sync
+from frazil.replica.data_files import (
+    DataFileTable,
+    DataSyncReport,
+    is_data_file_replica,
+    plan_data_sync,
+    release_table,
+    run_data_sync,
+)
 from frazil.tables.commit_draft import build_draft, read_live_manifests
 from frazil.tables.errors import SchemaMismatchError
 from frazil.tables.manifest_writer import ManifestWriter
-from frazil.tables.registration.partition_values import PartitionError
+from frazil.tables.registration.partition_values import PartitionError, infer_type
 from frazil.tables.relocation.engine import LocalEngine
 from frazil.tables.store import find_table
 from frazil.upkeep.care import Care
@@ -210,6 +217,8 @@ def test_new_columns_and_wider_types_are_added(landing: Landing) -> None:
     (mapped,) = (f for f in names.root if "s" in f.names)
     assert [f.names for f in mapped.fields] == [["x"], ["y"]]
     assert [str(landing.table.schema().find_type(c)) for c in ("n", "f")] == ["long", "double"]
+    for text, files in (("n > 100", ["b"]), ("n = 7", ["b", "c"]), ("n = 2", ["a", "b"])):
+        assert sorted(t.file.file_path[-9] for t in landing.table.scan(row_filter=text).plan_files()) == files
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -453,6 +462,30 @@ def test_a_compacted_table_stays_in_step_with_the_folder(landing: Landing) -> No
     landing.care.store.catalog.drop_table("ns.t")
     assert landing.sync().files == 3
     landing.check()
+
+
+def test_after_a_failover_it_is_a_table_like_others(landing: Landing) -> None:
+    landing.put("a.parquet")
+    landing.sync()
+    released = release_table(landing.care.store, "ns.t")
+    assert "gc.enabled" not in released.metadata.properties
+    assert is_data_file_replica(released.metadata.properties)
+    landing.table.append(rows(10, 5))
+    landing.put("b.parquet", rows(20, 5))
+    with pytest.raises(NotAllowedError, match="no replica any more"):
+        landing.sync()
+    assert len(landing.table.scan().to_arrow()) == 15
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["03", "12", None], "int"), (["99999999999"], "long"), (["2026-03-01"], "date"),
+        (["01067", "20095"], "string"),        (["1", "x"], "string"), ([None], "string"), (["1_0"], "string"), ([""], "string"), (["-5"], "int"),
+    ],
+)  # fmt: skip
+def test_types_of_folders_are_inferred_from_all_values(values: list[str | None], kind: str) -> None:
+    assert str(infer_type(values)) == kind
 
 
 @pytest.mark.parametrize(

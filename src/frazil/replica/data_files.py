@@ -29,6 +29,7 @@ from frazil.replica.sync import Action, SyncReport
 from frazil.tables.create import assign_field_ids, ensure_table
 from frazil.tables.metadata.locations import overlaps
 from frazil.tables.position import list_ancestors
+from frazil.tables.properties import set_properties
 from frazil.tables.registration.columns import set_columns
 from frazil.tables.registration.commit import (
     RegisteredFile,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
+    from frazil.tables import TableStore
     from frazil.tables.relocation.engine import Engine
     from frazil.upkeep.care import Care
 
@@ -262,6 +264,15 @@ def run_data_sync(
         )  # fmt: skip
         log.info("a replica is up to date", table=name, files=report.files_new, removed=len(report.removed))
     return report
+
+
+def release_table(store: TableStore, name: str) -> Table:
+    """Makes a table in data-file mode writable, as a failover has it: no sync touches it any more.
+
+    Raises:
+        NotFoundError: there is no such table.
+    """
+    return set_properties(store, store.load(name), {ROLE: "primary", _GC: None})
 
 
 def is_data_file_replica(properties: Mapping[str, str]) -> bool:

@@ -28,6 +28,8 @@ from frazil.errors import UsageError
 #: Hive's name for the folder of rows without a value.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _OUT_OF_RANGE = (IntAboveMax, IntBelowMin, LongAboveMax, LongBelowMin)
+#: Digits of a number that may begin with a zero.
+_PADDED = 2
 #: What the values of folders may be, in this order.
 _INFERRED: tuple[PrimitiveType, ...] = (IntegerType(), LongType(), DateType())
 
@@ -77,7 +79,11 @@ def _is_a(text: str, kind: PrimitiveType) -> bool:
         parse_value(text, kind)
     except ValueError:
         return False
-    return not isinstance(kind, (IntegerType, LongType)) or text.removeprefix("-").isdecimal()
+    if not isinstance(kind, (IntegerType, LongType)):
+        return True
+    digits = text.removeprefix("-")
+    # 03 is a month; 01067 is a postal code, and would not be the same without its zero.
+    return digits.isdecimal() and (len(digits) <= _PADDED or not digits.startswith("0"))
 
 
 def parse_value(text: str, kind: PrimitiveType) -> Any:
