@@ -480,8 +480,9 @@ def test_after_a_failover_it_is_a_table_like_others(landing: Landing) -> None:
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        (["03", "12", None], "int"), (["99999999999"], "long"), (["2026-03-01"], "date"),
-        (["01067", "20095"], "string"),        (["1", "x"], "string"), ([None], "string"), (["1_0"], "string"), ([""], "string"), (["-5"], "int"),
+        (["03", "12", None], "int"), (["99999999999"], "long"), (["2026-03-01"], "date"), (["-5"], "int"),
+        (["01067", "20095"], "string"), (["1", "x"], "string"), ([None], "string"), (["1_0"], "string"),
+        ([""], "string"),
     ],
 )  # fmt: skip
 def test_types_of_folders_are_inferred_from_all_values(values: list[str | None], kind: str) -> None:

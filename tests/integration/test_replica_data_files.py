@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from frazil.replica.data_files import DataFileTable, DataSyncReport, plan_data_sync, run_data_sync
 from frazil.settings import Settings
+from frazil.spark.hadoop import HadoopFiles
 from frazil.storage import open_store
 from frazil.tables.relocation.engine import LocalEngine, SparkEngine
 from frazil.upkeep.care import Care
@@ -56,6 +57,11 @@ def test_what_spark_writes_spark_registers_reads_and_compacts(lane: Bench, tmp_p
 
     assert sync().action == "created"
     check()
+    # As footers are read where only the JVM can: on HDFS.
+    some = next(landed.rglob("*.parquet"))
+    read = HadoopFiles(lambda: lane.spark).read_range
+    for start, length in ((0, 4), (5, 40), (some.stat().st_size - 8, 100), (some.stat().st_size, 1)):
+        assert read(f"file://{some}", start, length) == some.read_bytes()[start : start + length]
     frame.selectExpr("*", "'new' AS more").where("id < 10").write.mode("append").partitionBy("part", "city").parquet(
         str(landed)
     )
