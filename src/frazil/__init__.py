@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from frazil.lake.backup import Backups
     from frazil.lake.content import Content, EditReport, Page
     from frazil.lake.lake import Lake, connect
+    from frazil.lake.replica import Replicas
     from frazil.lake.table import Table
     from frazil.lake.topic import Subscription, Topic
     from frazil.log.access import Ack, Level, OffsetGoneError, TopicInfo
@@ -63,6 +64,7 @@ __all__ = [
     "OffsetGoneError",
     "Page",
     "PartialError",
+    "Replicas",
     "RetentionPolicy",
     "SetupError",
     "Subscription",
@@ -83,6 +85,7 @@ _MODULES = {
     "frazil.lake.topic": ("Subscription", "Topic"),
     "frazil.lake.table": ("Table",),
     "frazil.lake.backup": ("Backups",),
+    "frazil.lake.replica": ("Replicas",),
     "frazil.backup.retention": ("RetentionPolicy",),
     "frazil.lake.content": ("Content", "EditReport", "Page"),
     "frazil.log.access": ("Ack", "Level", "OffsetGoneError", "TopicInfo"),

@@ -15,7 +15,9 @@ import frazil
 from frazil import errors
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-CLASSES = (frazil.Lake, frazil.Topic, frazil.Subscription, frazil.Table, frazil.Content, frazil.Backups)
+CLASSES = (
+    frazil.Lake, frazil.Topic, frazil.Subscription, frazil.Table, frazil.Content, frazil.Backups, frazil.Replicas
+)  # fmt: skip
 HEAVY = ("pyarrow", "pyiceberg", "pyspark", "pydantic", "duckdb", "sqlalchemy", "numpy", "structlog", "boto3")
 
 _IMPORT = """

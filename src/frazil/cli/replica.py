@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from frazil.cli.invocation import command, new_app
+from frazil.cli.replica_failover import failover
 from frazil.cli.replica_look import history, status, verify
 from frazil.cli.replica_sync import beacon, plan, run_, sync
 
@@ -20,5 +21,6 @@ command(app, example="frazil replica plan sales.orders --replicated-path s3://dr
 command(app, example="frazil replica status")(status)
 command(app, example="frazil replica history sales.orders --limit 10")(history)
 command(app, example="frazil replica verify sales.orders")(verify)
+command(app, example="frazil replica failover sales.orders --primary production")(failover)
 command(app, example="frazil replica beacon s3://prod/warehouse")(beacon)
 command(app, "run", example="frazil replica run")(run_)

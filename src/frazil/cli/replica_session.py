@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -168,7 +167,7 @@ def load(run: Run, choice: Choice, *, missing: Literal["create", "refuse", "imag
 
 def _absolute(place: str | None) -> str | None:
     """A folder by its whole path: it goes into metadata."""
-    return place if place is None or ":" in place.partition("/")[0] else os.path.abspath(Path(place).expanduser())
+    return place if place is None or ":" in place.partition("/")[0] else str(Path(place).expanduser().absolute())
 
 
 def _imagine(settings: Settings, name: str) -> Settings:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from frazil.lake.backup import Backups
     from frazil.lake.connection import Connection
     from frazil.lake.content import Content
+    from frazil.lake.replica import Replicas
     from frazil.lake.table import Table
     from frazil.lake.topic import ProducerOptions, Topic
     from frazil.log.access import Level, TopicInfo
@@ -72,7 +73,9 @@ def connect(
 
 
 class Lake:
-    """Topics, tables, content, documents and backups. Made by `frazil.connect`; close it, or use it in a `with` block.
+    """Topics, tables, content, documents, backups and replicas.
+
+    Made by `frazil.connect`; close it, or use it in a `with` block.
 
     Any number of threads and coroutines may share one. A process that was forked needs one of its own.
     """
@@ -257,7 +260,7 @@ class Lake:
         found.iceberg  # noqa: B018 - raises if it does not exist
         return found
 
-    # -- content, documents, backups, Spark ----------------------------------------------------------------------------
+    # -- content, documents, backups, replicas, Spark ------------------------------------------------------------------
 
     @cached_property
     def content(self) -> Content:
@@ -272,6 +275,13 @@ class Lake:
         from frazil.lake.backup import Backups
 
         return Backups(self._connection)
+
+    @cached_property
+    def replica(self) -> Replicas:
+        """Tables that are served from a copy of their storage."""
+        from frazil.lake.replica import Replicas
+
+        return Replicas(self._connection)
 
     @property
     def documents(self) -> DocumentStore:
