@@ -208,6 +208,16 @@ def test_folders_that_only_deleted_entries_name_are_covered(bench: Bench, tmp_pa
     assert str(imported.parent) in bench.repository.read_state(found).prefixes
 
 
+def test_a_path_that_no_restore_can_map_is_refused(bench: Bench, tmp_path: Path) -> None:
+    pq.write_table(people(7), tmp_path / "x.parquet")
+    table = make(bench.care, commits=1)
+    table.add_files([f"{tmp_path}//x.parquet"])
+    with pytest.raises(UnsupportedError, match="//x"):
+        bench.backup()
+    assert not bench.records
+    bench.backup(data="reference")
+
+
 def test_one_branch_or_tag_and_its_history(bench: Bench) -> None:
     table = make(bench.care, commits=4)
     table.manage_snapshots().create_tag(table.metadata.snapshots[1].snapshot_id, "second").commit()

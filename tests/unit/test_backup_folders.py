@@ -45,6 +45,7 @@ def test_folders_of_an_earlier_backup_stay() -> None:
 
 def test_a_path_that_cannot_be_mapped_adds_nothing() -> None:
     folders = CoveringFolders(["/w/t"])
-    folders.cover("/w/t/../u/x.parquet")
-    folders.cover("relative/x.parquet")
-    assert folders.list() == ("/w/t",)
+    assert folders.cover("/w/u/x.parquet")
+    for path in ("/w/t/../u/x.parquet", "relative/x.parquet", "/w/t//x.parquet", "/v//x.parquet"):
+        assert not folders.cover(path)
+    assert folders.list() == ("/w/t", "/w/u")

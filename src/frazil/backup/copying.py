@@ -76,12 +76,6 @@ class VanishedError(Exception):
         self.path, self.error = vanished.path, vanished.error
 
 
-def _cover(folders: CoveringFolders, manifest: StoredManifest) -> None:
-    folders.cover(manifest.path)
-    for folder in manifest.folders:
-        folders.cover(f"{folder}/x")
-
-
 @dataclass(frozen=True)
 class CopyPlan:
     """What of a table's metadata is stored already, and what is not.
@@ -252,8 +246,8 @@ class TableCopy:
         self._round += 1
         self._totals = _Totals()
         folders = CoveringFolders(list_metadata_paths(plan.metadata).locations, self._last.prefixes)
-        for path in (plan.source.location, *(known.path for known in plan.manifest_lists)):
-            folders.cover(path)
+        folders.cover(plan.source.location)
+        self._cover(folders, *(one.path for one in plan.manifest_lists))
         self._expected = _Expected(listed=sum(task.listed for task in plan.new))
         self._progress.begin("copy", plan.source.name, files=self._expected.listed)
         try:
@@ -295,7 +289,7 @@ class TableCopy:
                 if isinstance(manifest, Vanished):
                     vanished.append(manifest)
                     return
-                _cover(folders, manifest)
+                self._cover(folders, manifest.path, *(f"{folder}/x" for folder in manifest.folders))
                 self._expected.listed -= manifest.listed
                 for task in self._find_files(manifest, opened, folders):
                     yield task
@@ -338,7 +332,7 @@ class TableCopy:
                 opened.wait(file, place, slot)
                 continue
             known = self._find(file, manifest.path)
-            folders.cover(file.path)
+            self._cover(folders, file.path)
             if known is not None and known.is_certain:
                 self._count(file.path, file.size, known.is_new)
                 opened.fill(place, slot, known.sha256)
@@ -349,6 +343,16 @@ class TableCopy:
             self._progress.expect(*self._expected.estimate())
             yield FileTask(self._task_access, file.path, file.size, blob, self._copies)
         opened.close_if_full(place)
+
+    def _cover(self, folders: CoveringFolders, *paths: str) -> None:
+        """Requires that a restore can map paths: otherwise a backup would be listed that cannot be restored."""
+        for path in paths:
+            if not folders.cover(path) and self._copies:
+                raise UnsupportedError(
+                    f"the table names {path}, which could not be restored at another place",
+                    cause="the path is relative, or contains '.', '..' or an empty component",
+                    hint="rewrite the data files and manifests that name it, and expire the snapshots before",
+                )
 
     def _find(self, file: LiveFile, manifest: str) -> KnownFile | None:
         # An imported file may be replaced by another of its name and size. A manifest that adds it means the new one.
@@ -398,7 +402,7 @@ class TableCopy:
             if isinstance(stored, Vanished):
                 raise VanishedError(stored)
             assert stored.blob is not None
-            folders.cover(stored.path)
+            self._cover(folders, stored.path)
             yield PathBlob(stored.path, stored.blob)
 
     # -- the last backup

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from frazil.errors import UsageError
 from frazil.tables.relocation import PrefixMap
@@ -28,17 +27,25 @@ class CoveringFolders:
         for folder in known:
             self.cover(f"{folder}/x")
 
-    def cover(self, path: str) -> None:
-        """Adds the folder of a path, unless it is covered."""
+    def cover(self, path: str) -> bool:
+        """Adds the folder of a path, unless it is covered.
+
+        Returns:
+            False if no folder covers it, because it is relative or contains '.', '..' or an empty component.
+        """
         if self._map.covers(path):
-            return
+            return True
         folder = path.rpartition("/")[0]
-        with suppress(UsageError):  # a path with '..' has no folder: a restore names it
-            PrefixMap([(folder, folder)])
-            self._further.append(folder)
-            if len(self._further) > _MOST:
-                self._further = _merge(self._further)
-            self._update()
+        try:
+            if not PrefixMap([(folder, folder)]).covers(path):
+                return False
+        except UsageError:
+            return False
+        self._further.append(folder)
+        if len(self._further) > _MOST:
+            self._further = _merge(self._further)
+        self._update()
+        return True
 
     def list(self) -> tuple[str, ...]:
         return (*self._named, *self._further)

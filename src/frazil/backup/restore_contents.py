@@ -292,7 +292,7 @@ def _collect(repository: Repository, state: TableState, metadata: TableMetadata)
         for entry in read_manifest_list(repository.get_meta(found.blob), found.path):
             wanted.setdefault(entry.path)
             if entry.first_row_id is not None:
-                first_row_ids[entry.path] = entry.first_row_id
+                first_row_ids.setdefault(entry.path, entry.first_row_id)
     wanted.update(dict.fromkeys(paths.inline_manifests))
     for path in wanted:
         if path not in known:
