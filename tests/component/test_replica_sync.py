@@ -17,6 +17,7 @@ from frazil.errors import ConflictError, NotAllowedError, UnavailableError
 from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import handled
 from frazil.replica import sync as sync_module
+from frazil.replica.beacon import write_beacon
 from frazil.replica.runs import list_runs
 from frazil.replica.sync import plan_sync
 from frazil.tables.relocation.prefixes import UnmappedPathError
@@ -378,3 +379,58 @@ def test_runs_are_recorded(pair: Pair) -> None:
     )  # fmt: skip
     assert "is no replica" in runs[0]["reason"] and os.getpid() == runs[0]["process"]
     assert json.dumps(report.to_dict())
+
+
+# Drops and renames of the primary
+
+
+def send_beacon(pair: Pair, *names: str) -> None:
+    write_beacon(pair.primary, names, str(pair.landed))
+
+
+def test_a_drop_is_followed_only_by_a_beacon(pair: Pair) -> None:
+    pair.copy()
+    pair.sync()
+    pair.primary.store.catalog.drop_table("ns.t")
+    assert pair.sync().action == "unchanged"
+    make(pair.primary, "ns.other", commits=1)
+    send_beacon(pair, "ns.other")  # not of the whole catalog
+    assert pair.sync().action == "unchanged"
+    send_beacon(pair)
+    assert plan_sync(pair.replica, pair.order).action == "dropped"
+    assert pair.sync().action == "dropped"
+    assert not pair.replica.store.catalog.table_exists("ns.t")
+    assert list_runs(pair.replica.store)[0]["result"] == "dropped"
+    report = pair.sync()
+    assert (report.action, report.version) == ("waiting", None)
+    assert "dropped" in report.reasons[0]
+
+
+def test_a_rename_is_followed_only_by_a_beacon(pair: Pair) -> None:
+    pair.copy()
+    send_beacon(pair)
+    pair.sync()
+    pair.primary.store.catalog.rename_table("ns.t", "ns.new")
+    pair.table = pair.primary.store.catalog.load_table("ns.new")
+    assert pair.sync().action == "unchanged"
+    send_beacon(pair)
+    report = pair.sync()
+    assert (report.identifier, report.action) == ("ns.new", "updated")
+    catalog = pair.replica.store.catalog
+    assert describe(catalog.load_table("ns.new")) == describe(pair.table)
+    assert not catalog.table_exists("ns.t")
+    assert (pair.sync().identifier, pair.sync().action) == ("ns.new", "unchanged")
+    grow(pair.table)
+    pair.copy()
+    assert (pair.sync().identifier, pair.sync().version) == ("ns.new", 4)
+    assert describe(catalog.load_table("ns.new")) == describe(pair.table)
+
+
+def test_a_name_of_its_own_is_kept(pair: Pair) -> None:
+    pair.order = sync_module.ReplicaTable(str(pair.landed), ("copies", "mine"), pair.order.warehouse)
+    pair.copy()
+    send_beacon(pair)
+    pair.sync()
+    pair.primary.store.catalog.rename_table("ns.t", "ns.new")
+    send_beacon(pair)
+    assert (pair.sync().identifier, pair.sync().action) == ("copies.mine", "unchanged")

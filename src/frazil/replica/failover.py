@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from frazil.catalogs import parse_name
+from frazil.catalogs import flavor_of, parse_name
 from frazil.catalogs.pointers import read_metadata
 from frazil.errors import ConflictError, FrazilError, NotAllowedError, NotFoundError, UnsupportedError
 from frazil.observe.faultpoints import reach
@@ -193,7 +193,7 @@ def _plan(care: Care, name: str, primary: Care | None, primary_name: str) -> Fai
     plan: SyncPlan | None = None
     if state.role == "replica":
         try:
-            plan = plan_sync(care, _order_of(identifier, state, metadata))
+            plan = plan_sync(care, _order_of(care, identifier, state, metadata))
         except FrazilError as error:
             warnings.append(f"the replicated storage cannot be looked at: {error.in_one_line}")
     if plan is not None and plan.writes is not None:
@@ -286,16 +286,17 @@ def _sync_last(care: Care, identifier: tuple[str, ...], state: ReplicaState, eng
     """Serves the newest version that has arrived. Where that fails, the served one will do."""
     _, metadata, _ = _read(care, identifier)
     try:
-        run_sync(care, _order_of(identifier, state, metadata), engine)
+        run_sync(care, _order_of(care, identifier, state, metadata), engine)
     except FrazilError as error:
         log.warning("the last sync before a failover failed", table=".".join(identifier), error=error.in_one_line)
 
 
-def _order_of(identifier: tuple[str, ...], state: ReplicaState, metadata: TableMetadata) -> ReplicaTable:
+def _order_of(care: Care, identifier: tuple[str, ...], state: ReplicaState, metadata: TableMetadata) -> ReplicaTable:
     """The sync of a replica, as its last one was."""
     location = str(metadata["location"]).rstrip("/")
     tail = "/" + "/".join(identifier)
-    return ReplicaTable(state.replicated_path, identifier, location.removesuffix(tail), state.prefixes)
+    warehouse, is_single = location.removesuffix(tail), _holds_one_snapshot(care)
+    return ReplicaTable(state.replicated_path, identifier, warehouse, state.prefixes, current_only=is_single)
 
 
 def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableMetadata]:
@@ -312,7 +313,7 @@ def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableM
     kept = {name: value for name, value in {**properties, **changes}.items() if value is not None}
     changed = {**metadata, "properties": kept}
     plan = plan_publication(
-        care.store, identifier, changed, replace=True, relocated=True, current_only=_is_single(changed)
+        care.store, identifier, changed, replace=True, relocated=True, current_only=_holds_one_snapshot(care)
     )
     if plan.expected != pointer:
         raise ConflictError(
@@ -330,9 +331,9 @@ def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableM
     return published.metadata_location, changed
 
 
-def _is_single(metadata: TableMetadata) -> bool:
-    """Whether a catalog that holds one snapshot may have it."""
-    return len(metadata.get("snapshots") or ()) <= 1 and not (metadata.get("refs") or {}).keys() - {"main"}
+def _holds_one_snapshot(care: Care) -> bool:
+    """Whether the catalog keeps the current snapshot only."""
+    return flavor_of(care.store.settings, dict(care.store.catalog.properties)) == "nessie"
 
 
 def _list_lost(kept: TableMetadata, other: TableMetadata) -> tuple[LostSnapshot, ...]:

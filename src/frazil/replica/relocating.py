@@ -106,7 +106,7 @@ class ListResult:
 
 
 def choose_places(
-    pairs: tuple[tuple[str, str], ...], same: tuple[bool, ...], target: str
+    pairs: tuple[tuple[str, str], ...], same: tuple[bool, ...], target: str, *, is_assigned: bool = False
 ) -> tuple[PrefixMap, PrefixMap]:
     """Returns where the primary's paths are served from, and where relocated files go.
 
@@ -116,12 +116,17 @@ def choose_places(
         pairs: source prefixes, and where they landed.
         same: for each pair, whether both are one place.
         target: the folder of the replica's table.
+        is_assigned: the folder is one that a service has made, which may take files at the usual places only. The first
+            pair is then that of the table's own folder.
     """
     places = [(source, source if one else landed) for (source, landed), one in zip(pairs, same, strict=True)]
     homes = []
-    for source, landed in places:
+    for number, (source, landed) in enumerate(places):
         name = hashlib.sha256(f"{source}\0{landed}".encode()).hexdigest()[:8]
-        homes.append((source, f"{target}/relocated/{name}"))
+        if is_assigned:
+            homes.append((source, target if number == 0 else f"{target}/data/{name}"))
+        else:
+            homes.append((source, f"{target}/relocated/{name}"))
     found = PrefixMap(places)
     return found, found if found.is_identity else PrefixMap(homes)
 

@@ -57,6 +57,7 @@ class ReplicaState:
         content: fingerprint of what was published.
         synced_at: in ISO 8601.
         source_gc: what the primary has for `gc.enabled`; empty: nothing.
+        source_name: of the primary's table, if a beacon told.
     """
 
     role: Role
@@ -74,6 +75,7 @@ class ReplicaState:
     content: str
     synced_at: str
     source_gc: str = ""
+    source_name: str = ""
 
     @property
     def name(self) -> str:
@@ -161,6 +163,7 @@ def parse_state(properties: Mapping[str, str], name: str) -> ReplicaState | None
             content=_require(texts, "content"),
             synced_at=_require(texts, "synced_at"),
             source_gc=texts["source_gc"] or "",
+            source_name=texts["source_name"] or "",
         )
     except (ValueError, TypeError, KeyError) as error:
         raise IntegrityError(

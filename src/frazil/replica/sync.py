@@ -18,14 +18,14 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.catalogs import parse_name
-from frazil.errors import ConflictError, FrazilError, NotAllowedError, UsageError
+from frazil.errors import ConflictError, FrazilError, NotAllowedError, UnsupportedError, UsageError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.observe.progress import Progress
-from frazil.replica.beacon import read_beacon
+from frazil.replica.beacon import Beacon, BeaconTable, read_beacon
 from frazil.replica.candidates import MetadataCandidate, find_table_folder
-from frazil.replica.choose import number_of
+from frazil.replica.choose import Choice, number_of
 from frazil.replica.newest import NewestVersion, find_newest_version
 from frazil.replica.relocating import (
     Files,
@@ -49,6 +49,7 @@ from frazil.replica.state import (
     strip_source_properties,
 )
 from frazil.storage import parse
+from frazil.tables.create import ensure_namespace
 from frazil.tables.metadata.locations import UriStorage, overlaps
 from frazil.tables.publishing import PublicationPlan, plan_publication, publish, reserve_table
 from frazil.tables.relocation.prefixes import PrefixMap
@@ -68,7 +69,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-Action = Literal["created", "updated", "unchanged", "waiting"]
+#: dropped: a beacon says that the primary has no such table any more.
+Action = Literal["created", "updated", "unchanged", "waiting", "dropped"]
 
 #: Seconds between two notes of how far a sync has come, so that one that is interrupted need not begin anew.
 CHECKPOINT_S = 5.0
@@ -116,6 +118,8 @@ class SyncPlan:
         folder: of the table in it.
         known: files that were relocated before.
         publication: how the version will be published; None: nothing will.
+        source_name: of the primary's table; empty: no beacon tells.
+        rename_to: the new name of the replica, because the primary's table was renamed.
         losses: what the catalog cannot keep, a sentence each.
         warnings: what deserves attention, a sentence each.
     """
@@ -131,6 +135,8 @@ class SyncPlan:
     publication: PublicationPlan | None = field(repr=False, default=None)
     losses: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    source_name: str = ""
+    rename_to: tuple[str, ...] | None = None
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -157,6 +163,7 @@ class SyncPlan:
             "losses": list(self.losses),
             "warnings": list(self.warnings),
             "written": self.writes and self.writes.to_dict(),
+            "rename_to": self.rename_to and ".".join(self.rename_to),
         }
 
 
@@ -242,6 +249,12 @@ def plan_sync(
     folder = _find_folder(files, table, served)
     location = _choose_location(care, table, served)
     _require_apart(files, table, location)
+    beacon = read_beacon(files, folder)
+    if served is not None and _is_dropped(beacon, served.state.uuid, served.state.updated_ms):
+        newest = NewestVersion(Choice(None), None, None, None, served.state.version, None)
+        warning = f"the primary's table was dropped before {beacon.written_at.isoformat()}" if beacon else ""
+        known = _load_known(care, served, location)
+        return SyncPlan(table, "dropped", served, newest, None, files, folder, known, warnings=(warning,))
     is_moved = served is not None and _is_moved(table, files, served.state)
     known = KnownLater(None, "", "") if is_moved else _load_known(care, served, location)
     newest = find_newest_version(
@@ -250,7 +263,7 @@ def plan_sync(
         served=None if served is None or is_moved else served.state.served,
         known=known.known,
         prefixes=table.source_prefixes,
-        beacon=read_beacon(files, folder),
+        beacon=beacon,
         uuid=served.state.uuid if served is not None else None,
         witnessed_only=table.witnessed_only and not is_moved,
         stop=stop or care.stop,
@@ -260,6 +273,17 @@ def plan_sync(
     candidate = newest.candidate
     if served is not None and candidate is None and newest.other_uuids and newest.newest_updated_ms is None:
         raise _refuse_other(table, served, ", ".join(newest.other_uuids))
+    if served is None and candidate is not None:
+        if _is_dropped(beacon, candidate.uuid, candidate.version.updated_ms):
+            reason = "a beacon says that the primary's table was dropped"
+            newest = replace(newest, choice=replace(newest.choice, name=None, reasons=(reason,)), candidate=None)
+            return SyncPlan(table, "waiting", None, newest, None, files, folder, known)
+        renamed = _find_renamed(care, table, files, beacon, candidate.uuid)
+        if renamed is not None:
+            return plan_sync(care, replace(table, identifier=renamed), stop=stop, spark=spark)
+    followed = served.state.uuid if served is not None else candidate.uuid if candidate is not None else ""
+    found = beacon.find(followed) if beacon is not None else None
+    source_name, rename_to = _follow_name(care, table, served, found)
     writes = None
     if served is not None and served.is_written:
         writes = refuse_written(table.name, served, read_prepared(_target(care, served.metadata["location"]), served))
@@ -267,7 +291,10 @@ def plan_sync(
         is_waiting = bool(newest.waiting or newest.unreadable) or served is None
         action: Action = "waiting" if is_waiting else "unchanged"
         warnings = _warn(table, served, newest, location)
-        return SyncPlan(table, action, served, newest, writes, files, folder, known, warnings=warnings)
+        return SyncPlan(
+            table, action, served, newest, writes, files, folder, known, warnings=warnings, source_name=source_name,
+            rename_to=rename_to,
+        )  # fmt: skip
     if served is not None and candidate.uuid and candidate.uuid != served.state.uuid:
         raise _refuse_other(table, served, candidate.uuid)
     metadata = _select(table, candidate)
@@ -279,9 +306,15 @@ def plan_sync(
         current_only=table.current_only,
         relocated=True,
     )
+    if is_moved and publication.location is not None:
+        raise UnsupportedError(
+            f"{table.name} cannot follow its storage to {table.replicated_path}",
+            cause="in the folder that the service has assigned, relocated files would replace those that are served",
+            hint="drop the replica, and sync again",
+        )
     return SyncPlan(
         table, "created" if served is None else "updated", served, newest, writes, files, folder, known, publication,
-        publication.losses, _warn(table, served, newest, location),
+        publication.losses, _warn(table, served, newest, location), source_name, rename_to,
     )  # fmt: skip
 
 
@@ -319,7 +352,7 @@ def run_sync(
         record_run(care.store, table.name, "failed", started_at, time.monotonic() - began, error=error)
         raise
     report = replace(report, seconds=time.monotonic() - began)
-    if report.action in ("created", "updated"):
+    if report.action in ("created", "updated", "dropped"):
         record_run(
             care.store, table.name, report.action, started_at, report.seconds, report=report.to_dict(),
             replicated_path=table.replicated_path,
@@ -338,6 +371,16 @@ def _run(
     spark: Callable[[], SparkSession] | None,
 ) -> SyncReport:
     plan = plan_sync(care, table, stop=stop, spark=spark)
+    if plan.action == "dropped":
+        reach("replica.drop.before")
+        care.store.call_once(lambda: care.store.catalog.drop_table(plan.table.identifier))
+        reach("replica.drop.after")
+        log.warning("a replica was dropped, as its primary was; its files stay", table=plan.table.name)
+        return _describe(plan, "dropped", plan.served)
+    if plan.rename_to is not None and plan.writes is None:
+        report = _run(care, _rename(care, plan), engine, progress, stop, discard, spark)
+        action: Action = "updated" if report.action == "unchanged" else report.action
+        return replace(report, action=action, warnings=(*report.warnings, f"it was called {plan.table.name} before"))
     if plan.writes is not None:
         if not discard:
             raise plan.writes
@@ -347,7 +390,7 @@ def _run(
         if plan.writes is not None:
             raise plan.writes
         report = _run_plan(care, plan, engine, progress, stop)
-        action: Action = "updated" if report.action in ("unchanged", "waiting") else report.action
+        action = "updated" if report.action in ("unchanged", "waiting") else report.action
         return replace(report, action=action, warnings=(*report.warnings, "what others wrote to it was discarded"))
     return _run_plan(care, plan, engine, progress, stop)
 
@@ -387,6 +430,12 @@ def discard_writes(care: Care, table: ReplicaTable, served: ServedTable) -> None
     Raises:
         ConflictError: the prepared metadata is gone, or somebody committed meanwhile.
     """
+    _republish(care, table, served, served.state)
+    log.warning("writes to a replica were discarded", table=table.name, former=served.pointer)
+
+
+def _republish(care: Care, table: ReplicaTable, served: ServedTable, state: ReplicaState) -> None:
+    """Publishes what the last sync published, with another state."""
     target = _target(care, str(served.metadata["location"]))
     prepared = read_prepared(_target(care, _folder_of_prepared(served)), served)
     if prepared is None:
@@ -395,7 +444,7 @@ def discard_writes(care: Care, table: ReplicaTable, served: ServedTable) -> None
             hint="drop the table from the replica's catalog without its files, and sync again",
         )
     path = f"{target.location}/metadata/{_next_name(served.pointer)}"
-    state = replace(served.state, prepared=path)
+    state = replace(state, prepared=path)
     metadata = _with_properties(prepared, state)
     plan = plan_publication(
         care.store, table.identifier, metadata, replace=True, current_only=table.current_only, relocated=True
@@ -407,7 +456,22 @@ def discard_writes(care: Care, table: ReplicaTable, served: ServedTable) -> None
     reach("replica.discard.before")
     publish(care.store, plan, path, metadata)
     reach("replica.discard.after")
-    log.warning("writes to a replica were discarded", table=table.name, former=served.pointer)
+
+
+def _rename(care: Care, plan: SyncPlan) -> ReplicaTable:
+    """Gives the replica the name that the primary's table has now."""
+    assert plan.rename_to is not None
+    store, name = care.store, plan.rename_to
+    store.call(lambda: ensure_namespace(store, name[:-1]), "create_namespace")
+    reach("replica.rename.before")
+    store.call_once(lambda: store.catalog.rename_table(plan.table.identifier, name))
+    reach("replica.rename.after")
+    table = replace(plan.table, identifier=name)
+    served = read_served(store, name)
+    if served is not None:
+        _republish(care, table, served, replace(served.state, source_name=plan.source_name))
+    log.warning("a replica was renamed, as its primary was", table=plan.table.name, name=table.name)
+    return table
 
 
 class _Sync:
@@ -447,7 +511,13 @@ class _Sync:
     def _prepare_work(self) -> RelocationWork:
         found = self._plan.newest.places
         assert found is not None
-        places, homes = _map_places(found, self._target.location)
+        is_assigned = self._publication.location is not None
+        if is_assigned:
+            # The table's own folder first.
+            location = str(self._candidate.metadata["location"])
+            ordered = sorted(found.pairs, key=lambda pair: not PrefixMap([pair]).covers(location))
+            found = PrefixMap(ordered)
+        places, homes = _map_places(found, self._target.location, is_assigned=is_assigned)
         return RelocationWork(self._reader(), self._target, places, homes)
 
     def _reader(self) -> Files:
@@ -467,12 +537,20 @@ class _Sync:
     # -- files
 
     @property
+    def _takes_lists(self) -> bool:
+        """Whether lists of files may lie in the table's folder: a service that has made it may refuse them."""
+        return self._publication.location is None
+
+    @property
     def _progress_path(self) -> str:
         return f"{self._target.location}/metadata/{_PROGRESS_NAME}"
 
     def _load_files(self) -> RelocatedFiles:
         """The files of the served version, and of a run that was interrupted."""
         signature = self._work.signature
+        self._has_notes = False
+        if not self._takes_lists:
+            return RelocatedFiles(signature)
         known = self._plan.known
         files = known.files if known.signature == signature else RelocatedFiles(signature)
         begun = KnownLater(self._target, self._progress_path, signature).files
@@ -506,7 +584,7 @@ class _Sync:
 
     def _note(self, files: RelocatedFiles) -> None:
         """Notes how far this run has come."""
-        if self._work.is_in_place:
+        if self._work.is_in_place or not self._takes_lists:
             return
         self._target.flush()
         reach("replica.checkpoint.before")
@@ -576,16 +654,18 @@ class _Sync:
             folder=plan.folder,
             prefixes=self._work.places.pairs,
             prepared=path,
-            files=f"{folder}/replica-{token}.json",
+            files=f"{folder}/replica-{token}.json" if self._takes_lists else "",
             content="",
             synced_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             source_gc=str((source.get("properties") or {}).get("gc.enabled") or ""),
+            source_name=plan.source_name,
         )
         metadata = self._relocate_metadata(source)
         self.state = replace(self.state, content=compute_fingerprint(metadata))
         self.metadata = _with_properties(metadata, self.state)
-        reach("replica.files.before")
-        self._target.write(self.state.files, files.encode())
+        if self.state.files:
+            reach("replica.files.before")
+            self._target.write(self.state.files, files.encode())
         reach("replica.metadata.before")
         self._target.write(path, format_metadata(self.metadata))
         reach("replica.flush.before")
@@ -640,6 +720,40 @@ def _find_folder(files: ReplicaFiles, table: ReplicaTable, served: ServedTable |
     return find_table_folder(files, table.identifier)
 
 
+def _is_dropped(beacon: Beacon | None, uuid: str, updated_ms: int) -> bool:
+    """Whether a beacon of a whole catalog has no table of this UUID, though it is newer than the table."""
+    if beacon is None or not beacon.is_whole or not uuid:
+        return False
+    return beacon.find(uuid) is None and beacon.written_at.timestamp() * 1000 > updated_ms
+
+
+def _follow_name(
+    care: Care, table: ReplicaTable, served: ServedTable | None, found: BeaconTable | None
+) -> tuple[str, tuple[str, ...] | None]:
+    """Returns the name of the primary's table, and the replica's new one, if it was called like the primary's."""
+    if found is None:
+        return served.state.source_name if served is not None else "", None
+    name = ".".join(found.identifier)
+    if served is None or served.state.source_name in ("", name) or served.state.source_name != table.name:
+        return name, None
+    return name, parse_name(name, care.store.settings.name)
+
+
+def _find_renamed(
+    care: Care, table: ReplicaTable, files: ReplicaFiles, beacon: Beacon | None, uuid: str
+) -> tuple[str, ...] | None:
+    """Returns the name of the replica that an earlier sync has renamed."""
+    found = beacon.find(uuid) if beacon is not None else None
+    if found is None or found.identifier == table.identifier:
+        return None
+    try:
+        served = read_served(care.store, found.identifier)
+    except NotAllowedError:
+        return None
+    is_own = served is not None and served.state.uuid == uuid and served.state.replicated_path == files.root
+    return found.identifier if is_own else None
+
+
 def _refuse_other(table: ReplicaTable, served: ServedTable, found: str) -> ConflictError:
     return ConflictError(
         f"{table.name} is the replica of another table than the one in {table.replicated_path}",
@@ -667,7 +781,7 @@ def _require_apart(files: ReplicaFiles, table: ReplicaTable, location: str) -> N
 
 
 def _load_known(care: Care, served: ServedTable | None, location: str) -> KnownLater:
-    if served is None:
+    if served is None or not served.state.files:
         return KnownLater(None, "", "")
     places = PrefixMap(served.state.prefixes)
     # The prefixes of the state are those of the relocation: the same give the same signature.
@@ -677,9 +791,9 @@ def _load_known(care: Care, served: ServedTable | None, location: str) -> KnownL
     return KnownLater(target, served.state.files, signature)
 
 
-def _map_places(found: PrefixMap, location: str) -> tuple[PrefixMap, PrefixMap]:
+def _map_places(found: PrefixMap, location: str, *, is_assigned: bool = False) -> tuple[PrefixMap, PrefixMap]:
     same = tuple(source == landed or _is_same(source, landed) for source, landed in found.pairs)
-    return choose_places(found.pairs, same, location)
+    return choose_places(found.pairs, same, location, is_assigned=is_assigned)
 
 
 def _is_same(source: str, landed: str) -> bool:
