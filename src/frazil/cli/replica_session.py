@@ -175,7 +175,7 @@ def _imagine(settings: Settings, name: str) -> Settings:
     folder = tempfile.mkdtemp(prefix="frazil-plan-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     model = settings.model
-    catalog = model.catalogs[name].model_copy(update={"uri": f"sqlite:///{folder}/catalog.db"})
+    catalog = model.catalogs[name].model_copy(update={"uri": f"sqlite:///{folder}/catalog.db", "warehouse": folder})
     return replace(settings, model=model.model_copy(update={"catalogs": {**model.catalogs, name: catalog}}))
 
 

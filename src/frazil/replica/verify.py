@@ -14,7 +14,7 @@ from frazil.replica.data_files import PATH, is_data_file_replica
 from frazil.replica.scan import open_replica_files
 from frazil.replica.state import parse_state
 from frazil.tables.relocation import PrefixMap
-from frazil.tables.relocation.table_metadata import list_metadata_paths
+from frazil.tables.relocation.table_metadata import TableMetadata, list_metadata_paths, trim_metadata
 from frazil.upkeep.care import Care
 
 
@@ -65,6 +65,8 @@ class VerifyReport:
 def verify_replica(care: Care, name: str) -> VerifyReport:
     """Checks every file that a replica's table refers to: it is there, with its size, and metadata can be read.
 
+    Of a table of bare Parquet files, the current snapshot is checked.
+
     Args:
         care: of the replica's catalog.
         name: of the table.
@@ -85,6 +87,8 @@ def verify_replica(care: Care, name: str) -> VerifyReport:
     state = parse_state(properties, table)
     if state is None and not is_data_file_replica(properties):
         raise NotFoundError(f"{table} is no replica", hint="frazil replica status")
+    if state is None:  # files that are gone from the folder are still in older snapshots
+        metadata = _select_current(metadata)
     model = care.settings.model
     root = state.replicated_path if state is not None else properties[PATH]
     files = open_replica_files(root, s3=care.catalog.s3 or model.s3, network=model.network, spark=care.spark)
@@ -95,6 +99,12 @@ def verify_replica(care: Care, name: str) -> VerifyReport:
     file = MetadataFile(pointer, pointer.rpartition("/")[2], number_of(pointer.rpartition("/")[2]), 0)
     served = MetadataCandidate(file, Version(file.name), str(metadata.get("table-uuid") or ""), metadata, pointer)
     return _report(table, pointer, metadata, check_closure(served, files, places, stop=care.stop))
+
+
+def _select_current(metadata: TableMetadata) -> TableMetadata:
+    current = metadata.get("current-snapshot-id")
+    keep = set() if current in (None, -1) else {current}
+    return trim_metadata(metadata, keep=keep, refs={"main"} if keep else set())
 
 
 def _report(table: str, pointer: str, metadata: dict[str, Any], found: Closure) -> VerifyReport:
