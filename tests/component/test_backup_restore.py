@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
+from frazil.atomic_files import TEMPORARY_SUFFIX
 from frazil.backup import restore_plan
 from frazil.backup.repository import Repository, data_key, meta_key
 from frazil.backup.restorable import check_restorable
@@ -175,6 +177,20 @@ def test_a_table_whose_files_are_lost_comes_back_where_it_was(care, repository):
         assert report.location == table.location()
         assert history(loaded(care, "ns.t")) == before
         folder_of(table.location()).rename(folder_of(table.location()).with_name("restored"))
+
+
+def test_paths_that_spell_the_folder_otherwise_come_back_where_they_were(care, repository):
+    """Spark writes `file:/x` into tables in `file:///x`."""
+    table = make(care, commits=1)
+    inside = folder_of(table.location()) / "data" / "x.parquet"
+    pq.write_table(people(7), inside)
+    table.add_files([f"file:{inside}"])
+    before = history(table.refresh())
+    record = back_up(care, repository)
+    care.store.catalog.drop_table("ns.t")
+    shutil.rmtree(folder_of(table.location()))
+    assert restore(care, repository, record, "ns.t").location == table.location()
+    assert history(loaded(care, "ns.t")) == before
 
 
 def test_a_new_namespace_is_made(care, repository):
@@ -585,6 +601,39 @@ def _crash(care: Care, repository: Repository, record, name: str, point: str, **
 
     with handled(crash), pytest.raises(Crash):
         restore(care, repository, record, name, **options)
+
+
+def test_a_file_that_a_power_cut_has_damaged_is_copied_again(care, repository):
+    table = make(care)
+    record = back_up(care, repository)
+
+    def crash(step: str) -> None:
+        if step == "restore.manifest.before":
+            raise Crash(step)
+
+    with handled(crash), pytest.raises(Crash):
+        restore(care, repository, record)
+    damaged, *rest = (folder_of(table.location()).parent / "r").rglob("*.parquet")
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    report = restore(care, repository, record)
+    assert (report.files, report.skipped_files) == (1, len(rest))
+    assert history(loaded(care)) == history(table)
+
+
+def test_a_file_that_is_being_written_does_not_count_as_one_of_others(care, repository):
+    """Another run of the same restore writes its marker at the same time: not both of them may give up."""
+    make(care)
+    planned = plan(care, repository, back_up(care, repository))
+
+    def write(step: str) -> None:
+        if step == "restore.claim.before":
+            folder = folder_of(planned.location)
+            folder.mkdir()
+            (folder / f".0123{TEMPORARY_SUFFIX}").touch()
+
+    with handled(write):
+        run_plan(care, repository, planned)
+    assert len(rows_at(loaded(care))) == 3
 
 
 def test_of_two_restores_to_one_name_one_wins(care, repository, tmp_path):

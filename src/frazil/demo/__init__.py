@@ -10,7 +10,7 @@ from frazil.demo import backup, content, documents, photos, tables, topics, upke
 from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import NotAllowedError, UsageError
-from frazil.settings import CatalogSettings, S3Settings, Settings
+from frazil.settings import Settings, SettingsModel
 
 #: Each chapter is a function of stage, settings and Spark session; later capabilities add theirs here.
 CHAPTERS = {
@@ -29,8 +29,8 @@ _MARK = "# Made by `frazil demo`; the next demo replaces this folder.\n"
 def run_demo(folder: Path, stage: Stage, settings: Settings, only: Collection[str] = ()) -> None:
     """Plays the chapters in a fresh folder, which stays behind to be looked at.
 
-    Of the user's settings only what concerns the machine is used (Java, jars, patience); catalog and storage are the
-    demo's own.
+    Of the user's settings only what concerns the machine is used (Java, jars, patience); catalog, storage, log, backups
+    and databases are the demo's own.
 
     Args:
         folder: is made anew.
@@ -47,12 +47,19 @@ def run_demo(folder: Path, stage: Stage, settings: Settings, only: Collection[st
         raise NotAllowedError(
             f"{folder} cannot be made anew", cause=error.strerror, hint="--dir names another folder"
         ) from error
-    own = {"home": folder / "lake", "catalog": CatalogSettings(), "catalogs": {}, "s3": S3Settings()}
-    embedded = Settings(settings.model.model_copy(update=own))
+    embedded = _isolate(settings, folder / "lake")
     with SharedSession(stage, embedded) as session:
         for name, chapter in CHAPTERS.items():
             if not only or name in only:
                 chapter(stage, embedded, session)
+
+
+def _isolate(settings: Settings, home: Path) -> Settings:
+    """Leaves of the user's settings what concerns the machine: their log, repository and databases stay untouched."""
+    user = settings.model
+    return Settings(
+        SettingsModel(home=home, cache=user.cache, spark=user.spark, network=user.network, logging=user.logging)
+    )
 
 
 def _fresh(folder: Path) -> None:

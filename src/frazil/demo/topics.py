@@ -28,8 +28,7 @@ _LATER = 1000
 
 def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.chapter("Chapter 2: publish, kill the broker, lose nothing")
-    config = settings.model.home.parent / "frazil.yaml"
-    with _Broker(config) as broker:
+    with _Broker(settings.model.home) as broker:
         with stage.step("start the broker, a process of its own (frazil serve)"):
             address = broker.start()
         with Client(address) as client:
@@ -123,17 +122,19 @@ def _read(client: Client, settings: Settings) -> list[tuple[int, bytes]]:
 class _Broker:
     """`frazil serve` as a process that can be killed."""
 
-    def __init__(self, config: Path) -> None:
-        self._config = config
+    def __init__(self, home: Path) -> None:
+        self._home, self._config = home, home.parent / "frazil.yaml"
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, address: str | None = None) -> str:
         """Starts it, and returns its address when it is ready; by default on a free port."""
         port = address.rpartition(":")[2] if address else "0"
-        ports = ["--set", f"serve.flight_port={port}", "--set", "serve.http_port=0"]
+        # The user's environment and settings file may name another log, which must not see the demo's messages.
+        own = {"home": self._home, "log.directory": self._home / "log", "serve.flight_port": port, "serve.http_port": 0}
+        options = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]
         with (self._config.parent / "broker.log").open("a") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "frazil", "serve", "--config", self._config, *ports, "-o", "json"],
+                [sys.executable, "-P", "-m", "frazil", "serve", "--config", self._config, *options, "-o", "json"],
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from frazil.atomic_files import TEMPORARY_SUFFIX
 from frazil.errors import NotFoundError
 from frazil.settings import NetworkSettings, S3Settings
 from frazil.storage import ObjectStore, bulk, open_store, parse
 from frazil.storage.faults import from_os
 from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
 from frazil.tables.relocation.manifests import FileSize
+from frazil.tables.relocation.prefixes import PrefixMap
 from frazil.tables.relocation.puffin import relocate_puffin
-
-if TYPE_CHECKING:
-    from frazil.tables.relocation.prefixes import PrefixMap
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,13 @@ class TargetFolder:
         return _open(self)
 
     def key_of(self, path: str) -> str:
-        """Returns the key of a file in the folder."""
-        return path[len(self.location) + 1 :]
+        """Returns the key of a file in the folder, however its path spells the folder: `file:/x` is in `file:///x`.
+
+        Raises:
+            UnmappedPathError: the path is not in the folder.
+        """
+        prefix = f"{self.location}/"
+        return path[len(prefix) :] if path.startswith(prefix) else _keys_in(self.location).map(path)[1:]
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a file at once, replacing what is there. Durable after `flush`."""
@@ -53,7 +57,10 @@ class TargetFolder:
             return False
 
     def list_sizes(self) -> Iterator[tuple[str, int]]:
-        """Yields key and size of every file, in no order: an ordered listing holds all names of a local folder."""
+        """Yields key and size of every file, in no order: an ordered listing holds all names of a local folder.
+
+        Files that are being written are left out, and so is what vanishes meanwhile.
+        """
         folder = parse(self.location)
         if folder.scheme == "file":
             yield from _list_local(folder.path, "")
@@ -63,6 +70,12 @@ class TargetFolder:
     def flush(self) -> None:
         """Returns when everything in the folder survives a power cut."""
         bulk.flush(self.location)
+
+
+@lru_cache(maxsize=16)
+def _keys_in(location: str) -> PrefixMap:
+    """Maps paths in a folder to their keys, with a '/' in front."""
+    return PrefixMap(((location, "/"),))
 
 
 @lru_cache(maxsize=16)
@@ -76,8 +89,9 @@ def _list_local(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     yield from _list_local(Path(entry.path), f"{prefix}{entry.name}/")
-                elif entry.is_file():
-                    yield f"{prefix}{entry.name}", entry.stat().st_size
+                elif entry.is_file() and not entry.name.endswith(TEMPORARY_SUFFIX):
+                    with suppress(FileNotFoundError):
+                        yield f"{prefix}{entry.name}", entry.stat().st_size
     except OSError as error:
         raise from_os(error, str(folder)) from error
 
