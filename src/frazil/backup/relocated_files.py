@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from frazil.backup.format import BlobRef, CopiedFile, ManifestState, PathBlob
 from frazil.backup.repository import RepositoryAccess
 from frazil.errors import IntegrityError, NotFoundError
 from frazil.observe.faultpoints import reach
+from frazil.storage import parse
+from frazil.storage.bulk import read_file
 from frazil.tables.metadata.locations import UriStorage
 from frazil.tables.relocation.manifests import (
     FileSize,
@@ -92,7 +95,7 @@ def copy_files(work: RestoreWork, task: CopyTask) -> CopyResult:
     repository = work.access.open()
     files = size = skipped_files = skipped_bytes = 0
     for blob, path in task.files:
-        if work.is_resumed and work.target.has(path, blob.size):
+        if work.is_resumed and _is_copied(work, blob, path):
             skipped_files, skipped_bytes = skipped_files + 1, skipped_bytes + blob.size
             continue
         reach("restore.copy.before")
@@ -100,6 +103,22 @@ def copy_files(work: RestoreWork, task: CopyTask) -> CopyResult:
         reach("restore.copy.after")
         files, size = files + 1, size + blob.size
     return CopyResult(files, size, skipped_files, skipped_bytes)
+
+
+def _is_copied(work: RestoreWork, blob: BlobRef, path: str) -> bool:
+    """Whether an earlier run has copied a file.
+
+    A local one is read: after a power cut it may have its name and size, and other bytes.
+    """
+    if not work.target.has(path, blob.size):
+        return False
+    place = parse(path)
+    if place.scheme != "file":
+        return True
+    digest = hashlib.sha256()
+    for chunk in read_file(place.path):
+        digest.update(chunk)
+    return digest.hexdigest() == blob.sha256
 
 
 def restore_manifest(work: RestoreWork, task: ManifestTask) -> ManifestResult:
