@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from frazil.atomic_files import TEMPORARY_SUFFIX
 from frazil.errors import NotFoundError
@@ -17,10 +16,8 @@ from frazil.storage import ObjectStore, bulk, open_store, parse
 from frazil.storage.faults import from_os
 from frazil.tables.relocation.delete_files import measure_delete_file, relocate_position_deletes
 from frazil.tables.relocation.manifests import FileSize
+from frazil.tables.relocation.prefixes import PrefixMap
 from frazil.tables.relocation.puffin import relocate_puffin
-
-if TYPE_CHECKING:
-    from frazil.tables.relocation.prefixes import PrefixMap
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,13 @@ class TargetFolder:
         return _open(self)
 
     def key_of(self, path: str) -> str:
-        """Returns the key of a file in the folder."""
-        return path[len(self.location) + 1 :]
+        """Returns the key of a file in the folder, however its path spells the folder: `file:/x` is in `file:///x`.
+
+        Raises:
+            UnmappedPathError: the path is not in the folder.
+        """
+        prefix = f"{self.location}/"
+        return path[len(prefix) :] if path.startswith(prefix) else _keys_in(self.location).map(path)[1:]
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a file at once, replacing what is there. Durable after `flush`."""
@@ -68,6 +70,12 @@ class TargetFolder:
     def flush(self) -> None:
         """Returns when everything in the folder survives a power cut."""
         bulk.flush(self.location)
+
+
+@lru_cache(maxsize=16)
+def _keys_in(location: str) -> PrefixMap:
+    """Maps paths in a folder to their keys, with a '/' in front."""
+    return PrefixMap(((location, "/"),))
 
 
 @lru_cache(maxsize=16)
