@@ -9,14 +9,10 @@ from frazil.cli.replica_sync import beacon, plan, run_, sync
 
 app = new_app(
     "Serve tables from a copy of their storage, even when the primary is gone.",
-    example="frazil replica sync sales.orders --replicated-path /ifs/dr/warehouse --warehouse /ifs/replica",
+    example="frazil replica status",
 )
 
-command(
-    app,
-    example="frazil replica sync --replicated-path /ifs/dr/warehouse --catalog dr --database prod --table orders "
-    "--warehouse /ifs/replica",
-)(sync)
+command(app, example="frazil replica sync prod.orders --replicated-path /dr/warehouse --warehouse /srv/replica")(sync)
 command(app, example="frazil replica plan sales.orders --replicated-path s3://dr-bucket/warehouse")(plan)
 command(app, example="frazil replica status")(status)
 command(app, example="frazil replica history sales.orders --limit 10")(history)

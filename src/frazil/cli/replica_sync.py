@@ -251,6 +251,8 @@ def _print_report(run: Run, report: SyncReport, catalog: str) -> None:
     if report.action in ("created", "updated"):
         new = words.count(report.files_new, "new file")
         print(f"{name} is {report.action}: {served}, {new}, in {report.seconds:.1f} s")
+    elif report.action == "dropped":
+        print(f"{name} is dropped, as the primary's table was; its files stay")
     elif report.metadata_location is None:
         print(f"{name} is not served yet: no version has arrived completely")
     else:

@@ -37,7 +37,7 @@ class ReplicaStatus:
         snapshot_id: its current one.
         is_written: others have committed to it since.
         state: `current`, `behind` (the next sync serves a newer version), `waiting` (files of a newer version are
-            missing), `primary`, or `unknown`.
+            missing), `dropped` (by the primary), `primary`, or `unknown`.
         waiting_since: when the primary committed the oldest version that is not served.
         lag_snapshots: snapshots that have begun to arrive, and are not served.
         missing: files that newer versions need.
@@ -181,7 +181,7 @@ def _look_at_metadata(care: Care, identifier: tuple[str, ...], served: ServedTab
     shown = {one["snapshot-id"] for one in served.metadata.get("snapshots") or ()}
     lacking = {one["snapshot-id"] for each in behind for one in each.metadata.get("snapshots") or ()} - shown
     since = min((one.version.updated_ms for one in behind), default=None)
-    states = {"updated": "behind", "waiting": "waiting", "unchanged": "current"}
+    states = {"updated": "behind", "waiting": "waiting", "unchanged": "current", "dropped": "dropped"}
     return {
         "state": states.get(plan.action, "unknown"),
         "waiting_since": None if since is None else _moment(since),
