@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
+from frazil.backup.create import create_backup
+from frazil.backup.repository import Repository
 from frazil.errors import ConflictError, NotAllowedError, NotFoundError
 from frazil.observe.faultpoints import handled
 from frazil.replica.failover import FailoverReport, plan_failover, run_failover
 from frazil.replica.runs import list_runs
+from frazil.tables import Position, commit_append, find_position
 from frazil.tables.relocation.engine import LocalEngine
+from frazil.tables.schema_evolution import evolve_schema
 from frazil.upkeep.care import Care
+from frazil.upkeep.expiry import pins
+from frazil.upkeep.runs.rewrite_table import rewrite_table
 from tests.replica_sync_kit import Pair, describe, grow, make, open_pair, stop_at
 from tests.upkeep_files import Crash, rows
 
@@ -118,3 +126,35 @@ def test_only_replicas_fail_over(pair: Pair) -> None:
         plan_failover(pair.replica, ["ns.own"])
     with pytest.raises(NotFoundError):
         plan_failover(pair.replica, ["ns.none"])
+
+
+def test_frazil_refuses_to_write_a_replica_until_the_failover(pair: Pair) -> None:
+    table, before = pair.load(), pair.load().metadata_location
+    files = list(_dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io))
+    reached = Position("archive", "t", {0: 3}, "log", 1, "batch")
+
+    def append() -> None:
+        commit_append(pair.replica.store, pair.load(), files, expected=None, reached=reached)
+
+    for write in (
+        append,
+        lambda: evolve_schema(pair.replica.store, pair.load(), pa.schema([("new", pa.string())])),
+        lambda: pins.pin(pair.replica, pair.load(), "query", 60),
+        lambda: rewrite_table(pair.replica, pair.load(), "compact", {}),
+    ):
+        with pytest.raises(NotAllowedError, match=r"ns\.t is a replica and cannot be written") as error:
+            write()
+        assert error.value.hint == "frazil replica failover ns.t"
+    assert pair.load().metadata_location == before
+
+    repository = Repository.open(
+        str(pair.home / "backups"), s3=pair.replica.settings.model.s3, network=pair.replica.settings.model.network,
+        create=True,
+    )  # fmt: skip
+    assert create_backup(pair.replica, repository, ["ns.t"], engine="local").tables[0].snapshots == 3
+    assert pair.load().metadata_location == before, "a backup of a replica sets no pin"
+    assert pair.sync().action == "unchanged"
+
+    fail_over(pair)
+    append()
+    assert find_position(pair.load(), "archive", "t") is not None

@@ -37,6 +37,7 @@ from frazil.tables.discard_queue import delete
 from frazil.tables.durability import sync_metadata
 from frazil.tables.errors import CommitUnknownError, PositionMovedError, with_attributes
 from frazil.tables.position import Position, find_batch, find_position, list_ancestors
+from frazil.tables.properties import require_no_replica
 from frazil.tables.snapshot_retention import find_unreferenced_metadata
 from frazil.tables.store import TableStore, back_off
 
@@ -101,6 +102,7 @@ def commit_append(
     """
     _check(expected, reached)
     require_writable(table)
+    require_no_replica(table)
     if needs_first_snapshot(store, table):
         raise UnsupportedError(
             f"the first commit to {'.'.join(table.name())} cannot be kept apart from another's on this catalog",

@@ -16,6 +16,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from frazil.errors import NotAllowedError
 from frazil.observe.faultpoints import reach
 from frazil.tables.commit_retry import commit_with_retry
 from frazil.tables.errors import PositionMovedError
@@ -25,6 +26,24 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 Change = tuple[Sequence[TableUpdate], Sequence[TableRequirement]]
+
+#: What a table of the room `replica` is: `replica`, or `primary` after a failover.
+REPLICA_ROLE = "frazil.replica.role"
+
+
+def require_no_replica(table: Table) -> None:
+    """Refuses to write a table that follows a primary: the next sync could not tell whose history is right.
+
+    Raises:
+        NotAllowedError: it is a replica.
+    """
+    if table.metadata.properties.get(REPLICA_ROLE) == "replica":
+        name = ".".join(table.name())
+        raise NotAllowedError(
+            f"{name} is a replica and cannot be written",
+            cause="it follows the table of its primary until a failover",
+            hint=f"frazil replica failover {name}",
+        )
 
 
 def set_properties(

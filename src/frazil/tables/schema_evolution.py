@@ -28,6 +28,7 @@ from frazil.errors import first_line
 from frazil.observe.faultpoints import reach
 from frazil.tables.commit_retry import commit_with_retry
 from frazil.tables.errors import SchemaMismatchError
+from frazil.tables.properties import require_no_replica
 from frazil.tables.store import TableStore
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def evolve_schema(store: TableStore, table: Table, columns: Schema | pa.Schema, 
 
     Raises:
         SchemaMismatchError: a column has another type than the table's, or differs from one by case alone.
+        NotAllowedError: the table is a replica.
     """
+    require_no_replica(table)
     wanted = columns if isinstance(columns, Schema) else convert_columns(columns)
 
     def prepare(now: Table) -> list[ColumnChange] | None:

@@ -18,6 +18,7 @@ from frazil.errors import (
 )
 from frazil.spark.session import activate_session
 from frazil.tables import CommitUnknownError
+from frazil.tables.properties import require_no_replica
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -63,7 +64,8 @@ _DEPTH = 12
 
 
 def load(care: Care, table: Table) -> Any:
-    """The table in Java, as it is now, whether or not Spark's catalog keeps tables in a cache."""
+    """The table in Java to be changed, as it is now, whether or not Spark's catalog keeps tables in a cache."""
+    require_no_replica(table)
     spark = care.spark()
     # Iceberg's actions ask for the session that is active in their thread, and one of a pipeline has none.
     activate_session(spark)

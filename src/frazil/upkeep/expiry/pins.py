@@ -26,6 +26,7 @@ from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.tables import CommitUnknownError
 from frazil.tables.commit_retry import commit_with_retry, is_repeatable
+from frazil.tables.properties import require_no_replica
 from frazil.upkeep import java
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 
@@ -83,6 +84,7 @@ def pin(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | 
 
     Raises:
         UnsupportedError: the catalog keeps no tags.
+        NotAllowedError: the table is a replica: it may not be changed here.
         NotFoundError: there is no such snapshot, or none at all.
         ConflictError: the snapshot was expired meanwhile, or other writers were faster too often.
     """
@@ -92,6 +94,7 @@ def pin(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | 
             f"'{purpose}' for {lease_s:g} s is no pin", hint="small letters, digits and '-'; a time above 0"
         )
     table = care.load(".".join(table.name()))
+    require_no_replica(table)
     snapshot_id = _known(table, snapshot if snapshot is not None else table.metadata.current_snapshot_id)
     tag = f"{PIN_PREFIX}{purpose}-{uuid.uuid4().hex[:12]}"
     age = _age_ms(table, snapshot_id, lease_s)
