@@ -23,7 +23,8 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
         "Chapter 4", "frazil content scan", "in any order", "frazil content reconcile --apply",
         "Chapter 5", "a look inside each", "a column added live",
         "Chapter 6", "frazil docs migrate --from sqlite --to iceberg",
-        "Chapter 7", "the disaster", "frazil backup restore tuesday", "Try next",
+        "Chapter 7", "the disaster", "frazil backup restore tuesday",
+        "Chapter 8", "half a replication", "frazil replica failover standby.orders --yes", "Try next",
     ):  # fmt: skip
         assert words in shown
     assert "ms" in shown and " s)" in shown
@@ -55,7 +56,9 @@ def test_what_the_demo_made_can_be_looked_at(demo_shell):
         "content": ["journal", "objects"],
         "demo": ["photos", "shots"],
         "document_archive": ["document_history", "document_metadata"],
+        "frazil": ["replica_runs"],
         "rescued": ["bookings"],
+        "standby": ["orders"],
         "topics": ["camera_events", "dead_letters"],
     }
     found = demo_shell.json("table", "list")

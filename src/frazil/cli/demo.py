@@ -34,6 +34,7 @@ Everything lies in {folder}, and nothing is left running. Try next:
   {frazil} docs history contract-00042
   {frazil} backup show latest
   {frazil} table snapshots rescued.bookings
+  {frazil} replica history standby.orders
   {frazil} doctor"""
 
 
@@ -70,6 +71,7 @@ class Chapter(StrEnum):
     photos = "photos"
     documents = "documents"
     backup = "backup"
+    replica = "replica"
 
 
 @command(app, example="frazil demo --dir /tmp/frazil-demo")

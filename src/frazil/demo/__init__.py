@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from frazil.demo import backup, content, documents, photos, tables, topics, upkeep
+from frazil.demo import backup, content, documents, photos, replica, tables, topics, upkeep
 from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import NotAllowedError, UsageError
@@ -21,6 +21,7 @@ CHAPTERS = {
     "photos": photos.chapter,
     "documents": documents.chapter,
     "backup": backup.chapter,
+    "replica": replica.chapter,
 }
 
 _MARK = "# Made by `frazil demo`; the next demo replaces this folder.\n"
