@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import structlog
 
+import frazil
 from frazil.cli.run import run_command
+from frazil.replica.sync import SyncPlan
 from tests.e2e.conftest import fingerprint
 from tests.replica_kit import PrimaryTable, Replication, numbers, open_primary
 from tests.upkeep_files import care_of
@@ -185,3 +187,23 @@ def test_bare_parquet_files_become_a_table(cli: Cli, tmp_path: Path):
     made = cli.json("sync", "logs.requests", "--mode", "data-files", "--prune-missing")
     assert len(made["removed"]) == 1
     assert cli.json("status")[0]["mode"] == "data-files" and cli.json("verify")[0]["sound"]
+
+
+def test_the_same_in_python(tmp_path: Path, table: PrimaryTable):
+    dr, site = str(tmp_path / "dr"), str(tmp_path / "site")
+    with frazil.connect(home=site, settings={"replica.replicated_path": dr, "log.min_free": 0}) as lake:
+        replica = lake.replica
+        plan = replica.plan("prod.orders")
+        assert isinstance(plan, SyncPlan) and (plan.action, replica.status()) == ("created", [])
+        assert replica.sync("prod.orders", warehouse=str(tmp_path / "place")).action == "created"
+        assert replica.sync("prod.orders").action == "unchanged"
+        assert [one.state for one in replica.status("prod.orders")] == ["current"]
+        assert replica.verify("prod.orders").is_sound
+        assert [plan.lost for plan in replica.plan_failover("prod.orders")] == [()]
+        assert replica.failover("prod.orders").version == 2
+        assert [run["result"] for run in replica.history("prod.orders")] == ["failover", "created"]
+        assert [one.identifier for one in replica.beacon(str(tmp_path / "beacon"), "prod.orders").tables] == [
+            ("prod", "orders")
+        ]
+        with pytest.raises(frazil.NotFoundError, match="the settings name no tables"):
+            replica.run()

@@ -229,7 +229,7 @@ def _read(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableMetadata, 
     name = ".".join(identifier)
     found = care.store.call(lambda: read_metadata(care.store.catalog, identifier), "read_metadata")
     if found is None:
-        raise NotFoundError(f"there is no table {name} in the catalog '{care.catalog.name}'", hint="frazil tables")
+        raise NotFoundError(f"there is no table {name} in the catalog '{care.catalog.name}'", hint="frazil table list")
     properties = found[1].get("properties") or {}
     state = parse_state(properties, name)
     if state is None and not data_files.is_data_file_replica(properties):

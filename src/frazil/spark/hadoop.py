@@ -138,7 +138,8 @@ class HadoopFiles:
         except FrazilError:
             raise
         except Exception as error:
-            thrown = getattr(error, "java_exception", None)
+            # PySpark wraps some exceptions: an unknown host is an IllegalArgumentException.
+            thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
             if thrown is None:
                 raise
             raise _translate(thrown, uri) from error
