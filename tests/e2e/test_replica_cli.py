@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pydantic import SecretStr
 from pyiceberg.catalog import Catalog
 
 from frazil.catalogs import open_catalog
-from frazil.settings import load_settings
+from frazil.replica.config import embed_catalog
+from frazil.settings import NetworkSettings, S3Settings, load_settings
+from frazil.storage import open_store
 from tests.e2e.conftest import Shell, fingerprint
+from tests.services.kit import Services
 
 
 def catalog_of(shell: Shell, config: str, name: str | None = None) -> Catalog:
@@ -171,3 +176,38 @@ def test_a_beacon_proves_what_was_committed(site: Shell):
     replicate(site)
     made = site.json("replica", "sync", "prod.orders", "--witnessed-only")
     assert (made["action"], made["witnessed"]) == ("created", True)
+
+
+def test_the_command_of_the_source_system_works_on_s3(shell: Shell, services: Services):
+    """As after AWS DataSync: the embedded catalog of a bucket lies in the home of Frazil."""
+    shell.write("primary.yaml", "home: ./primary\n")
+    write(shell, "sales.orders", 1, 2)
+    access, bucket = services.seaweedfs.access, f"dr-{uuid.uuid4().hex[:8]}"
+    services.seaweedfs.make_bucket(bucket)
+    s3 = S3Settings(endpoint=access.endpoint, access_key=access.access_key, secret_key=SecretStr(access.secret_key))
+    store = open_store(f"s3://{bucket}/warehouse", s3=s3, network=NetworkSettings())
+    warehouse = shell.folder / "primary" / "warehouse"
+    for file in warehouse.rglob("*"):
+        if file.is_file():
+            store.put(file.relative_to(warehouse).as_posix(), file.read_bytes())
+    shutil.rmtree(shell.folder / "primary")
+    shell.env |= {
+        "FRAZIL_HOME": str(shell.folder / "home"),
+        "FRAZIL_S3__ENDPOINT": access.endpoint,
+        "FRAZIL_S3__ACCESS_KEY": access.access_key,
+        "FRAZIL_S3__SECRET_KEY": access.secret_key,
+    }
+    command = (
+        "replica", "sync", "--replicated-path", f"s3://{bucket}/warehouse", "--catalog", "cloud_catalog", "--database",
+        "sales", "--table", "orders", "--warehouse", f"s3://{bucket}/warehouse",
+    )  # fmt: skip
+    made = shell.json(*command)
+    assert (made["action"], made["snapshots"], made["files_new"]) == ("created", 1, 1)
+    assert shell.json(*command)["action"] == "unchanged"
+    assert made["metadata_location"].startswith(f"s3://{bucket}/warehouse-replica/sales/orders/metadata/")
+    settings = load_settings(environ=shell.environment(), folder=shell.folder)
+    settings = embed_catalog(settings, "cloud_catalog", f"s3://{bucket}/warehouse-replica")
+    table = open_catalog(settings.catalog("cloud_catalog"), settings.model.network).load_table("sales.orders")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+    options = ["--catalog", "cloud_catalog", "--warehouse", f"s3://{bucket}/warehouse-replica"]
+    assert shell.json("replica", "verify", *options)[0]["sound"]
