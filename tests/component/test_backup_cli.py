@@ -374,6 +374,35 @@ def test_a_missing_object_is_found_by_the_listing(backed_up: Cli):
     assert code == 13 and "missing" in out
 
 
+def test_a_table_that_lacks_a_data_file_cannot_be_restored_and_others_can(backed_up: Cli):
+    backed_up.blob().unlink()
+    backed_up.prints("create", "demo.videos", "--name", "tuesday")
+    code, out, _ = backed_up("verify", "--level", "restore")
+    assert code == 13 and "monday, demo.photos: data/" in out
+    assert [line.split()[-1] for line in out.splitlines()[1:3]] == ["no", "yes"]
+    backed_up.prints("verify", "tuesday", "--level", "restore")
+
+
+def test_a_table_that_only_another_backup_has_is_pointed_out(backed_up: Cli):
+    backed_up.prints("create", "demo.videos", "--name", "tuesday")
+    code, _, errors = backed_up("restore", "latest", "--table", "demo.photos", "--to", "demo.again")
+    assert code == 10 and "backup 'monday' has it" in errors
+    code, _, errors = backed_up("list", "demo.photo")
+    assert code == 10 and "Try: demo.photos" in errors
+
+
+def test_no_backup_is_named_latest(cli: Cli):
+    code, _, errors = cli("create", "demo.photos", "--name", "latest")
+    assert code == 2 and "latest" in errors
+
+
+def test_erasing_can_be_repeated(backed_up: Cli, photos: Table):
+    path = photos.inspect.files()["file_path"][0].as_py()
+    erase = ("erase", "monday", path, "--reason", "request 7", "--yes")
+    assert "1 file erased" in backed_up.prints(*erase)
+    assert "1 file had been erased before" in backed_up.prints(*erase)
+
+
 @pytest.mark.parametrize("level", ["listing", "checksums", "restore"])
 def test_a_sound_backup_is_sound_on_every_level(backed_up: Cli, level: str):
     assert "monday" in backed_up.prints("verify", "monday", "--level", level)
@@ -440,7 +469,7 @@ def test_prune_only_shows_its_plan_unless_it_is_confirmed(backed_up: Cli, photos
 
 def test_what_no_backup_needs_is_marked_and_deleted_by_a_later_run(backed_up: Cli, care: Care):
     backed_up.prints("create", "demo.videos", "--name", "tuesday")
-    backed_up.settings["backup.prune_wait_s"] = "0"
+    backed_up.settings["backup.prune_wait_s"] = "0.001"
     backed_up.prints("delete", "monday", "--yes")
     assert backed_up.json("prune", "--yes")["marked"]["blobs"] > 0
     assert backed_up.json("prune", "--yes")["deleted"]["blobs"] > 0

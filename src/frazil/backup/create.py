@@ -248,6 +248,8 @@ def _without_expired(run: _Run, source: TableSource, metadata: TableMetadata, va
 
 
 def _require_free(repository: Repository, name: str) -> None:
+    if name == "latest":
+        raise UsageError("no backup can be named 'latest', which stands for the newest one", hint="choose another name")
     try:
         repository.read_record(name)
     except NotFoundError:

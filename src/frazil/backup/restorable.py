@@ -6,13 +6,14 @@ same files, in other places.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 from typing import Any
 
 from frazil.backup.format import BackedUpTable, BackupRecord, CopiedFile
+from frazil.backup.references import iterate_references, key_of
 from frazil.backup.relocated_files import ManifestTask, RestoreWork, relocate_one
 from frazil.backup.repository import Repository
 from frazil.backup.restore_contents import RestoreContents, list_source_folders, load_contents, map_folders
@@ -114,6 +115,23 @@ def check_restorable(
         if error.retryable:
             raise
         return replace(report, problems=(error.in_one_line,))
+
+
+def add_lost(
+    repository: Repository, table: BackedUpTable, lost: Collection[str], report: RestorableReport
+) -> RestorableReport:
+    """Adds to a report which of the objects that the repository has lost the table needs.
+
+    Args:
+        repository: that holds the backup.
+        table: that the report is about.
+        lost: keys that `verify_repository` reports as missing or damaged.
+        report: of the table.
+    """
+    needed = iterate_references(repository, [table], None, lambda key, error: None)
+    found = dict.fromkeys(key for key in (key_of(kind, blob) for kind, blob in needed) if key in lost)
+    problems = tuple(f"{key} is missing or damaged" for key in list(found)[:_NAMED])
+    return replace(report, problems=(*report.problems, *problems))
 
 
 def _check(

@@ -14,6 +14,7 @@ from frazil.errors import IntegrityError, NotFoundError, UsageError
 from frazil.storage import normalise
 from frazil.tables.relocation.manifests import read_manifest_list
 from frazil.tables.relocation.table_metadata import TableMetadata, list_metadata_paths, parse_metadata, trim_metadata
+from frazil.upkeep.plans import words
 
 _SHOWN = 10
 
@@ -209,7 +210,7 @@ def _select_snapshot(metadata: TableMetadata, chosen: int, notes: list[str]) -> 
     trimmed = trim_metadata(metadata, refs={"main", *refs} - set(newer), main=chosen)
     dropped = len(snapshots) - len(trimmed.get("snapshots") or ())
     if dropped:
-        notes.append(f"{dropped} snapshots are left out that snapshot {chosen} does not need")
+        notes.append(f"left out: {words.count(dropped, 'snapshot')} that snapshot {chosen} does not need")
     if newer:
         notes.append(f"branches and tags newer than snapshot {chosen} are left out: {', '.join(sorted(newer))}")
     return _with_schema_of(trimmed, snapshots[chosen], notes)
@@ -274,7 +275,7 @@ def _select_current(metadata: TableMetadata, notes: list[str]) -> TableMetadata:
         )
     if len(snapshots) <= 1 and not dropped:
         return metadata
-    notes.append(f"only the current snapshot is restored: {len(snapshots) - 1} others are left out")
+    notes.append(f"only the current snapshot is restored; left out: {len(snapshots) - 1:,}")
     if dropped:
         notes.append(f"branches and tags are left out: {', '.join(sorted(dropped))}")
     keep = set() if current is None else {current}

@@ -35,6 +35,7 @@ from frazil.errors import ConflictError, IntegrityError, NotAllowedError, UsageE
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.storage import open_store
 from frazil.tables.publishing import PublicationPlan, plan_publication
+from frazil.upkeep.plans import words
 
 if TYPE_CHECKING:
     from frazil.upkeep.care import Care
@@ -229,11 +230,11 @@ def plan_restore(
             error.message,
             cause=error.cause,
             hint="--to with another name, or --replace: `frazil backup rollback` undoes it",
-        ) from error
+        ) from None
     files, size, erased = _survey(care, repository, contents)
     if erased:
         _require_allowed(erased, target)
-        notes.append(f"{len(erased)} data files whose content was erased are left out, and their rows with them")
+        notes.append(f"left out, with their rows: {words.count(len(erased), 'data file')} whose content was erased")
     return replace(
         plan,
         catalog_kind=publication.flavor,
@@ -372,7 +373,7 @@ def _require_allowed(erased: list[CopiedFile], target: RestoreTarget) -> None:
     if not target.allow_erased:
         paths = [file.path for file in erased]
         raise NotAllowedError(
-            f"the content of {len(paths)} files of this backup was erased on purpose: {_shorten(paths)}",
+            f"the content of {words.count(len(paths), 'file')} of this backup was erased on purpose: {_shorten(paths)}",
             hint="--allow-erased restores the table without these files and their rows",
         ).adding("nothing was restored", erased_files=paths)
 

@@ -65,11 +65,14 @@ def find_tables(record: BackupRecord, name: str | None = None) -> list[BackedUpT
         )
     if not found:
         names = [".".join(t.identifier) for t in record.tables]
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) or names
-        raise NotFoundError(
-            f"backup '{record.name}' has no table '{name}'", hint=near[0] if len(near) == 1 else ", ".join(near[:5])
-        )
+        raise NotFoundError(f"backup '{record.name}' has no table '{name}'", hint=offer_tables(name, names))
     return found
+
+
+def offer_tables(name: str, names: Sequence[str]) -> str:
+    """Returns the hint for a table that does not exist: the most similar name, or some of the names."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5) or names
+    return near[0] if len(near) == 1 else ", ".join(near[:5])
 
 
 def has_table(record: BackupRecord, name: str) -> bool:

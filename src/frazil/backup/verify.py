@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from frazil.backup.format import BackupRecord, BlobRef, DamagedRecord, Tombstone, decompress, unseal
 from frazil.backup.prune import parse_key
@@ -13,6 +13,7 @@ from frazil.backup.references import KINDS, Kind, References, collect_references
 from frazil.backup.repository import HEADER, ErasedError, Repository
 from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
 from frazil.observe.cancellation import raise_if_stopped
+from frazil.upkeep.plans import words
 
 Level = Literal["listing", "checksums", "sample"]
 Problem = Literal["missing", "damaged", "erased", "unreadable"]
@@ -74,7 +75,7 @@ class VerifyReport:
         if all(finding.problem == "unreadable" for finding in wrong):
             return UnsupportedError(f"{wrong[0].key} cannot be read", cause=wrong[0].detail, hint="a newer Frazil")
         return IntegrityError(
-            f"{len(wrong):,} objects of the repository are damaged or missing, such as {wrong[0].key}",
+            f"damaged or missing in the repository: {words.count(len(wrong), 'object')}, such as {wrong[0].key}",
             cause=f"damaged backups: {', '.join(damaged)}" if damaged else "no backup needs them",
             hint=hint,
         )
@@ -115,9 +116,11 @@ def verify_repository(
         UsageError: n is not from 1 to t.
         StoppedError: `stop` was set.
     """
+    if level not in get_args(Level):
+        raise UsageError(f"level {level!r} is invalid", hint=f"one of {', '.join(get_args(Level))}")
     group, groups = sample if level == "sample" else (1, 1)
     if not 1 <= group <= groups:
-        raise UsageError(f"sample {group}/{groups} is none", hint="n/t with n from 1 to t, such as 1/7")
+        raise UsageError(f"sample {group}/{groups} is invalid", hint="N/T with N from 1 to T, such as 1/7")
     return _Verification(repository, names, level, group, groups, on_checked, stop).run()
 
 

@@ -154,7 +154,11 @@ def erase(
     shown = plan if run.printer.json_output else {**plan, "files": ", ".join(found)}
     with confirmed(run, shown, yes=yes, dry_run=dry_run, what="erasing content") as go:
         if go:
-            for blob in sorted(blobs):
+            # What an interrupted run has erased is no failure of the next one.
+            left = [blob for blob in sorted(blobs) if repository.has_data(blob) or not repository.read_tombstone(blob)]
+            for blob in left:
                 repository.erase(blob, reason)
             if not run.printer.json_output:
-                print(f"{words.count(len(blobs), 'file')} erased, from every backup in {shown_root(repository)}")
+                print(f"{words.count(len(left), 'file')} erased, from every backup in {shown_root(repository)}")
+                if len(left) < len(blobs):
+                    print(f"{words.count(len(blobs) - len(left), 'file')} had been erased before")

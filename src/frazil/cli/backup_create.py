@@ -60,7 +60,8 @@ def create(
     with stoppable(run, settings, catalog) as care:
         chosen = _choose(care, tables or [], namespace, table, whole_catalog=catalog is not None)
         if dry_run:
-            run.printer.record({"tables": chosen, "repository": repository_uri(settings), "done": False})
+            shown = chosen if run.printer.json_output else ", ".join(chosen)
+            run.printer.record({"tables": shown, "repository": repository_uri(settings), "done": False})
             return
         repository = open_repository(settings, create=True)
         with shown_progress(run) as progress:
@@ -120,7 +121,7 @@ def print_record(run: Run, record: BackupRecord, root: str) -> None:
     sums, took = totals(record), (record.created_at - record.started_at).total_seconds()
     print(
         f"\nbackup {record.name}: {words.count(len(record.tables), 'table')}, "
-        f"{words.size(sums['new_bytes'])} copied in {took:.1f} s, in {root}"
+        f"{words.size(sums['new_bytes'])} {record.data} in {took:.1f} s, in {root}"
     )
     if record.data == "referenced":
         run.printer.note(
@@ -183,6 +184,8 @@ def _raise_failures(run: Run, runs: list[PolicyRun]) -> None:
             run.printer.note(f"error: policy '{one.policy}': {one.error.in_one_line}")
         for name in one.missing:
             run.printer.note(f"error: policy '{one.policy}' names '{name}', and there is no such table")
-    raise PartialError(
-        f"{len(failed)} of {len(tried)} policies failed", hint="frazil backup run, which tries again what failed"
-    )
+    if any(one.error for one in failed):
+        hint = "frazil backup run, which tries again what failed"
+    else:
+        hint = "correct the tables of the policy; the others are backed up"
+    raise PartialError(f"{len(failed)} of {len(tried)} policies failed", hint=hint)

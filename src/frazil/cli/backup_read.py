@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.backup_session import BackupName, TableOption, find_record, name_of, settings_of, shown_root, totals
+from frazil.cli.backup_session import (
+    BackupName,
+    TableOption,
+    find_record,
+    find_tables_of,
+    name_of,
+    settings_of,
+    shown_root,
+    totals,
+)
 from frazil.cli.invocation import Run
 from frazil.cli.session import shown_files, shown_time
 
@@ -23,7 +32,7 @@ def list_(
     """List the backups of the repository, the oldest first."""
     from frazil.backup.format import BackupRecord
     from frazil.backup.location import open_repository
-    from frazil.backup.selection import find_tables, has_table
+    from frazil.backup.selection import has_table, offer_tables
     from frazil.errors import NotFoundError
 
     repository = open_repository(settings_of(run))
@@ -33,11 +42,9 @@ def list_(
     if table is not None:
         records = [one for one in records if has_table(one, table)]
         if not records and len(damaged) < len(found):
-            newest = next(one for one in reversed(found) if isinstance(one, BackupRecord))
-            try:
-                find_tables(newest, table)
-            except NotFoundError as error:
-                raise NotFoundError(f"no backup has the table '{table}'", hint=error.hint) from None
+            names = {name_of(each): each for one in found if isinstance(one, BackupRecord) for each in one.tables}
+            hint = offer_tables(table, list(names))
+            raise NotFoundError(f"no backup has the table '{table}'", hint=hint)
     if run.printer.json_output:
         run.printer.json(
             [record_as_json(one) for one in records]
@@ -108,11 +115,10 @@ def show(run: Run, backup: BackupName = "latest", table: TableOption = None) -> 
     """
     from frazil.backup.contents import describe_table
     from frazil.backup.location import open_repository
-    from frazil.backup.selection import find_tables
 
     repository = open_repository(settings_of(run))
     record = find_record(repository, backup)
-    tables = find_tables(record, table)
+    tables = find_tables_of(repository, record, table)
     if run.printer.json_output:
         found = record_as_json(record)
         found["tables"] = [{**_table_as_json(t), **describe_table(repository, t).to_dict()} for t in tables]
@@ -203,7 +209,7 @@ def diff(
     if run.printer.json_output:
         run.printer.json([each.to_dict() for each in found])
         return
-    columns = ("table", "", "snapshots", "files", "bytes", "refs", "columns")
+    columns = ("table", "change", "snapshots", "files", "bytes", "refs", "columns")
     run.printer.rows(columns, [_difference_row(each) for each in found], none="both backups have no tables")
     for each in found:
         if each.change == "changed" and not each.same_uuid:
@@ -214,6 +220,7 @@ def _difference_row(each: TableDifference) -> list[Any]:
     from frazil.upkeep.plans import words
 
     is_same = each.change == "same"
+    is_changed = each.change == "changed"  # a table that is all new or all gone needs no list of its columns
     refs = [f"+{name}" for name in each.added_refs] + [f"-{name}" for name in each.removed_refs]
     columns = [f"+{name}" for name in each.added_columns] + [f"-{name}" for name in each.removed_columns]
     return [
@@ -222,6 +229,6 @@ def _difference_row(each: TableDifference) -> list[Any]:
         None if is_same else f"+{len(each.added_snapshots)} -{len(each.removed_snapshots)}",
         None if is_same else f"+{each.added_files:,} -{each.removed_files:,}",
         None if is_same else f"+{words.size(each.added_bytes)} -{words.size(each.removed_bytes)}",
-        ", ".join([*refs, *(f"{name} moved" for name in each.moved_refs)]) or None,
-        ", ".join([*columns, *(f"{name} changed" for name in each.changed_columns)]) or None,
+        (is_changed and ", ".join([*refs, *(f"{name} moved" for name in each.moved_refs)])) or None,
+        (is_changed and ", ".join([*columns, *(f"{name} changed" for name in each.changed_columns)])) or None,
     ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from frazil.cli.backup_session import TableOption, find_record, name_of, settings_of
+from frazil.cli.backup_session import TableOption, find_record, find_tables_of, name_of, settings_of
 from frazil.cli.invocation import CatalogOption, Run, TableName
 from frazil.cli.progress import shown_progress
 from frazil.cli.session import DryRun, Engine, EngineChoice, one_of, shown_files, stoppable
@@ -83,7 +84,7 @@ def restore(
     backup is damaged.
     """
     from frazil.backup.location import open_repository
-    from frazil.backup.selection import choose_target_name, find_catalog, find_tables
+    from frazil.backup.selection import choose_target_name, find_catalog
     from frazil.cli.docs_session import moment
 
     name = one_of(backup, backup_name, "the backup")
@@ -96,7 +97,7 @@ def restore(
     chosen = find_catalog(settings, target_catalog, catalog_type and catalog_type.value)
     repository = open_repository(settings)
     record = find_record(repository, name)
-    tables = find_tables(record, table)
+    tables = find_tables_of(repository, record, table)
     if len(tables) > 1 and (wanted or target_location or snapshot is not None):
         raise UsageError(
             f"backup '{record.name}' has {len(tables)} tables, and --to, --target-location and --snapshot are for one",
@@ -121,9 +122,10 @@ def restore(
             )
             for one in tables
         ]
-        if len(names := {each.name for each in targets}) < len(targets):
+        names = Counter(each.name for each in targets)
+        if twice := sorted(name for name, count in names.items() if count > 1):
             raise UsageError(
-                f"several tables would be restored as {', '.join(sorted(names))}",
+                f"several tables would be restored as {', '.join(twice)}",
                 hint="restore them one by one, with --table and --to",
             )
         # All are planned before the first one is restored, so that what is refused has changed nothing.
@@ -168,7 +170,7 @@ def _shown(plan: RestorePlan) -> dict[str, Any]:
     shown |= {
         "location": plan.location or "as the service assigns it",
         "UUID": "the same as that of the table it replaces" if plan.uuid == "same" else "new",
-        "snapshots": f"{plan.snapshots}; current is {plan.snapshot_id}",
+        "snapshots": f"{plan.snapshots}; current is {plan.snapshot_id}" if plan.snapshot_id else plan.snapshots,
         "refs": ", ".join(plan.refs) or None,
         "to copy": shown_files(plan.files, plan.bytes),
         "published by": plan.publication.method if plan.publication else None,

@@ -32,6 +32,22 @@ def find_record(repository: Repository, name: str) -> BackupRecord:
     return find_latest_record(repository) if name == "latest" else repository.read_record(name)
 
 
+def find_tables_of(repository: Repository, record: BackupRecord, name: str | None) -> list[BackedUpTable]:
+    """Returns the tables of a backup, or the one of this name; the error names the newest other backup that has it."""
+    from frazil.backup.format import BackupRecord
+    from frazil.backup.selection import find_tables, has_table
+    from frazil.errors import NotFoundError
+
+    try:
+        return find_tables(record, name)
+    except NotFoundError as error:
+        records = [one for one in repository.list_records() if isinstance(one, BackupRecord)]
+        others = [one.name for one in records if name is not None and has_table(one, name)]
+        if not others:
+            raise
+        raise NotFoundError(error.message, hint=f"backup '{others[-1]}' has it: frazil backup list {name}") from None
+
+
 def shown_root(repository: Repository) -> str:
     """Where the repository is; a folder as a path that can be typed."""
     return repository.root.removeprefix("file://")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from frazil.backup.format import BackedUpTable, BackupRecord
     from frazil.backup.repository import Repository
     from frazil.backup.restorable import RestorableReport
-    from frazil.backup.verify import VerifyReport
+    from frazil.backup.verify import Finding, VerifyReport
     from frazil.settings import Settings
 
 #: Findings that text shows; JSON has all.
@@ -42,7 +42,7 @@ def verify(
         Level,
         typer.Option(
             help="listing: every object is there, with its size; checksums: every byte is read; "
-            "restore: a restore in memory, compared with the source snapshot by snapshot"
+            "restore: every object is there, and a restore in memory has the snapshots of the source"
         ),
     ] = Level.listing,
     sample: Annotated[
@@ -74,6 +74,8 @@ def verify(
         return
     if level is Level.restore:
         records = [find_record(repository, name) for name in backups or repository.list_names()]
+        if not backups:
+            records.sort(key=lambda record: record.created_at)
         _print_restorable(run, _check_restores(run, settings, repository, records, table, engine))
         return
     if table is not None:
@@ -112,7 +114,7 @@ def _verify(
 def _parse_sample(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     if found is None:
-        raise UsageError(f"'{text}' is not a sample", hint="N/T with N from 1 to T, such as 1/7")
+        raise UsageError(f"sample '{text}' is invalid", hint="N/T with N from 1 to T, such as 1/7")
     return int(found[1]), int(found[2])
 
 
@@ -127,17 +129,25 @@ def _print_report(run: Run, repository: Repository, report: VerifyReport) -> Non
         if report.findings:
             print()
             shown = report.findings[:_SHOWN]
-            rows = [[each.key, each.problem, ", ".join(each.backups) or None, each.detail] for each in shown]
+            rows = [
+                [each.key, each.problem, ", ".join(each.backups) or None, _detail(repository, each)] for each in shown
+            ]
             run.printer.rows(("object", "problem", "needed by", "detail"), rows)
             if len(report.findings) > _SHOWN:
                 print(f"… and {len(report.findings) - _SHOWN:,} more; --output json has all")
-        read = "looked for" if report.level == "listing" else "read"
-        print(f"\n{words.count(report.checked, 'object')} {read}, with {words.size(report.checked_bytes)}")
+        read = "looked up" if report.level == "listing" else "read"
+        print(f"\n{words.count(report.checked, 'object')} {read}, {words.size(report.checked_bytes)}")
         if report.unreferenced:
             size = words.size(report.unreferenced_bytes)
             print(f"{words.count(report.unreferenced, 'object')} with {size} are needed by no backup; prune frees them")
     if report.error is not None:
         raise report.error
+
+
+def _detail(repository: Repository, finding: Finding) -> str | None:
+    """What the other columns do not say."""
+    said = f"{repository.root}/{finding.key} is {finding.problem}"
+    return finding.detail.removeprefix(said).strip() or None
 
 
 # -- a restore in memory -----------------------------------------------------------------------------------------------
@@ -151,10 +161,13 @@ def _check_restores(
     table: str | None,
     engine: EngineChoice,
 ) -> list[RestorableReport]:
-    from frazil.backup.restorable import check_restorable
+    from frazil.backup.restorable import add_lost, check_restorable
     from frazil.backup.selection import find_tables
     from frazil.tables.relocation.engine import open_engine
 
+    # The restore in memory reads no data files, so whether they are there is found out by a listing.
+    listing = _verify(run, repository, [record.name for record in records], Level.listing, None)
+    lost = {each.key for each in listing.findings if each.problem != "erased"}
     chosen: list[tuple[BackupRecord, BackedUpTable]] = [(r, t) for r in records for t in find_tables(r, table)]
     with (
         stopping(run) as stop,
@@ -164,7 +177,8 @@ def _check_restores(
         progress.begin("restore in memory", files=len(chosen))
         reports = []
         for record, each in chosen:
-            reports.append(check_restorable(repository, record, each, opened, stop))
+            report = check_restorable(repository, record, each, opened, stop)
+            reports.append(add_lost(repository, each, lost, report) if lost else report)
             progress.advance()
         progress.end()
     return reports

@@ -205,6 +205,8 @@ class Backups:
         """
         repository = self._repository()
         names = [_find(repository, name).name for name in backups] or None
+        if level == "listing" and sample != (1, 1):
+            level = "sample"
         return verify_repository(repository, names=names, level=level, sample=sample)
 
     def plan_prune(self, keep: RetentionPolicy | None = None) -> PrunePlan:
