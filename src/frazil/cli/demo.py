@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -20,7 +21,7 @@ app = new_app("Show what Frazil does.")
 _NEXT = """\
 Everything lies in {folder}, and nothing is left running. Try next:
 
-  cd {folder}
+  cd {folder}{unset}
   {frazil} table list
   {frazil} table snapshots demo.photos
   {frazil} sql "SELECT camera, count(*) FROM demo.photos GROUP BY camera"
@@ -99,7 +100,12 @@ def demo(
             }
         )
         return
-    print(f"Done in {time.perf_counter() - began:.0f} s. " + _NEXT.format(folder=directory, frazil=_own_name()))
+    print(f"Done in {time.perf_counter() - began:.0f} s. " + _NEXT.format(folder=directory, frazil=_own_name(), unset=_unset()))
+
+
+def _unset() -> str:
+    """The environment goes before the demo's settings file, so that the commands would show the user's own lake."""
+    return "\n  unset FRAZIL_HOME" if os.environ.get("FRAZIL_HOME") else ""
 
 
 def _own_name() -> str:
