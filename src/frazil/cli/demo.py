@@ -100,7 +100,10 @@ def demo(
             }
         )
         return
-    print(f"Done in {time.perf_counter() - began:.0f} s. " + _NEXT.format(folder=directory, frazil=_own_name(), unset=_unset()))
+    print(
+        f"Done in {time.perf_counter() - began:.0f} s. "
+        + _NEXT.format(folder=directory, frazil=_own_name(), unset=_unset())
+    )
 
 
 def _unset() -> str:
