@@ -92,6 +92,17 @@ def test_a_backup_holds_the_whole_history_byte_for_byte(bench: Bench) -> None:
     assert record.started_at <= record.created_at
 
 
+def test_a_repository_in_a_folder_of_a_table_is_refused(bench: Bench) -> None:
+    table = make(bench.care, "ns.t")
+    settings = bench.care.settings.model
+    for place in (folder(table) / "backups", folder(table) / "data" / "x"):
+        inside = Repository.open(str(place), s3=settings.s3, network=settings.network, create=True)
+        with pytest.raises(UsageError, match=r"lies in a folder of ns\.t"):
+            create.create_backup(bench.care, inside, ["ns.t"], engine="local")
+        assert inside.list_records() == []
+    assert bench.backup("ns.t").tables[0].files == 3
+
+
 def test_a_table_without_snapshots_is_a_backup_too(bench: Bench) -> None:
     make(bench.care, commits=0)
     (found,) = bench.backup().tables

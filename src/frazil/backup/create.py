@@ -35,6 +35,7 @@ from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.observe.progress import Progress
+from frazil.tables.metadata.locations import canonical_folder, is_inside, list_own_folders
 from frazil.tables.relocation.engine import Engine, EngineChoice, open_engine
 from frazil.tables.relocation.table_metadata import TableMetadata
 from frazil.upkeep.care import Care
@@ -166,6 +167,7 @@ def _back_up_table(run: _Run, name: str, missing: Collection[BlobRef]) -> Backed
         for _ in range(_STATES):
             raise_if_stopped(run.stop)
             source = load_source(run.care, name)
+            _require_outside(run.repository, source)
             metadata = select_refs(source.metadata, run.ref)
             reach("backup.create.loaded")
             if copy is None:
@@ -179,6 +181,18 @@ def _back_up_table(run: _Run, name: str, missing: Collection[BlobRef]) -> Backed
             f"the snapshots of {name} expire faster than they can be copied",
             hint="keep more of them (--keep, --older-than), or back it up while no expiry runs",
         )
+
+
+def _require_outside(repository: Repository, source: TableSource) -> None:
+    """Refuses a repository in a folder of a table: who deletes or cleans up the table would take its backups along."""
+    root = canonical_folder(repository.root)
+    for folder in list_own_folders(source.table):
+        if is_inside(root, folder):
+            raise UsageError(
+                f"the backup repository {repository.root} lies in a folder of {source.name}: {folder}",
+                cause="what deletes or cleans up the table would delete its backups",
+                hint="another folder or bucket as backup.bucket",
+            )
 
 
 def _open_copy(run: _Run, table_uuid: str, missing: Collection[BlobRef]) -> TableCopy:
