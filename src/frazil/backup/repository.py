@@ -656,7 +656,10 @@ def _create_header(store: ObjectStore, root: str, *, is_wanted: bool) -> bytes:
                 hint="restore that file from a copy; docs/backup-repository.md says how to write it anew",
             )
     if not is_wanted:
-        raise NotFoundError(f"there is no backup repository at {root}", hint="frazil backup create makes it")
+        raise NotFoundError(
+            f"there is no backup repository at {root}",
+            hint="check backup.bucket; the first `frazil backup create` makes a new repository there",
+        )
     header = build_header(str(uuid.uuid4()), datetime.now(UTC))
     try:
         store.put_if_absent(HEADER, header)
