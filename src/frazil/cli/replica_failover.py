@@ -16,6 +16,7 @@ from frazil.errors import FrazilError, PartialError, UsageError
 
 if TYPE_CHECKING:
     from frazil.replica.failover import FailoverReport, FailoverTable
+    from frazil.replica.topics import OldLog, TopicLoss
     from frazil.settings import Settings
     from frazil.upkeep.care import Care
 
@@ -35,6 +36,10 @@ def failover(
     allow_unfenced: Annotated[
         bool, typer.Option("--allow-unfenced", help="go on if the old primary cannot be reached")
     ] = False,
+    primary_log: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help="log of the lost site, a broker's address or a folder: counts what is lost"),
+    ] = None,
     engine: Engine = EngineChoice.auto,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -48,6 +53,7 @@ def failover(
     """
     from frazil.replica.failover import plan_failover, run_failover
     from frazil.replica.status import list_replicas
+    from frazil.replica.topics import read_old_log
     from frazil.tables.relocation.engine import open_engine
     from frazil.upkeep.runs.opening import open_care
 
@@ -60,7 +66,10 @@ def failover(
     settings, _ = load(run, Choice(catalog=catalog, warehouse=warehouse), missing="refuse")
     with stopping(run) as stop, open_care(settings, catalog, stop) as care, _open(run, settings, primary, care) as old:
         names = tables or list_replicas(care)
-        plans = plan_failover(care, names, primary=None if isinstance(old, FrazilError) else old)
+        old_log = read_old_log(settings, primary_log) if primary_log is not None else None
+        plans = plan_failover(care, names, primary=None if isinstance(old, FrazilError) else old, old_log=old_log)
+        if old_log is not None:
+            _warn_of_log(run, old_log, plans, all_=all_)
         if not yes:
             _print_plans(run, plans, old if isinstance(old, FrazilError) else None)
             if dry_run:
@@ -76,7 +85,9 @@ def failover(
         with open_engine(engine.value, settings, stop=stop, spark=care.spark) as opened:
             for name in names:
                 try:
-                    done.append(run_failover(care, name, opened, primary=old, allow_unfenced=allow_unfenced))
+                    done.append(
+                        run_failover(care, name, opened, primary=old, allow_unfenced=allow_unfenced, old_log=old_log)
+                    )
                 except FrazilError as error:
                     failed[name] = error
     _print_reports(run, done, failed)
@@ -106,6 +117,7 @@ def _print_plans(run: Run, plans: Sequence[FailoverTable], unreachable: FrazilEr
     else:
         columns = ("table", "version", "next", "lag", "snapshots lost", "rows lost", "old primary", "last sync")
         run.printer.rows(columns, [_row(one) for one in plans], none="no replicas")
+        _print_topics([topic for one in plans for topic in one.topics])
         for one in plans:
             for text in one.missing[:SHOWN]:
                 print(f"{one.name}: not arrived: {text}")
@@ -139,6 +151,44 @@ def _shown(time: str | None) -> str | None:
     return None if time is None else shown_time(datetime.fromisoformat(time))
 
 
+def _print_topics(topics: Sequence[TopicLoss]) -> None:
+    """How far tables of topics reach, and what only the old log had."""
+    for one in topics:
+        lag = f", its last message of {_shown(one.last_message_at)}" if one.last_message_at is not None else ""
+        if not lag and one.committed_at is not None:
+            lag = f", committed {_shown(one.committed_at)}"
+        print(f"topic {one.topic}: {one.table} reaches offset {one.position}{lag}")
+        print(f"  {_lost_messages(one)}; it goes on at offset {one.continues_at}")
+        for text in one.warnings:
+            print(f"  warning: {text}")
+
+
+def _lost_messages(one: TopicLoss) -> str:
+    if one.lost is None:
+        return "what only the old log had is lost: --primary-log counts it where that log can still be read"
+    last = f", the last of {_shown(one.log_last_message_at)}" if one.log_last_message_at is not None else ""
+    return f"the old log ends at {one.log_end}{last}: {one.lost:,} messages are only there"
+
+
+def _print_next(topics: Sequence[TopicLoss]) -> None:
+    commands = [command for one in topics for command in one.next]
+    if commands:
+        print("next, on the machine with the new log, before its server starts:")
+        for command in dict.fromkeys(commands):
+            print(f"  {command}")
+
+
+def _warn_of_log(run: Run, old: OldLog, plans: Sequence[FailoverTable], *, all_: bool) -> None:
+    from frazil.replica.topics import list_only_in_log
+
+    if old.topics is None:
+        run.printer.note(f"warning: the old log at {old.place} cannot be read: {old.problem}")
+    if old.is_live:
+        run.printer.note(f"warning: the old log at {old.place} is in use, and may take more messages: stop its broker")
+    for text in list_only_in_log(old, {topic.topic for one in plans for topic in one.topics}) if all_ else ():
+        run.printer.note(f"warning: {text}")
+
+
 def _print_reports(run: Run, done: Sequence[FailoverReport], failed: dict[str, FrazilError]) -> None:
     if run.printer.json_output:
         found: list[dict[str, Any]] = [{**one.to_dict(), "done": True} for one in done]
@@ -153,6 +203,8 @@ def _print_reports(run: Run, done: Sequence[FailoverReport], failed: dict[str, F
                 print(f"  the old primary's table is now {one.fenced_as}")
             if one.lost:
                 print(f"  {len(one.lost)} snapshots of the old primary are lost: --output json names them")
+        _print_topics([topic for one in done for topic in one.topics])
+        _print_next([topic for one in done for topic in one.topics])
     if not failed:
         return
     if not done and len(failed) == 1:

@@ -18,6 +18,7 @@ from frazil.replica.many import ReplicaRun, plan_table, run_replicas, sync_table
 from frazil.replica.runs import list_runs
 from frazil.replica.status import ReplicaStatus, list_status
 from frazil.replica.sync import SyncPlan, SyncReport
+from frazil.replica.topics import read_old_log
 from frazil.replica.verify import VerifyReport, verify_replica
 from frazil.tables.relocation.engine import EngineChoice, open_engine
 from frazil.upkeep.care import Care
@@ -141,13 +142,14 @@ class Replicas:
     # -- failover ------------------------------------------------------------------------------------------------------
 
     def plan_failover(
-        self, *tables: str, catalog: str | None = None, primary: str | None = None
+        self, *tables: str, catalog: str | None = None, primary: str | None = None, primary_log: str | None = None
     ) -> builtins.list[FailoverTable]:
-        """Returns what a failover would mean: lag and lost snapshots of each table. Changes nothing."""
+        """Returns what a failover would mean: lag, lost snapshots and lost messages of each table. Changes nothing."""
         with ExitStack() as opened:
             care = opened.enter_context(self._care(catalog))
             old = opened.enter_context(self._care(primary)) if primary is not None else None
-            return plan_failover(care, tables, primary=old)
+            old_log = read_old_log(care.settings, primary_log) if primary_log is not None else None
+            return plan_failover(care, tables, primary=old, old_log=old_log)
 
     def failover(
         self,
@@ -155,6 +157,7 @@ class Replicas:
         *,
         catalog: str | None = None,
         primary: str | None = None,
+        primary_log: str | None = None,
         allow_unfenced: bool = False,
         engine: EngineChoice = "auto",
     ) -> FailoverReport:
@@ -164,6 +167,7 @@ class Replicas:
             table: its name.
             catalog: name of the replica's catalog.
             primary: catalog of the old primary, whose table is renamed, so that its writers fail.
+            primary_log: log of the lost site, a broker's address or a folder: counts the messages that only it has.
             allow_unfenced: go on if the old primary cannot be fenced.
             engine: what relocates metadata: "local", "spark" or "auto".
 
@@ -175,7 +179,8 @@ class Replicas:
             care = opened.enter_context(self._care(catalog))
             old = opened.enter_context(self._care(primary)) if primary is not None else None
             work = opened.enter_context(open_engine(engine, self._connection.settings, spark=care.spark))
-            return run_failover(care, table, work, primary=old, allow_unfenced=allow_unfenced)
+            old_log = read_old_log(care.settings, primary_log) if primary_log is not None else None
+            return run_failover(care, table, work, primary=old, allow_unfenced=allow_unfenced, old_log=old_log)
 
     def beacon(self, place: str, *tables: str, catalog: str | None = None) -> Beacon:
         """On the primary: writes down what its catalog names for each table, for replicas.

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyiceberg.table.metadata import TableMetadataUtil
+
 from frazil.catalogs import flavor_of, parse_name
 from frazil.catalogs.pointers import read_metadata
 from frazil.errors import ConflictError, FrazilError, NotAllowedError, NotFoundError, UnsupportedError
@@ -22,6 +24,7 @@ from frazil.replica.choose import number_of
 from frazil.replica.runs import record_run
 from frazil.replica.state import ReplicaState, parse_state, with_role
 from frazil.replica.sync import ReplicaTable, SyncPlan, plan_sync, run_sync
+from frazil.replica.topics import OldLog, TopicLoss, find_losses
 from frazil.tables.publishing import plan_publication, publish
 from frazil.tables.relocation.table_metadata import TableMetadata, format_metadata
 from frazil.tables.relocation.target_folder import TargetFolder
@@ -68,6 +71,7 @@ class FailoverTable:
         primary: whether the old primary was reached.
         lost: snapshots that the replica will not have.
         warnings: what deserves attention, a sentence each.
+        topics: whose position the table carries: how far it reaches, and what only the old log had.
     """
 
     name: str
@@ -81,10 +85,12 @@ class FailoverTable:
     primary: Reached
     lost: tuple[LostSnapshot, ...]
     warnings: tuple[str, ...] = ()
+    topics: tuple[TopicLoss, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as JSON."""
         values = {**vars(self), "missing": list(self.missing), "warnings": list(self.warnings)}
+        values["topics"] = [topic.to_dict() for topic in self.topics]
         return values | {"lost": [vars(snapshot) for snapshot in self.lost]}
 
 
@@ -96,6 +102,7 @@ class FailoverReport:
         fenced_as: the name that the old primary's table has now, so that its writers fail; None: it was not reached.
         metadata_location: of the table that is the primary now.
         lost: snapshots that it does not have.
+        topics: whose position it carries: how far it reaches, what only the old log had, and how the topic goes on.
     """
 
     name: str
@@ -105,14 +112,21 @@ class FailoverReport:
     metadata_location: str
     lost: tuple[LostSnapshot, ...]
     seconds: float = 0.0
+    topics: tuple[TopicLoss, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as JSON."""
-        return {**vars(self), "seconds": round(self.seconds, 3), "lost": [vars(snapshot) for snapshot in self.lost]}
+        values = {**vars(self), "seconds": round(self.seconds, 3), "lost": [vars(snapshot) for snapshot in self.lost]}
+        return values | {"topics": [topic.to_dict() for topic in self.topics]}
 
 
 def plan_failover(
-    care: Care, names: Sequence[str], *, primary: Care | None = None, primary_names: Mapping[str, str] | None = None
+    care: Care,
+    names: Sequence[str],
+    *,
+    primary: Care | None = None,
+    primary_names: Mapping[str, str] | None = None,
+    old_log: OldLog | None = None,
 ) -> list[FailoverTable]:
     """Returns what a failover would mean. Changes nothing.
 
@@ -121,12 +135,13 @@ def plan_failover(
         names: of its tables.
         primary: the old primary's catalog, if it can be opened.
         primary_names: names of tables there, where they differ.
+        old_log: the log of the lost site, for tables of topics.
 
     Raises:
         NotFoundError: there is no such table.
         NotAllowedError: it is no replica.
     """
-    return [_plan(care, name, primary, (primary_names or {}).get(name, name)) for name in names]
+    return [_plan(care, name, primary, (primary_names or {}).get(name, name), old_log) for name in names]
 
 
 def run_failover(
@@ -137,6 +152,7 @@ def run_failover(
     primary: Care | None = None,
     primary_name: str | None = None,
     allow_unfenced: bool = False,
+    old_log: OldLog | None = None,
 ) -> FailoverReport:
     """Makes one replica writable: fences the old primary, serves what has arrived by then, and removes the guard.
 
@@ -147,6 +163,7 @@ def run_failover(
         primary: the old primary's catalog; None: nobody can write there, or its writers were stopped by other means.
         primary_name: of the table there, if it differs.
         allow_unfenced: go on if the primary cannot be fenced. Both sides may then be written to.
+        old_log: the log of the lost site, for tables of topics.
 
     Raises:
         FrazilError: the primary was given and cannot be fenced.
@@ -176,13 +193,16 @@ def run_failover(
         location,
         _list_lost(metadata, there or {}),
         time.monotonic() - began,
+        find_losses(care.store, care.settings, name, old_log),
     )
     record_run(care.store, name, "failover", started_at, report.seconds, report=report.to_dict())
     log.warning("a replica is the primary now", table=name, fenced_as=fenced_as, lost=len(report.lost))
     return report
 
 
-def _plan(care: Care, name: str, primary: Care | None, primary_name: str) -> FailoverTable:
+def _plan(
+    care: Care, name: str, primary: Care | None, primary_name: str, old_log: OldLog | None = None
+) -> FailoverTable:
     identifier = parse_name(name, care.store.settings.name)
     _, metadata, state = _read(care, identifier)
     if state is None:
@@ -204,6 +224,7 @@ def _plan(care: Care, name: str, primary: Care | None, primary_name: str) -> Fai
     waiting = [one.candidate for one in plan.newest.waiting] if plan is not None else []
     candidate = plan.newest.candidate if plan is not None else None
     kept = candidate.metadata if candidate is not None else metadata
+    served_next = TableMetadataUtil.parse_obj(candidate.metadata) if candidate is not None else None
     known = [one.metadata for one in waiting] + ([there] if there is not None else [])
     lost = {snapshot.snapshot_id: snapshot for other in known for snapshot in _list_lost(kept, other)}
     newest_ms = max([state.updated_ms, *(int(other["last-updated-ms"]) for other in (*known, kept))])
@@ -221,6 +242,7 @@ def _plan(care: Care, name: str, primary: Care | None, primary_name: str) -> Fai
         reached,
         tuple(sorted(lost.values(), key=lambda snapshot: snapshot.timestamp_ms)),
         tuple(warnings),
+        find_losses(care.store, care.settings, name, old_log, served_next=served_next),
     )
 
 

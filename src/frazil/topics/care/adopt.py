@@ -12,7 +12,7 @@ from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.former import FormerLog, adding
 from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of
-from frazil.topics.positions import has_other_messages
+from frazil.topics.positions import has_other_messages, recorded_position
 from frazil.topics.sinks.registry import sink_tables
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class Adopting:
                 found.setdefault(sink, []).append(table)
         if not found:
             raise NotFoundError(f"topic '{topic}' has no table to adopt", hint=f"frazil topic show {topic}")
-        chosen = [sink for sink in found if sink in info.sinks] or [list(found)[-1]]
+        # Also a sink that is not enabled yet: the log is refused as long as a table of the topic knows another one.
+        wanted = [s for s in found if s in info.sinks or _knows_another_log(found[s][-1], info, s)]
+        chosen = wanted or [list(found)[-1]]
         letters = find_table(opened, dead_letters_name(settings))
         others = [letters] if letters is not None else []
         self._sinks = [
@@ -281,7 +283,7 @@ class _Sink:
             is_archive = self._sink == ARCHIVE  # the dead letters of others are not read as messages
             former = self._former() if plan.problem == "new_log" and is_archive else None
             if plan.problem == "new_log":  # first: after a crash in between the plan is the same
-                self._raise_floor(plan.after)
+                self._raise_floor(max(plan.after, self._end_of_letters()))
                 self._adopt_side_tables(plan.after)
             self._go_on_at(plan.after, former)
         if plan.problem != "none":
@@ -301,6 +303,13 @@ class _Sink:
         """The side tables of the sink itself, without the dead letters, which belong to all sinks."""
         letters = dead_letters_name(self._settings)
         return [table for table in self._sides if ".".join(table.name()) != letters]
+
+    def _end_of_letters(self) -> int:
+        """Dead letters may be further than the tables: their offsets are not given out again either."""
+        from frazil.tables import find_highest_offsets
+
+        known = (find_highest_offsets(table, self._topic).values() for table in self._sides)
+        return max((offset for offsets in known for offset in offsets), default=0)
 
     def _raise_floor(self, offset: int) -> None:
         """Lets the log go on behind the table. One with storage `iceberg` asks its tables, every time it is opened."""
@@ -337,6 +346,11 @@ class _Sink:
         return FormerLog(
             self._position.log_id, max(o for t in known for o in find_highest_offsets(t, self._topic).values())
         )
+
+
+def _knows_another_log(table: Table, info: TopicInfo, sink: str) -> bool:
+    held = recorded_position(table, info.name, sink)
+    return held is not None and held.log_id != info.log_id
 
 
 def _end_of_rows(table: Table, before: int) -> int:

@@ -144,4 +144,14 @@ def _columns(
         elif field.name in MESSAGE.names:
             yield pa.nulls(rows, field.type)
         else:
-            yield pa.array([from_plain(row.get(field.name), field.type) for row in own], field.type)
+            yield _array([row.get(field.name) for row in own], field.type)
+
+
+def _array(values: list[object], kind: pa.DataType) -> pa.Array:
+    """Null where a value is of another type: a log that was adopted knows a column only as the table now has it."""
+    try:
+        return pa.array([from_plain(value, kind) for value in values], kind)
+    except (TypeError, ValueError, AttributeError, ArithmeticError):
+        if len(values) == 1:
+            return pa.nulls(1, kind)
+        return pa.concat_arrays([_array([value], kind) for value in values])
