@@ -46,14 +46,17 @@ class Site:
         self.primary = folder / "primary"
         self._stores = ExitStack()
 
-    def replicate(self, *tables: str, order: Any = "metadata-first") -> None:
-        Replication(self.primary / "warehouse", self.folder / "dr").run(order)
+    def replicate(self, *tables: str) -> None:
+        """Copies these tables, metadata first, and syncs them."""
         care = care_of(self.home)
         with care.store, LocalEngine() as engine:
             for name in tables:
                 identifier = tuple(name.split("."))
-                order_ = ReplicaTable(str(self.folder / "dr"), identifier, str(self.folder / "second"))
-                assert not run_sync(care, order_, engine).missing
+                Replication(
+                    self.primary.joinpath("warehouse", *identifier), self.folder.joinpath("dr", *identifier)
+                ).run()
+                order = ReplicaTable(str(self.folder / "dr"), identifier, str(self.folder / "second"))
+                assert not run_sync(care, order, engine).missing
 
     def lose_primary(self) -> Path:
         """Deletes the primary. Its log is kept elsewhere, to ask it what was lost: a disk that was rescued."""
@@ -246,3 +249,22 @@ def test_nothing_is_lost_where_the_old_log_is_brought_over(site: Site) -> None:
             assert put(store, "lost").revision == 2
             Home(site.home).advance(kit.log)
             assert not store.verify().findings
+
+
+@pytest.mark.parametrize("further", [0, 1], ids=["history", "metadata"])
+def test_documents_of_which_one_table_is_behind_are_found_by_verify(site: Site, further: int) -> None:
+    tables = ("document_archive.document_history", "document_archive.document_metadata")
+    with open_home(site.primary) as kit:
+        fill_documents(kit)
+        site.replicate(*tables)
+        with open_iceberg_store(kit.settings, kit.log):
+            Home(site.primary).advance(kit.log)
+        site.replicate(tables[further])
+    site.lose_primary()
+    topics = site.failover("--yes")
+    assert tables[0] in topics["documents"]["warnings"][0]
+    for command in topics["documents"]["next"]:
+        site.run(*command.split()[1:])
+    with open_home(site.home) as kit, open_iceberg_store(kit.settings, kit.log) as store:
+        assert [found.revision for found in store.history("a")] == ([1, 2, 3] if further == 0 else [1, 2])
+        assert store.verify().findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,11 @@ DEFAULT_PROPERTIES = {
 _PATIENCE = 12
 
 
+#: Held while a table is created: the sinks of a pipeline all create the dead letters. The loser of a race would leave a
+#: metadata file in the folder of the winner's table, which a replica takes for a second table.
+_creating = threading.Lock()
+
+
 def ensure_table(
     store: TableStore,
     name: str | tuple[str, ...],
@@ -73,7 +79,10 @@ def ensure_table(
         require_readable(columns, [spec])
         wanted = {**DEFAULT_PROPERTIES, **(properties or {})}
         reach("tables.create.before")
-        table = store.call(lambda: _create(store, identifier, columns, spec, order, wanted, location), "create")
+        with _creating:
+            table = store.call(lambda: _load(store, identifier), "load") or store.call(
+                lambda: _create(store, identifier, columns, spec, order, wanted, location), "create"
+            )
         reach("tables.create.after")
     require_writable(table)
     return _opened(store, table) if needs_first_snapshot(store, table) else table
