@@ -29,7 +29,7 @@ from frazil.topics.positions import ForeignLogError
 from frazil.topics.storage import open_storage
 from tests.documents_iceberg_kit import Home, put
 from tests.replica_kit import Replication
-from tests.sink_kit import SinkKit, sink_kit
+from tests.sink_kit import SinkKit, put_dead_letters, sink_kit
 from tests.upkeep_files import care_of
 
 TABLES = (
@@ -268,3 +268,17 @@ def test_documents_of_which_one_table_is_behind_are_found_by_verify(site: Site, 
     with open_home(site.home) as kit, open_iceberg_store(kit.settings, kit.log) as store:
         assert [found.revision for found in store.history("a")] == ([1, 2, 3] if further == 0 else [1, 2])
         assert store.verify().findings
+
+
+def test_offsets_of_dead_letters_that_are_further_than_the_tables_are_not_given_out_again(site: Site) -> None:
+    with open_home(site.primary) as kit:
+        fill_content(kit)
+        put_dead_letters(kit, "content_events", 2, 2)
+    site.replicate(*TABLES[1:4])
+    site.lose_primary()
+    content = site.failover("--yes")["content_events"]
+    assert (content["position"], content["continues_at"]) == (2, 4)
+    for command in content["next"]:
+        site.run(*command.split()[1:])
+    with open_home(site.home) as kit:
+        assert kit.log.append("content_events", Batch.of_messages([b"{}"])).offset == 4
