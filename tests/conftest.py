@@ -19,15 +19,13 @@ quick_jvms()
 
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
-    """Undoes what a test, or a command that it runs in this process, configures: the next may check log entries."""
+    """Undoes what a test, a fixture, or a command that they run in this process configures: tests check log entries."""
     root = logging.getLogger()
-    before, level = structlog.get_config() if structlog.is_configured() else None, root.level
+    level = root.level
+    structlog.reset_defaults()  # a fixture of a module may have run a command
     yield
     root.setLevel(level)
-    if before is None:
-        structlog.reset_defaults()
-    else:
-        structlog.configure(**before)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -306,6 +306,7 @@ def retention(server: Server, root: str, key: str) -> datetime | None:
     return until
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.long("waits until retention is over")
 def test_what_is_locked_stays_until_its_time_is_over(server: Server, tmp_path: Path) -> None:

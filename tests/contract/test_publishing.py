@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -89,6 +90,9 @@ def room(request, lane_settings) -> Iterator[Room]:
     with TableStore(catalog, settings, network) as store:
         flavor = flavor_of(settings, dict(catalog.properties))
         yield Room(request.param, flavor, lane_settings, store, namespace)
+        for name in catalog.list_tables(namespace):  # some cannot be read, which stops the orphan removal of others
+            with contextlib.suppress(Exception):
+                catalog.drop_table(name)
 
 
 @pytest.fixture

@@ -143,6 +143,7 @@ def test_results_are_json_on_standard_output_and_progress_is_json_lines_on_stand
     assert failed.stdout == "" and json.loads(failed.stderr)["exit_code"] == failed.returncode == 10
 
 
+@pytest.mark.deep
 def test_without_the_right_to_write_nothing_happens(lake: Shell):
     lake.json("backup", "create", "demo.photos", "--name", "monday")
     repository = lake.folder / "other-disk"

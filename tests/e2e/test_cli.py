@@ -33,6 +33,10 @@ SUBCOMMANDS = {
         "verify", "add", "fetch", "restore-request",
     ),
     "setup": ("", "bucket"),
+    "backup": (
+        "create", "list", "show", "diff", "restore", "rollback", "verify", "prune", "delete", "run", "erase",
+    ),
+    "replica": ("sync", "plan", "run", "status", "history", "verify", "failover", "beacon"),
 }  # fmt: skip
 PAGES = [(c, s) for c in COMMANDS for s in SUBCOMMANDS.get(c, ("",))]
 GROUPS = [(c, "") for c in SUBCOMMANDS]

@@ -57,6 +57,8 @@ def site(shell: Shell) -> Shell:
     return shell
 
 
+@pytest.mark.long("the whole life of a replica by its commands, one process each")
+@pytest.mark.deep
 def test_a_primary_is_lost_and_its_replica_takes_over(site: Shell):
     replicate(site)
     made = site.json("replica", "sync", "prod.orders")

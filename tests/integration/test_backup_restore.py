@@ -144,6 +144,7 @@ def test_a_table_restored_at_any_snapshot_is_what_it_was(
 # -- comparison of rows
 
 
+@pytest.mark.deep
 def test_rows_are_compared_whatever_their_order_and_types(zoo: Zoo, care: Care) -> None:
     columns = (
         "id INT, m MAP<STRING, DOUBLE>, s STRUCT<a: MAP<INT, BINARY>, `b.c`: ARRAY<FLOAT>>, "

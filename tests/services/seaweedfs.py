@@ -84,7 +84,8 @@ def start_seaweedfs(folder: Path, *, table_bucket: str = "tables") -> SeaweedFS:
         f"-s3.externalUrl={access.endpoint}",
     ]
     command += [f"-filer.localSocket={folder / 'filer.sock'}", f"-s3.localSocket={folder / 's3.sock'}"]
-    command += [f"-tableBucket={table_bucket}"]
+    # Each bucket takes several volumes; by default there are only as many as fit on the disk when they are full.
+    command += [f"-tableBucket={table_bucket}", "-volume.max=4000"]
     # It takes 25 s to obey SIGTERM, and nobody needs its data afterwards.
     process = start("seaweedfs", command, folder=folder, port=ports["s3"], grace_seconds=0)
     process.wait_ready(lambda: url_answers(f"{access.endpoint}/healthz") and _has(access, table_bucket))

@@ -68,7 +68,7 @@ def test_show_prints_every_setting_with_its_source_and_no_secret(config):
     assert "zQ7" not in out
     optional = (
         *("catalog.s3.", "catalogs.", "spark.conf", "catalog.properties", "upkeep.tables."),
-        *("content.schema.field.", "documents.follow_buckets."),
+        *("content.schema.field.", "documents.follow_buckets.", "backup.policies.", "replica.tables."),
     )
     assert {key for key, _ in keys.known_keys() if not key.startswith(optional)} <= set(shown)
 
@@ -88,7 +88,7 @@ def test_show_has_a_json_twin_with_numbers_as_numbers(config):
     ("key", "shown"),
     [
         ("s3.endpoint", ["s3.endpoint"]),
-        ("backup", ["backup.bucket"]),
+        ("database", ["database.url"]),
         ("spark.conf", ["spark.conf.spark.sql.x"]),
         ("spark.conf.spark.sql.x", ["spark.conf.spark.sql.x"]),
         ("iceberg.catalog_uri", ["catalog.uri"]),

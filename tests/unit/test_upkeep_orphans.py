@@ -216,9 +216,9 @@ def storage(table: SimpleNamespace, s3: S3Settings) -> TableStorage:
 def test_keys_that_a_catalog_lends_for_a_table_are_used():
     lent = table()
     lent.io.properties |= {"s3.access-key-id": "lent", "s3.secret-access-key": "x", "s3.endpoint": "http://s3:1"}
-    s3 = storage(lent, S3Settings(profile="mine"))._s3
+    s3 = storage(lent, S3Settings(profile="mine")).s3
     assert (s3.access_key, s3.profile, s3.endpoint) == ("lent", None, "http://s3:1")
-    assert storage(table(), S3Settings(profile="mine"))._s3.profile == "mine"
+    assert storage(table(), S3Settings(profile="mine")).s3.profile == "mine"
 
 
 def test_a_file_is_asked_for_in_the_folder_that_the_table_has():
