@@ -18,18 +18,22 @@ from frazil.upkeep.expiry import pins
 from tests import backup_create_kit
 from tests.backup_create_kit import expected, held, open_bench
 from tests.faulty_storage import Gateway, gateway_to
+from tests.restore_kit import back_up, history, open_repository, restore
 from tests.rewrite_kit import Bench
 from tests.services.kit import Services
 from tests.upkeep_files import grow, make
 from tests.upkeep_s3 import care_on
 
 
-def test_a_bucket_that_throttles_and_cuts_connections(services: Services, tmp_path: Path) -> None:
-    class Faulty(Gateway):
-        def meets(self, method: str, path: str) -> str | None:  # type: ignore[override]
-            self.refuses(method, path)
-            return {0: "503", 5: "cut", 8: "lost"}.get(sum(self.seen.values()) % 11)
+class Faulty(Gateway):
+    """Throttles, cuts connections and loses replies by turns."""
 
+    def meets(self, method: str, path: str) -> str | None:  # type: ignore[override]
+        self.refuses(method, path)
+        return {0: "503", 5: "cut", 8: "lost"}.get(sum(self.seen.values()) % 11)
+
+
+def test_a_bucket_that_throttles_and_cuts_connections(services: Services, tmp_path: Path) -> None:
     home = tmp_path / "home"
     with gateway_to(services.seaweedfs.access.endpoint, Faulty()) as gateway:
         flags = {"network__retry_attempts": 10, "network__breaker_failures": 1000}
@@ -47,6 +51,22 @@ def test_a_bucket_that_throttles_and_cuts_connections(services: Services, tmp_pa
                 assert held(quiet.repository, again) == expected(calm)
 
 
+def test_a_restore_from_and_to_a_bucket_that_throttles_and_cuts_connections(services: Services, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with care_on(services, home) as calm:
+        make(calm, commits=6)
+        root = f"{calm.catalog.warehouse}-repository"
+        record = back_up(calm, open_repository(calm, root))
+        flags = {"network__retry_attempts": 10, "network__breaker_failures": 1000}
+        with (
+            gateway_to(services.seaweedfs.access.endpoint, Faulty()) as gateway,
+            care_on(services, home, gateway.url, **flags) as care,
+        ):
+            restore(care, open_repository(care, root), record)
+        assert gateway.seen.total() > 50
+        assert history(calm.load("ns.r")) == history(calm.load("ns.t"))
+
+
 @pytest.fixture(scope="module")
 def lane(lane_settings: Settings, spark: SparkSession) -> Bench:
     return Bench(lane_settings, lane_settings.catalog().name, spark)
@@ -58,7 +78,7 @@ def repository(lane: Bench, tmp_path: Path) -> Iterator[Repository]:
     yield Repository.open(str(tmp_path / "repository"), s3=model.s3, network=model.network, create=True)
 
 
-def back_up(lane: Bench, repository: Repository, name: str, engine: str) -> tuple[BackupRecord, Counter[str]]:
+def back_up_with(lane: Bench, repository: Repository, name: str, engine: str) -> tuple[BackupRecord, Counter[str]]:
     steps: Counter[str] = Counter()
     seen: list[int] = []
 
@@ -81,14 +101,14 @@ def test_spark_copies_what_threads_copy(lane: Bench, repository: Repository, ver
     lane.sql(f"INSERT INTO {full} SELECT id, 'x' FROM range(0, 40, 1, 4)")
     lane.sql(f"DELETE FROM {full} WHERE id % 7 = 0")
     lane.sql(f"ALTER TABLE {full} CREATE BRANCH side")
-    record, steps = back_up(lane, repository, name, "spark")
+    record, steps = back_up_with(lane, repository, name, "spark")
     (found,) = record.tables
     assert steps["pins"] == 1
     assert found.refs == ("main", "side")
     assert held(repository, found) == expected(lane.care, name)
     lane.sql(f"INSERT INTO {full} VALUES (100, 'y')")
     lane.sql(f"DELETE FROM {full} WHERE id = 100 OR id = 3")
-    record, steps = back_up(lane, repository, name, "local")
+    record, steps = back_up_with(lane, repository, name, "local")
     (found,) = record.tables
     # Without a JVM there is no tag in a table of format version 3, and a backup all the same.
     assert steps["pins"] == (1 if version == 2 else 0)
