@@ -133,7 +133,9 @@ def test_of_two_records_with_one_name_one_is_written(repository: Repository, tmp
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("size", [0, 1, 8 * MIB, 9 * MIB + 1, 26 * MIB])
+@pytest.mark.parametrize(
+    "size", [0, 9 * MIB + 1, *(pytest.param(size, marks=pytest.mark.deep) for size in (1, 8 * MIB, 26 * MIB))]
+)
 def test_files_of_any_size_come_and_go(repository: Repository, server: Server, tmp_path: Path, size: int) -> None:
     content = os.urandom(min(size, MIB)) * max(1, size // MIB) if size else b""
     source = write_sources(tmp_path, {"x": content})["x"]

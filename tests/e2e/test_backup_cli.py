@@ -123,6 +123,7 @@ def test_a_lost_machine_comes_back_from_the_repository_alone(lake: Shell):
     assert lake.run("table", "verify", "demo.photos").returncode == 0
 
 
+@pytest.mark.deep
 def test_no_command_but_a_comparison_of_rows_needs_java(lake: Shell):
     env = {"JAVA_HOME": "/nowhere", "FRAZIL_SPARK__JAVA_HOME": "/nowhere"}
     for args in (

@@ -111,6 +111,7 @@ def test_the_photos_of_the_demo_are_found_by_what_is_inside(demo_shell):
     assert filled == {"n": 120}
 
 
+@pytest.mark.long("reads each store of the demo by its commands, one process each")
 def test_the_documents_of_the_demo_are_in_both_stores_with_their_past(demo_shell):
     iceberg = {"DATABASE_URL": "iceberg"}
     assert demo_shell.json("docs", "stats") == demo_shell.json("docs", "stats", env=iceberg)

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.conftest import FRAZIL
 
 
+@pytest.mark.deep
 def test_documents_go_from_a_file_through_a_pipe_to_iceberg(shell):
     rows = "".join(f'{{"document_id": "d{n}", "filename": "{n}.pdf", "size_bytes": {n}}}\n' for n in range(50))
     shell.write("rows.ndjson", rows)

@@ -88,6 +88,7 @@ def in_table(shell: Shell, home: Path) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.long("starts Spark again after each kill")
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "rounds",
     [

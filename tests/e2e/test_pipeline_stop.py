@@ -55,6 +55,7 @@ def last_error(running: Running) -> dict:
     return next(json.loads(line) for line in reversed(running.errors.splitlines()) if line.startswith("{"))
 
 
+@pytest.mark.deep
 def test_a_broker_that_was_killed_does_not_keep_it(shell):
     with serving(shell) as server:
         server.create("orders", "iceberg")

@@ -130,6 +130,7 @@ def test_the_command_of_the_source_system_works_as_it_writes_it(shell: Shell):
     assert shell.json("replica", "history", *options)[0]["result"] == "created"
 
 
+@pytest.mark.deep
 def test_tables_of_a_file_are_synced_together_and_one_that_fails_stops_no_other(site: Shell):
     for name in ("prod.payments", "sales.events"):
         write(site, name, 1)
@@ -180,6 +181,7 @@ def test_a_beacon_proves_what_was_committed(site: Shell):
     assert (made["action"], made["witnessed"]) == ("created", True)
 
 
+@pytest.mark.deep
 def test_the_command_of_the_source_system_works_on_s3(shell: Shell, services: Services):
     """As after AWS DataSync: the embedded catalog of a bucket lies in the home of Frazil."""
     shell.write("primary.yaml", "home: ./primary\n")

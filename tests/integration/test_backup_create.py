@@ -94,7 +94,7 @@ def back_up_with(lane: Bench, repository: Repository, name: str, engine: str) ->
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.deep), 3])
 def test_spark_copies_what_threads_copy(lane: Bench, repository: Repository, version: int) -> None:
     full = lane.table(version=version, write__delete__mode="merge-on-read")
     name = full.split(".", 1)[1]

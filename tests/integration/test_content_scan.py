@@ -471,6 +471,7 @@ def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, s
     assert (code, out) == (0, ""), "what the table knows is no news"
 
 
+@pytest.mark.deep
 def test_a_scan_looks_inside_and_the_next_only_at_what_changed_and_without_spark(
     frazil: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch
 ):

@@ -74,6 +74,7 @@ def truth(events: list[Told]) -> list[tuple]:
     return shown(expected(canonical))
 
 
+@pytest.mark.deep
 def test_disordered_doubled_and_cut_events_give_the_right_table_on_both_engines(kit):
     chance = random.Random(7)
     events = some_events(chance, 400)

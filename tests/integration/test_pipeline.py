@@ -312,6 +312,7 @@ def wait_until_it_runs(pipeline: subprocess.Popen[str]) -> None:
         assert line, "it ended early"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "rounds", [1, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)], id="soak")]
 )

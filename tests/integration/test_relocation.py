@@ -15,10 +15,7 @@ SLOW = sorted(set(species(slow=True)) - set(species()))
 
 
 #: Each hard case once; the tables of `test_backup_restore.FIRST` are relocated by restores.
-FIRST = (
-    "spark_v1_to_v3", "spark_avro", "spark_orc", "partition_evolution", "inline_manifests", "mixed_spellings",
-    "imported", "dangling_deletes", "variant", "duckdb_v3", "equality_deletes_partitioned",
-)  # fmt: skip
+FIRST = ("spark_orc", "partition_evolution", "mixed_spellings", "duckdb_v3", "equality_deletes_partitioned")
 
 
 @pytest.mark.parametrize(

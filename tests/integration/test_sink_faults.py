@@ -212,6 +212,7 @@ def persistently(engine: Engine) -> int:
     return failed
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("nth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_puts_that_are_refused_now_and_then_cost_time_and_no_row(services: Services, tmp_path: Path, nth: int) -> None:
     with door_to(services.seaweedfs.url) as door, kit_on_s3(services, door, tmp_path) as kit:

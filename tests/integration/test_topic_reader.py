@@ -102,6 +102,7 @@ class Follower(threading.Thread):
             self.error = error
 
 
+@pytest.mark.deep
 def test_a_follower_misses_and_doubles_nothing_while_spark_compacts_and_expires(spark, table):
     publish(table, 20)
     sink(table)
