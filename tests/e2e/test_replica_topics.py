@@ -45,6 +45,7 @@ def csv_rows(text: str) -> list[list[str]]:
     return [line.split(",") for line in text.strip().splitlines()[1:]]
 
 
+@pytest.mark.long("two sites with servers and pipelines on Spark, of which one is lost")
 def test_a_site_with_topics_content_and_documents_is_lost(shell: Shell) -> None:
     common = "database:\n  url: iceberg\nspark:\n  master: local[2]\n"
     shell.write("primary.yaml", f"home: ./primary\n{common}")

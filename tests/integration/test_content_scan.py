@@ -222,6 +222,7 @@ def test_a_scan_waits_for_a_pipeline_that_runs_elsewhere(kit: ContentKit, tmp_pa
 # -- buckets -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long("scans a bucket twice and drains the pipeline on Spark")
 @pytest.mark.deep
 def test_a_bucket_with_odd_keys_is_in_the_table_as_it_is(s3_kit: tuple[ContentKit, Any, str]):
     kit, client, bucket = s3_kit

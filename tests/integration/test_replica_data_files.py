@@ -27,6 +27,7 @@ def lane(lane_settings: Settings, spark: SparkSession) -> Bench:
     return Bench(lane_settings, lane_settings.catalog().name, spark)
 
 
+@pytest.mark.long("Spark writes, registers, reads and compacts")
 @pytest.mark.deep
 @pytest.mark.spark
 def test_what_spark_writes_spark_registers_reads_and_compacts(lane: Bench, tmp_path: Path) -> None:

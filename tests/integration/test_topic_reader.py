@@ -185,6 +185,7 @@ def commit_each(table: TopicTable, batches: int) -> None:
     sink(table)
 
 
+@pytest.mark.long("Spark reads from S3 while files are replaced and reclaimed")
 @pytest.mark.deep
 def test_on_s3_a_replay_and_spark_read_on_when_files_are_replaced_and_reclaimed(spark, log, on_s3, monkeypatch):
     seen_gone = []
