@@ -323,7 +323,7 @@ def _peak() -> Iterator[dict[str, float]]:
 
 
 def main(step: str, home: str) -> None:
-    """One step in a process of its own; prints what it took."""
+    """Runs one step in a separate process; prints what it took."""
     settings = load_settings(flags={"home": home}, environ={})
     with open_care(settings) as care, _peak() as found:
         repository = _open(settings, "many")

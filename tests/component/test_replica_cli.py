@@ -77,7 +77,7 @@ def cli(tmp_path: Path, table: PrimaryTable, capfd: pytest.CaptureFixture[str]) 
         (("--table", "orders"), 2, "needs --database"),
         (("--database", "prod"), 2, "needs --table"),
         (("prod.orders", "--all"), 2, "--all and tables are given"),
-        (("prod.invoices",), 10, "there is no table prod.invoices"),
+        (("prod.invoices",), 10, "the table prod.invoices does not exist"),
         (("prod.orders", "--catalog", "nowhere"), 10, "no catalog is named 'nowhere'"),
         (("prod.orders", "--source-prefix", "s3://a"), 2, "is not a prefix map"),
         (("prod.orders", "--prune-missing"), 2, "for --mode data-files"),
@@ -124,7 +124,7 @@ def test_a_replica_that_others_wrote_to_is_refused_with_both_histories(cli: Cli,
     cli.prints("sync", "prod.orders")
     care = care_of(tmp_path / "site")
     care.load("prod.orders").append(numbers(99))
-    errors = cli.refuses("sync", "prod.orders", code=11, says="wrote to the replica prod.orders")
+    errors = cli.refuses("sync", "prod.orders", code=11, says="committed to the replica prod.orders")
     assert "--discard-replica-writes" in errors and errors.count("(append)") == 5
     assert cli.json("status")[0]["is_written"]
     assert cli.json("sync", "prod.orders", "--discard-replica-writes")["action"] == "updated"

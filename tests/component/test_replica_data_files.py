@@ -420,7 +420,7 @@ def test_only_its_own_tables_and_folders_are_touched(landing: Landing) -> None:
     other.joinpath("a.parquet").rename(landing.root / "a.parquet")
     landing.put("b.parquet", rows(10, 1))
     landing.table.append(rows(50, 1))
-    with pytest.raises(ConflictError, match="somebody wrote"):
+    with pytest.raises(ConflictError, match="another writer committed"):
         landing.sync()
 
 

@@ -187,7 +187,7 @@ def test_storage_that_was_copied_to_the_same_place_is_served_as_it_is(pair: Pair
         grow(pair.table)
         before = listing(pair.source)
     assert not list((pair.home / "warehouse").rglob("*.avro"))
-    grow(pair.load())  # somebody writes to the replica: it shows, and not in the replicated folder
+    grow(pair.load())  # another writer commits to the replica: it shows, and not in the replicated folder
     assert listing(pair.source) == before
     with pytest.raises(ConflictError):
         pair.sync()
@@ -221,7 +221,7 @@ def test_a_replica_that_somebody_wrote_to_is_refused_with_both_histories(pair: P
     wrong = describe(written)
     grow(pair.table)
     pair.copy()
-    with pytest.raises(ConflictError, match="somebody wrote to the replica") as caught:
+    with pytest.raises(ConflictError, match="another writer committed to the replica") as caught:
         pair.sync()
     histories = caught.value.to_dict()
     assert (len(histories["synced"]), len(histories["now"])) == (3, 4)

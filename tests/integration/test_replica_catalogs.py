@@ -68,7 +68,7 @@ def test_a_replica_in_each_kind_of_catalog(
         written = care.store.load((namespace, "t"))
         assert written.properties["gc.enabled"] == "false"
         written.append(people(50))
-        with pytest.raises(ConflictError, match="somebody wrote"):
+        with pytest.raises(ConflictError, match="another writer committed"):
             sync(care, order)
         assert sync(care, order, discard_replica_writes=True).action == "updated"
         check(pair, care, order)

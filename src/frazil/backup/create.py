@@ -91,7 +91,7 @@ def create_backup(
         ref: only this branch or tag, and its history; by default all.
         data: `reference` copies metadata only: the backup needs the data files where they are.
         engine: what copies.
-        progress: counts; by default nobody is shown it.
+        progress: counters; by default they are not reported.
         stop: ends the work between two files; by default that of `care`.
 
     Raises:

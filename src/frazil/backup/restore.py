@@ -121,7 +121,7 @@ def run_restore(
         repository: that holds the backup.
         plan: of `plan_restore`.
         engine: that runs the tasks.
-        progress: is told what is done.
+        progress: receives counts of what is done.
         stop: ends it before the next step; by default that of `care`.
 
     Raises:

@@ -138,7 +138,7 @@ def _look_up(care: Care, identifier: tuple[str, ...], is_required: bool) -> Beac
     found = care.store.call(lambda: read_metadata(care.store.catalog, identifier), "read_metadata")
     if found is None:
         if is_required:
-            raise NotFoundError(f"there is no table {'.'.join(identifier)}", hint="frazil table list")
+            raise NotFoundError(f"the table {'.'.join(identifier)} does not exist", hint="frazil table list")
         return None  # dropped since the tables were listed
     location, metadata = found
     return BeaconTable(identifier, str(metadata.get("table-uuid") or ""), location)

@@ -120,7 +120,9 @@ def find_table_folder(files: ReplicaFiles, identifier: tuple[str, ...] = ()) -> 
     listed = ", ".join((named or found)[:_NAMED]) + (", …" if len(named or found) > _NAMED else "")
     if identifier and not named:
         raise NotFoundError(
-            f"there is no table {'.'.join(identifier)} in {files.root}", cause=f"found: {listed}", hint=_GIVE_PATH
+            f"the table {'.'.join(identifier)} does not exist in {files.root}",
+            cause=f"found: {listed}",
+            hint=_GIVE_PATH,
         )
     raise UsageError(f"there are {len(named or found)} tables in {files.root}", cause=listed, hint=_GIVE_PATH)
 
@@ -171,7 +173,7 @@ def load_candidate(files: ReplicaFiles, file: MetadataFile) -> MetadataCandidate
         return UnreadableMetadata(file, "it was removed since it was listed")
     except (IntegrityError, KeyError, TypeError, ValueError) as error:
         cause = error.cause if isinstance(error, IntegrityError) else None
-        return UnreadableMetadata(file, cause or "it is no table metadata")
+        return UnreadableMetadata(file, cause or "it is not table metadata")
 
 
 def complete_prefixes(candidate: MetadataCandidate, pairs: tuple[tuple[str, str], ...] = ()) -> PrefixMap:

@@ -76,8 +76,8 @@ def resolve_config(
         warehouse: where relocated metadata goes.
 
     Raises:
-        UsageError: this is no table's name; or it is not known where its storage is copied to, or where relocated
-            metadata goes.
+        UsageError: the name is invalid; or it is not known where the table's storage is copied to, or where
+            relocated metadata goes.
         NotFoundError: there is no such catalog.
     """
     common = settings.model.replica

@@ -81,7 +81,7 @@ def gather_files(
         files: paths and sizes.
         table: as it is; None: it does not exist yet.
         engine: that reads them.
-        progress: is told what is done.
+        progress: receives counts of what is done.
 
     Raises:
         SchemaMismatchError: columns of two files, or of a file and the table, do not fit.

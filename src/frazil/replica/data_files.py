@@ -240,7 +240,7 @@ def run_data_sync(
         care: of the replica's catalog.
         plan: of `plan_data_sync`; it may be out of date.
         engine: that reads footers.
-        progress: is told what is done.
+        progress: receives counts of what is done.
         stop: ends it before the commit; by default that of `care`.
 
     Raises:
@@ -306,7 +306,7 @@ def require_own(table: Table, root: str) -> None:
     foreign = _list_foreign(table)
     if foreign:
         raise ConflictError(
-            f"somebody wrote to the replica {name}: {len(foreign)} snapshots are not from a sync",
+            f"another writer committed to the replica {name}: {len(foreign)} snapshots are not from a sync",
             cause=", ".join(foreign[:5]),
             hint="roll the table back to the last sync's snapshot, or fail over and write to it as a primary",
         ).adding("nothing was changed", written=foreign)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: not-given: nobody said how to reach it. gone: its catalog has no such table (any more).
+#: not-given: no way to reach it was given. gone: its catalog has no such table, or not any more.
 Reached = Literal["not-given", "unreachable", "gone", "reached"]
 FAILED_OVER_AT = "frazil.replica.failed-over-at"
 _GC = "gc.enabled"
@@ -160,14 +160,14 @@ def run_failover(
         care: of the replica's catalog.
         name: of the table.
         engine: that runs the last sync.
-        primary: the old primary's catalog; None: nobody can write there, or its writers were stopped by other means.
+        primary: the old primary's catalog; None: it is gone, or its writers were stopped by other means.
         primary_name: of the table there, if it differs.
         allow_unfenced: go on if the primary cannot be fenced. Both sides may then be written to.
         old_log: the log of the lost site, for tables of topics.
 
     Raises:
         FrazilError: the primary was given and cannot be fenced.
-        ConflictError: somebody writes to the replica just now.
+        ConflictError: another writer is committing to the replica.
     """
     began, started_at = time.monotonic(), datetime.now(UTC)
     identifier = parse_name(name, care.store.settings.name)
@@ -217,10 +217,10 @@ def _plan(
         except FrazilError as error:
             warnings.append(f"the replicated storage cannot be looked at: {error.in_one_line}")
     if plan is not None and plan.writes is not None:
-        warnings.append("somebody wrote to the replica: what was written stays, and nothing newer is served first")
+        warnings.append("another writer committed to the replica: its commits stay, and nothing newer is served first")
         plan = replace(plan, newest=replace(plan.newest, candidate=None))
     if reached == "unreachable":
-        warnings.append("the old primary cannot be reached: make sure by other means that nobody writes there")
+        warnings.append("the old primary cannot be reached: make sure by other means that it is not written")
     waiting = [one.candidate for one in plan.newest.waiting] if plan is not None else []
     candidate = plan.newest.candidate if plan is not None else None
     kept = candidate.metadata if candidate is not None else metadata
@@ -251,7 +251,9 @@ def _read(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableMetadata, 
     name = ".".join(identifier)
     found = care.store.call(lambda: read_metadata(care.store.catalog, identifier), "read_metadata")
     if found is None:
-        raise NotFoundError(f"there is no table {name} in the catalog '{care.catalog.name}'", hint="frazil table list")
+        raise NotFoundError(
+            f"the table {name} does not exist in the catalog '{care.catalog.name}'", hint="frazil table list"
+        )
     properties = found[1].get("properties") or {}
     state = parse_state(properties, name)
     if state is None and not data_files.is_data_file_replica(properties):
@@ -277,7 +279,7 @@ def _look_at(primary: Care | None, name: str, state: ReplicaState) -> tuple[Reac
 def _fence(primary: Care, name: str, state: ReplicaState) -> tuple[str | None, TableMetadata | None]:
     """Renames the old primary's table, so that every commit of its writers fails. Its files and history stay.
 
-    Returns its new name, and its metadata, to which nobody adds any more.
+    Returns its new name, and its metadata, which is final.
     """
     store = primary.store
     identifier = parse_name(name, store.settings.name)
@@ -339,7 +341,7 @@ def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableM
     )
     if plan.expected != pointer:
         raise ConflictError(
-            f"somebody writes to {'.'.join(identifier)} just now", hint="stop the writers, then try again"
+            f"another writer is committing to {'.'.join(identifier)}", hint="stop the writers, then try again"
         )
     location = str(metadata["location"]).rstrip("/")
     target = TargetFolder(location, care.catalog.s3 or care.settings.model.s3, care.settings.model.network)

@@ -1,7 +1,7 @@
 """The runs of replicas: a table with a row for each sync that changed something or failed, and for each failover.
 
-A sync reads nothing from here that it needs. A row that cannot be written is told, and the sync has happened all the
-same.
+A sync reads nothing from here that it needs. A row that cannot be written is reported, and does
+not undo the sync.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a replica remembers: in properties of its table, in a list of relocated files that they name, and in the runs.
 
-The properties change in the commit that publishes a version, so that state and table never differ. They also tell that
-nobody else may write: `gc.enabled=false` keeps engines from deleting replicated files, and a fingerprint of what was
-published shows commits of others.
+The properties change in the commit that publishes a version, so that state and table never differ. They also guard
+the table: `gc.enabled=false` keeps engines from deleting replicated files, and a fingerprint of what was published
+shows commits of other writers.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class ServedTable:
 
     @property
     def is_written(self) -> bool:
-        """Whether somebody else has committed to it since the last sync."""
+        """Whether another writer has committed to it since the last sync."""
         return compute_fingerprint(self.metadata) != self.state.content
 
 
@@ -200,11 +200,11 @@ def strip_source_properties(metadata: TableMetadata) -> TableMetadata:
 
 
 def refuse_written(name: str, served: ServedTable, published: TableMetadata | None) -> ConflictError:
-    """Returns the error for a replica that somebody else has committed to, with both histories."""
+    """Returns the error for a replica that another writer has committed to, with both histories."""
     now = _describe_history(served.metadata)
     before = "its prepared metadata is gone" if published is None else _describe_history(published)
     error = ConflictError(
-        f"somebody wrote to the replica {name}: it is no longer what was synced",
+        f"another writer committed to the replica {name}: it is no longer what was synced",
         cause=f"synced: {before}; now: {now}",
         hint="keep what was written by copying it elsewhere, then sync with --discard-replica-writes, or fail over",
     )

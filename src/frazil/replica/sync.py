@@ -334,7 +334,7 @@ def run_sync(
         care: of the replica's catalog.
         table: to replicate.
         engine: that runs the tasks.
-        progress: is told what is done.
+        progress: receives counts of what is done.
         stop: ends it before the next step; by default that of `care`.
         discard_replica_writes: take back what others committed to the replica.
         spark: gives a session, for HDFS.
@@ -428,7 +428,7 @@ def discard_writes(care: Care, table: ReplicaTable, served: ServedTable) -> None
     """Publishes what the last sync published once more: what others committed to the replica since is no longer there.
 
     Raises:
-        ConflictError: the prepared metadata is gone, or somebody committed meanwhile.
+        ConflictError: the prepared metadata is missing, or another writer committed in between.
     """
     _republish(care, table, served, served.state)
     log.warning("writes to a replica were discarded", table=table.name, former=served.pointer)
@@ -450,7 +450,7 @@ def _republish(care: Care, table: ReplicaTable, served: ServedTable, state: Repl
         care.store, table.identifier, metadata, replace=True, current_only=table.current_only, relocated=True
     )
     if plan.expected != served.pointer:
-        raise ConflictError(f"somebody writes to {table.name} just now", hint="stop the writers, then try again")
+        raise ConflictError(f"another writer is committing to {table.name}", hint="stop the writers, then try again")
     target.write(path, format_metadata(metadata))
     target.flush()
     reach("replica.discard.before")

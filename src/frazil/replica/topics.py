@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: not-given: nobody said where it is. another: it has no such topic, or one that the tables were not written from.
+#: not-given: its place was not given. another: it has no such topic, or one that the tables were not written from.
 LogReached = Literal["not-given", "unreachable", "another", "reached"]
 #: When a message was taken, in the tables of topics, of documents (history, present) and of content.
 _TIMES = ("publish_time", "valid_from", "updated_at", "record_timestamp")
@@ -88,7 +88,7 @@ class TopicLoss:
         log: whether the old log could be asked.
         log_end: the offset behind its last message.
         log_last_message_at: when that one was taken.
-        lost: how many messages only the log has; None: nobody knows.
+        lost: how many messages only the log has; None: unknown.
         next: the commands by which the topic goes on at this site, on the machine with the new log.
         warnings: what deserves attention, a sentence each.
     """
@@ -148,7 +148,7 @@ def find_losses(
     *,
     served_next: TableMetadata | None = None,
 ) -> tuple[TopicLoss, ...]:
-    """Returns the topics whose position a table carries; empty where it is no table of a topic.
+    """Returns the topics whose position a table carries; empty if the table belongs to no topic.
 
     Args:
         store: the replica's catalog.
@@ -171,7 +171,7 @@ def find_losses(
         there = [other for other in names if other == name or sides[other] is not None]
         position = _position(metadata, sink, topic)
         if position is None or (name in names and there[-1] != name):
-            continue  # a side table: it is told of with the one that carries the position
+            continue  # a side table: it is reported with the one that carries the position
         letters = find_table(store, dead_letters_name(settings))
         others = {other: table for other, table in sides.items() if table is not None}
         time = None if served_next is not None else _find_last_message([table, *others.values()])
@@ -222,7 +222,7 @@ def _compare(
 def _lacks_latest(side: Table, main: Table | None) -> str | None:
     """What a side table lacks that is behind the main one; None: nothing, as batches without rows do not move it."""
     if main is None:
-        return None  # it is told of when the new version is served
+        return None  # it is reported when the new version is served
     newest, kept = _find_latest(main), _find_latest(side)
     if newest is None:
         return "may lack what it should tell of later ones"

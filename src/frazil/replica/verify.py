@@ -80,7 +80,7 @@ def verify_replica(care: Care, name: str) -> VerifyReport:
     found = store.call(lambda: read_metadata(store.catalog, identifier), "read_metadata")
     if found is None:
         care.load(name)  # its error names what is near
-        raise NotFoundError(f"there is no table {name}", hint="frazil replica status")
+        raise NotFoundError(f"the table {name} does not exist", hint="frazil replica status")
     pointer, metadata = found
     properties = metadata.get("properties") or {}
     table = ".".join(identifier)

@@ -134,7 +134,7 @@ class FileStore(Protocol):
             replace: replace an object that exists.
 
         Raises:
-            ConflictError: an object exists, and `replace` is false; or somebody has replaced it meanwhile.
+            ConflictError: an object exists, and `replace` is false; or another writer has replaced it in between.
             IntegrityError: the file changed meanwhile, or the store holds something else than was sent.
             UnsupportedError: the store has no such storage class.
         """

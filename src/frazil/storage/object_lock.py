@@ -1,6 +1,6 @@
 """S3 Object Lock, and the removal of versions: by boto3, since obstore knows neither.
 
-Objects are locked in compliance mode: until the date is over nobody can delete or replace the version, not even the
+Objects are locked in compliance mode: until the date is over no user can delete or replace the version, not even the
 owner of the account. It can only be prolonged.
 """
 

@@ -218,9 +218,9 @@ class S3Files:
         return told or None, str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
 
     def _discard(self, key: str, sent: _Sent) -> None:
-        """Removes an upload that failed verification, so that nobody takes it for the file; nothing else."""
+        """Removes an upload that failed verification, so that it is not taken for the file; nothing else."""
         ours = _version(sent.version_id) or {"IfMatch": f'"{sent.etag}"'}
-        with suppress(Exception):  # the failed verification is told; it stays where a server knows no such condition
+        with suppress(Exception):  # the caller reports the failure; some servers lack such conditions
             self._client.delete_object(Bucket=self._bucket, Key=key, **ours)
 
     # -- requests

@@ -132,7 +132,7 @@ def find_partition(
             values.append(_from_folder(column, left.pop(name), ranges.get(field.source_id)))
         elif isinstance(field.transform, IdentityTransform) and field.source_id not in ranges:
             raise PartitionError(
-                f"it lies in no folder '{name}=…', and has no such column", hint="keep it in a table of its own"
+                f"it lies in no folder '{name}=…', and has no such column", hint="keep it in a separate table"
             )
         else:
             values.append(_from_range(field, name, column, ranges.get(field.source_id)))

@@ -200,7 +200,7 @@ def _map_bounded(
     try:
         while True:
             if stop is not None and stop.is_set():
-                # What is done by now counts: whoever goes on later need not do it again.
+                # What is done by now counts: a later run need not repeat it.
                 running = [future for future in pending if not future.cancel()]
                 yield from (future.result() for future in running)
                 raise_if_stopped(stop)

@@ -29,7 +29,7 @@ class PrefixMap:
 
     Args:
         pairs: source and target prefixes.
-        strays: folder for paths that cannot be mapped otherwise, each under a name of its own; None: they are an error.
+        strays: folder for paths that cannot be mapped otherwise, each under a unique name; None: they are an error.
 
     Raises:
         UsageError: a prefix is relative, or contains '.', '..' or an empty component.

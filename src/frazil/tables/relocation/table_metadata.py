@@ -60,7 +60,7 @@ def parse_metadata(data: bytes, where: str = "the metadata") -> TableMetadata:
         metadata, version = _decode(data)
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zlib.error, RecursionError) as error:
         raise IntegrityError(
-            f"{where} cannot be read", cause=f"it is no table metadata: {first_line(error)}", hint="restore it"
+            f"{where} cannot be read", cause=f"it is not table metadata: {first_line(error)}", hint="restore it"
         ) from error
     if version > NEWEST_FORMAT:
         raise UnsupportedError(

@@ -59,7 +59,7 @@ class TargetFolder:
     def list_sizes(self) -> Iterator[tuple[str, int]]:
         """Yields key and size of every file, in no order: an ordered listing holds all names of a local folder.
 
-        Files that are being written are left out, and so is what vanishes meanwhile.
+        Files that are being written are left out, and so are files that vanish during the listing.
         """
         folder = parse(self.location)
         if folder.scheme == "file":

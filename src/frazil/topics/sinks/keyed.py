@@ -82,7 +82,7 @@ class Changes:
 
 @dataclass
 class _TopicTables:
-    """The tables as the batches of one topic have found them: those of other topics may be elsewhere meanwhile.
+    """The tables as the batches of one topic have found them: those of other topics may have moved on.
 
     Attributes:
         side: the side table; None: it is loaded on next use.
@@ -96,7 +96,7 @@ class _TopicTables:
 class KeyedTableSink(ABC):
     """A sink with one keyed table. A subclass says what messages mean, and decides; it need not know of Spark.
 
-    Several topics may share one, each in a thread of its own.
+    Several topics may share one, each in its own thread.
 
     Args:
         store: the catalog.
