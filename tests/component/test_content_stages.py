@@ -6,8 +6,8 @@ import pickle
 
 import pyarrow as pa
 
-from frazil.content.asking import Asker
-from frazil.content.stages import LAYOUT, EventReader
+from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.stages import LAYOUT, EventReader
 from frazil.errors import UnavailableError
 from frazil.log.access import Span
 from frazil.tables.writing.data_files import WriteTarget

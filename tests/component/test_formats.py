@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from frazil.content.columns import JOURNAL, OBJECTS
-from frazil.content.looking import state
-from frazil.content.looking.state import state_file
 from frazil.content.names import journal_name, objects_name
+from frazil.content.scan import state
+from frazil.content.scan.state import state_file
 from frazil.log import frame, segment, topic_file
 from frazil.log.access import TopicInfo
 from frazil.log.batch import Batch

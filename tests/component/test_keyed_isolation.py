@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from frazil.content.asking import Asker
-from frazil.content.filling import fields_of
-from frazil.content.stages import EventReader, ObjectDecider
+from frazil.content.annotations.custom_columns import fields_of
+from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.stages import EventReader, ObjectDecider
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.documents.decide import decide_writes
 from frazil.documents.merge import DocumentDecider

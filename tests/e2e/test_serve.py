@@ -661,7 +661,7 @@ def test_a_tag_of_the_command_line_goes_to_the_server_without_loading_arrow_or_i
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["visible"] is True
         loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
-        assert "frazil.content.edit_client" in loaded
+        assert "frazil.content.annotations.edit_client" in loaded
         assert not loaded & {"pyarrow", "pyiceberg", "numpy"}
         assert server.get("/content/object?bucket=photos&key=a.jpg")["user_tags"] == ["x"]
         missed = shell.run("content", "tag", "photos", "a.jgp", "--add", "x")

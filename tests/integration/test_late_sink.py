@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.content.names import CONTENT
-from frazil.content.sink import ContentSink
+from frazil.content.sink.content_sink import ContentSink
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.topics.care.adopt import Adopting

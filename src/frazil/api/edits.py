@@ -15,8 +15,8 @@ from frazil.api.failures import RequestError, publishes, telling_what_is_stored
 from frazil.api.messages import Shared
 from frazil.api.models import Answered, Sent
 from frazil.api.service import Service
-from frazil.content.editing import SOURCE, entries, forget_thumbnails, publish
-from frazil.content.edits import MAX_NOTE, MAX_TAG, MAX_TAGS, STAYS, Edit
+from frazil.content.annotations.edits import MAX_NOTE, MAX_TAG, MAX_TAGS, STAYS, Edit
+from frazil.content.annotations.publish_edits import SOURCE, entries, forget_thumbnails, publish
 from frazil.content.tables import ContentTables
 from frazil.log.access import Level
 from frazil.settings import Settings

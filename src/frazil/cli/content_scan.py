@@ -19,8 +19,8 @@ from frazil.cli.stopping import Stopping, leave_soon
 from frazil.errors import FrazilError, InterruptedByUser
 
 if TYPE_CHECKING:
-    from frazil.content.looking.full_scan import ScanRequest
-    from frazil.content.looking.listing import Place
+    from frazil.content.full_scan import ScanRequest
+    from frazil.content.scan.listing import Place
     from frazil.content.summary import Summary
     from frazil.settings import Settings
 
@@ -58,7 +58,7 @@ def scan(
     The first time that is everything, and later what has changed. A scan that broke off goes on where it was. Of a
     bucket, what the table has and the bucket has not is left alone: that is what `frazil content reconcile` is for.
     """
-    from frazil.content.looking.full_scan import ScanRequest
+    from frazil.content.full_scan import ScanRequest
 
     with place_at(run, place, prefix, versions) as (settings, there):
         asked = ScanRequest(prefix, everything, gone, restart, wait, extract).checked(there, settings)
@@ -73,7 +73,7 @@ class _Scan:
         self._typed, self._catalog = typed, catalog
 
     def go(self) -> None:
-        from frazil.content.looking.full_scan import run_full_scan
+        from frazil.content.full_scan import run_full_scan
 
         began = time.monotonic()
         with self._interruptible(), opened(self._run, self._settings, self._catalog) as work:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.content.looking.engine import OnDemand
+from frazil.content.scan.engine import OnDemand
 from frazil.errors import FrazilError, LockedError, UsageError
 from frazil.log.access import LogAccess
 from frazil.log.log import Log
