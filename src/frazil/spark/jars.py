@@ -50,7 +50,7 @@ def read_lock(lock: Path = LOCK_FILE) -> list[Jar]:
 
 
 def cached_jars(cache: Path, lock: Path = LOCK_FILE) -> list[Path]:
-    """The locked jars as they lie in the cache, every byte compared with the lock (0.1 to 0.5 s in all).
+    """Returns the locked jars in the cache, each compared with its checksum (0.1 to 0.5 s in all).
 
     Raises:
         SetupError: one is missing.
