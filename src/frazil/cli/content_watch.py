@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from frazil.content.looking.folder import Folder
     from frazil.content.looking.landing import Background
     from frazil.content.looking.settling import Change
-    from frazil.log.access import LogAccess
+    from frazil.log.protocol import LogAccess
     from frazil.settings import Settings
 
 #: Seconds from the end of the pipeline's own time to the end of the process, whatever hangs.

@@ -23,7 +23,7 @@ from frazil.content.extract.wire import Config, Job
 from frazil.content.notes.messages import CHANGED, FAILED, GONE, OK, extraction
 from frazil.errors import FrazilError, first_line
 from frazil.extract import Limits
-from frazil.log.access import Ack
+from frazil.log.protocol import Ack
 from frazil.log.remote.producer import Producer
 from frazil.log.trust import marked
 from frazil.observe.faultpoints import reach

@@ -22,7 +22,7 @@ from frazil.content.looking.telling import LateTeller
 from frazil.content.looking.ways import THREADS, Runner, Way, here, in_threads, is_waiting, times_waited
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError, InterruptedByUser, first_line
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 
