@@ -30,7 +30,7 @@ from frazil.errors import (
     translate_os_error,
 )
 from frazil.log.owner import read_owner
-from frazil.settings import CatalogSettings, Settings, ambient
+from frazil.settings import CatalogSettings, Settings, environment
 from frazil.settings.permissions import is_private
 from frazil.spark import spark_session
 from frazil.spark.jars import cached_jars
@@ -170,7 +170,7 @@ def _warehouse_uri(chosen: CatalogSettings) -> str | None:
 
 
 def _disk(home: Path) -> str:
-    ambient.require_known(str(home), "home")
+    environment.require_known(str(home), "home")
     folder = next(p for p in (home, *home.parents) if p.exists())
     free = shutil.disk_usage(folder).free
     if free < _NEEDED_DISK:

@@ -23,7 +23,7 @@ from frazil.documents.model import Revision, parse_time
 from frazil.documents.object_events import Inspected, Kind, ObjectEvent, decide_event, document_id_of
 from frazil.documents.store import DocumentStore, Write
 from frazil.errors import ConflictError, FrazilError, NotFoundError, UnavailableError, UsageError
-from frazil.log.access import LogAccess, OffsetGoneError
+from frazil.log.protocol import LogAccess, OffsetGoneError
 from frazil.log.trust import is_marked
 from frazil.observe.backoff import Backoff
 from frazil.observe.logs import get_logger

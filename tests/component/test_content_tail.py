@@ -28,7 +28,7 @@ from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.content.totals import totals
 from frazil.errors import NotFoundError
-from frazil.log.access import OffsetGoneError
+from frazil.log.protocol import OffsetGoneError
 from frazil.topics.reading.tail import Bound
 from tests.content_sink_kit import body
 from tests.content_tail_kit import TailKit, rows_of, tail_kit

@@ -14,9 +14,9 @@ from frazil.tables.metadata.locations import canonical_uri
 from frazil.tables.metadata.reachable import find_reachable_files
 from frazil.upkeep.expiry import expire, reclaim
 from frazil.upkeep.expiry.expire import choose
-from frazil.upkeep.expiry.lists import waiting
-from frazil.upkeep.expiry.neighbours import SharedLocationError
+from frazil.upkeep.expiry.expired_file_lists import waiting
 from frazil.upkeep.expiry.pins import PinLostError, pin, pinned, pins, release, renew
+from frazil.upkeep.expiry.shared_locations import SharedLocationError
 from frazil.upkeep.expiry.verify import verify
 from tests.lane import people
 from tests.rewrite_kit import Bench, striking

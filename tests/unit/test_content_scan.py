@@ -300,7 +300,7 @@ class Told:
         self.payloads: list[bytes] = []
 
     def publish(self, payload: bytes, headers: dict[str, str]) -> Any:
-        from frazil.log.access import Ack, Level
+        from frazil.log.protocol import Ack, Level
 
         assert headers == marked({"source": "scan"})
         self.payloads.append(payload)

@@ -583,7 +583,7 @@ class Log:
     def send(self, payload: bytes, headers: dict[str, str]) -> Any:
         from concurrent.futures import Future
 
-        from frazil.log.access import Ack, Level
+        from frazil.log.protocol import Ack, Level
 
         self.messages.append(json.loads(payload))
         self.sizes.append(len(payload))

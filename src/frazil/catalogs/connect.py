@@ -17,7 +17,7 @@ from frazil.catalogs.failures import translated
 from frazil.catalogs.locations import local_path
 from frazil.catalogs.properties import BUSY_SECONDS, pyiceberg_properties, sqlite_file
 from frazil.errors import ConfigError, NotAllowedError, UnavailableError
-from frazil.settings import CatalogSettings, NetworkSettings, ambient
+from frazil.settings import CatalogSettings, NetworkSettings, environment
 from frazil.settings.permissions import make_private, make_private_folder, open_private
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def probe(uri: str, timeout: float, *, what: str = "catalog") -> None:
 def prepare_embedded(settings: CatalogSettings) -> None:
     """Makes the embedded catalog's file and warehouse, ready for two engines at once."""
     file, warehouse = sqlite_file(settings), settings.warehouse or ""
-    ambient.require_known(str(file), "home")
-    ambient.require_known(warehouse, "home")
+    environment.require_known(str(file), "home")
+    environment.require_known(warehouse, "home")
     folders = [file.parent]
     if (local := local_path(warehouse)) is not None:
         _require_usable(local)

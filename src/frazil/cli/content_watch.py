@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from frazil.content.scan.debounce import Change
     from frazil.content.scan.folder import Folder
     from frazil.content.scan.wait_visible import Background
-    from frazil.log.access import LogAccess
+    from frazil.log.protocol import LogAccess
     from frazil.settings import Settings
 
 #: Seconds from the end of the pipeline's own time to the end of the process, whatever hangs.

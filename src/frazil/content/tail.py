@@ -22,7 +22,7 @@ from frazil.content.names import CONTENT, objects_name
 from frazil.content.sink.evidence import PACKED, of_changes, packed, packed_notes, unverified
 from frazil.content.sink.merge import merge_changes
 from frazil.errors import FrazilError
-from frazil.log.access import LogAccess, OffsetGoneError
+from frazil.log.protocol import LogAccess, OffsetGoneError
 from frazil.settings import Settings
 from frazil.tables import TableStore, find_position
 from frazil.tables.create import to_arrow_schema

@@ -16,7 +16,7 @@ from frazil.content.topic import ensure_events_topic
 from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore
 from frazil.topics import connect, flight_address

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from frazil.content.scan.engine import OnDemand
 from frazil.errors import FrazilError, LockedError, UsageError
-from frazil.log.access import LogAccess
 from frazil.log.log import Log
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore
 from frazil.topics.connection import connect_patiently, has_log, silent

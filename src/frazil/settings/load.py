@@ -9,11 +9,11 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from frazil.errors import ConfigError, NotFoundError, UsageError
-from frazil.settings import ambient, keys
-from frazil.settings.choose import Notice, choose
+from frazil.settings import environment, keys
 from frazil.settings.model import CatalogSettings, S3Settings, SettingsModel
+from frazil.settings.paths import anchored, shown
 from frazil.settings.permissions import require_trusted
-from frazil.settings.places import anchored, shown
+from frazil.settings.precedence import Notice, choose
 from frazil.settings.pyiceberg import PyIcebergCatalogs, from_pyiceberg
 from frazil.settings.sources import (
     CONFIG_VARIABLE,
@@ -107,7 +107,7 @@ def load_settings(
     found = [*from_flags(flags or {}, option), *from_environment(environ)]
     if (project := _project_file(config, environ, folder)) is not None:
         found += from_file(project, Layer.PROJECT, shown(project, folder))
-    if (user := ambient.user_file(environ)) is not None:
+    if (user := environment.user_file(environ)) is not None:
         require_trusted(user, hint=f"chown $USER {user} and chmod go-w {user}, and the same for its folder")
         found += from_file(user, Layer.USER, shown(user, folder))
     pyiceberg = from_pyiceberg(environ, folder)
@@ -128,7 +128,7 @@ def _project_file(config: FilePath | None, environ: Mapping[str, str], folder: F
             )
         return found
     named = (folder or FilePath.cwd()) / named
-    if not ambient.sees(named):
+    if not environment.sees(named):
         raise UsageError(f"there is no settings file {named}", hint=f"look at --config and {CONFIG_VARIABLE}")
     return named
 

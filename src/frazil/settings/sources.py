@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path as FilePath
 
 from frazil.errors import ConfigError, UsageError
-from frazil.settings import ambient, keys
+from frazil.settings import environment, keys
 from frazil.settings.names import ENVIRONMENT_NAMES, FILE_NAMES, FIXED_KEYS
 from frazil.settings.yaml_file import parse_yaml, read_yaml
 
@@ -197,4 +197,4 @@ def _has_dotted_names(path: keys.Path) -> bool:
 def find_project_file(start: FilePath) -> FilePath | None:
     """Finds `frazil.yaml` in this folder or a parent, as git finds its repository."""
     candidates = (folder / PROJECT_FILE for folder in (start, *start.parents))
-    return next((file for file in candidates if ambient.sees(file)), None)
+    return next((file for file in candidates if environment.sees(file)), None)

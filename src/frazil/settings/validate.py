@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from frazil.errors import ConfigError
-from frazil.settings import ambient, keys
+from frazil.settings import environment, keys
 from frazil.settings.masking import mask_urls, masked
 from frazil.settings.model import SettingsModel
 from frazil.settings.sources import Assignment
@@ -20,7 +20,7 @@ def validated(chosen: list[Assignment]) -> SettingsModel:
     Raises:
         ConfigError: a value does not fit; it says where it stands.
     """
-    defaults = {"home": ambient.default_home(), "cache": ambient.default_cache()}
+    defaults = {"home": environment.default_home(), "cache": environment.default_cache()}
     try:
         return SettingsModel.model_validate(defaults | tree_of({a.path: a.value for a in chosen}))
     except ValidationError as error:

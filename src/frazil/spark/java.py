@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frazil.errors import SetupError
-from frazil.settings import ambient
+from frazil.settings import environment
 
 SUPPORTED = (17, 21)  # Spark 4.1 does not start on 25
 
@@ -104,7 +104,7 @@ def inspect_java(home: Path) -> Java | None:
 
 
 def _candidates() -> Iterator[Path]:
-    if (home := ambient.java_home()) is not None:
+    if (home := environment.java_home()) is not None:
         yield home
     if (on_path := shutil.which("java")) is not None:
         yield Path(on_path).resolve().parent.parent

@@ -16,7 +16,7 @@ from frazil.content.intake.messages import headers_of, store
 from frazil.content.reading import nearest_key, quoted_name, require_bucket
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UnavailableError, UsageError
-from frazil.log.access import Ack, LogAccess
+from frazil.log.protocol import Ack, LogAccess
 from frazil.settings import Settings
 from frazil.tables.reading.rows import RowScan
 

@@ -25,7 +25,7 @@ from frazil.extract.engine.source import Wanted
 from frazil.extract.engine.wire import Config, Job
 from frazil.extract.registry import TYPE, registry
 from frazil.extract.status import CHANGED, FAILED, GONE, OK
-from frazil.log.access import Ack
+from frazil.log.protocol import Ack
 from frazil.log.remote.producer import Producer
 from frazil.log.trust import marked
 from frazil.observe.faultpoints import reach

@@ -11,7 +11,7 @@ from frazil.content.names import objects_name
 from frazil.content.scan.engine import Engine
 from frazil.content.scan.wait_visible import content_pipeline
 from frazil.errors import InterruptedByUser
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
 

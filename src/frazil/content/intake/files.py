@@ -14,7 +14,7 @@ from typing import Any
 from frazil.content.intake.json_documents import Piece, Splitter
 from frazil.content.intake.messages import Taken, headers_of, store
 from frazil.errors import InterruptedByUser, NotAllowedError, NotFoundError, UnavailableError, UsageError
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 
 #: The name of standard input.
 STDIN = "-"

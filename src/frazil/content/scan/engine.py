@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 
 if TYPE_CHECKING:

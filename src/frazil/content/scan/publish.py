@@ -10,7 +10,7 @@ from typing import Self
 
 from frazil.content.events.observation import observation
 from frazil.content.scan.listing import PAGE, Object
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 from frazil.log.remote.producer import Producer
 from frazil.log.trust import marked
 

@@ -22,7 +22,7 @@ from frazil.content.scan.publish import LateTeller
 from frazil.content.scan.state import Part, State, StateFile, Tally, state_file
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError, InterruptedByUser, first_line
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 

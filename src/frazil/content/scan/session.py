@@ -24,8 +24,8 @@ from frazil.content.scan.wait_visible import reached, until_visible
 from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError, InterruptedByUser, NotFoundError, PartialError
-from frazil.log.access import LogAccess
 from frazil.log.log import Log
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 from frazil.content.names import CONTENT, objects_name
 from frazil.content.scan.engine import Engine
 from frazil.errors import FrazilError, InterruptedByUser
-from frazil.log.access import LogAccess
 from frazil.log.log import Log
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 from frazil.tables import find_position
 from frazil.tables.store import LazyStore, find_table
@@ -20,8 +20,8 @@ from frazil.tables.store import LazyStore, find_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from frazil.topics.sinks.caretaker import Caretaker
     from frazil.topics.sinks.pipeline import Pipeline
+    from frazil.topics.sinks.sink_upkeep import SinkUpkeep
 
 #: Seconds without a new position after which no pipeline seems to run.
 PATIENCE_S = 20.0
@@ -100,7 +100,7 @@ def content_pipeline(
     spark: SparkSession,
     address: str,
     catalog: str | None,
-    caretaker: Caretaker | None = None,
+    caretaker: SinkUpkeep | None = None,
 ) -> Pipeline:
     """A pipeline for the topic of events alone."""
     from frazil.topics.sinks.pipeline import Pipeline
@@ -135,11 +135,11 @@ class Background:
     def start(self) -> None:
         """Starts Spark, which takes some seconds, and then the pipeline."""
         from frazil.spark import spark_session
-        from frazil.upkeep.runs.caretaker import caretaking
+        from frazil.upkeep.runs.pipeline_upkeep import make_pipeline_upkeep
 
         settings, catalog = self._settings, self._catalog
         spark = self._stack.enter_context(spark_session(settings))
-        caretaker = self._stack.enter_context(caretaking(settings, spark, catalog))
+        caretaker = self._stack.enter_context(make_pipeline_upkeep(settings, spark, catalog))
         made = content_pipeline(settings, self._access, spark, self._address, catalog, caretaker)
         self._pipeline = self._stack.enter_context(made)
         self._thread = threading.Thread(target=self._run, args=(self._pipeline,), name="frazil-content-pipeline")

@@ -20,7 +20,7 @@ from frazil.content.sink.evidence import of_changes, packed
 from frazil.content.sink.head_requests import Asker
 from frazil.content.sink.stages import LAYOUT, EventReader, ObjectDecider, Refilling
 from frazil.content.tables import ensure_journal, ensure_objects
-from frazil.log.access import TopicInfo
+from frazil.log.protocol import TopicInfo
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
@@ -104,11 +104,11 @@ class ContentSink(KeyedTableSink):
 
     # -- between batches ---------------------------------------------------------------------------------------------
 
-    def waits_s(self) -> float | None:
+    def idle_work_due_s(self) -> float | None:
         """Seconds until a row has to be looked at again; None: none has."""
         return 0.0 if self._fills else self._pending.waits_s(time.time())
 
-    def tend(self, table: Table, position: Position) -> Table:
+    def run_idle_work(self, table: Table, position: Position) -> Table:
         """Asks buckets again where sources disagreed, and lets old tombstones go where the settings say so.
 
         Custom columns of the rows that are there are computed a part at a time, so that news need not wait for all.
