@@ -226,7 +226,7 @@ def _pin(run: _Run, source: TableSource, metadata: TableMetadata, pin: ExitStack
     if head is None:
         return
     try:
-        pin.enter_context(pinned_head(run.care, source, head, may_start_jvm=run.engine.name == "spark"))
+        pin.enter_context(pinned_head(run.care, source, head))
     except NotFoundError as error:
         raise VanishedError(Vanished(f"snapshot {head}", error)) from error
     reach("backup.create.pinned")
