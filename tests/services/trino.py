@@ -1,10 +1,9 @@
-"""Trino on the catalog of the reference REST server: one more reader of Iceberg tables. 821 MB, for `make test-all` only."""
+"""Trino on the catalog of the reference REST server: one more reader of Iceberg tables. For `make test-all` only."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import urllib.request
@@ -51,7 +50,10 @@ class Trino(Handle):
             with urllib.request.urlopen(request, timeout=120) as response:
                 page = json.load(response)
             if "error" in page:
-                raise TrinoError(f"{page['error']['errorName']}: {page['error']['message']}")
+                error, cause = page["error"], page["error"].get("failureInfo", {})
+                while cause.get("cause"):
+                    cause = cause["cause"]
+                raise TrinoError(f"{error['errorName']}: {error['message']} ({cause.get('message')})")
             yield page
             if "nextUri" not in page:
                 return
@@ -148,7 +150,7 @@ def start_trino(folder: Path, *, rest: Rest) -> Trino:
         },
     )
     command: list[str | Path] = [java.executable, "-Xmx1536m", QUICK_JVM, "--enable-native-access=ALL-UNNAMED"]
-    if _VECTORS in subprocess.run([java.executable, "--list-modules"], capture_output=True, text=True, check=True).stdout:
+    if _VECTORS in run([java.executable, "--list-modules"]):
         command.append(f"--add-modules={_VECTORS}")
     properties = {
         "jdk.attach.allowAttachSelf": "true",
@@ -160,7 +162,9 @@ def start_trino(folder: Path, *, rest: Rest) -> Trino:
         "node.internal-address": "127.0.0.1",
     }
     command += [f"-D{key}={value}" for key, value in properties.items()]
-    process = start("trino", [*command, "-cp", f"{server}/lib/*", "io.trino.server.TrinoServer"], folder=folder, port=port)
+    process = start(
+        "trino", [*command, "-cp", f"{server}/lib/*", "io.trino.server.TrinoServer"], folder=folder, port=port
+    )
     trino = Trino(url=url, process=process)
     process.wait_ready(lambda: _answers(trino), seconds=300)
     return trino

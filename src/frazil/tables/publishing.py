@@ -226,7 +226,7 @@ def publish(store: TableStore, plan: PublicationPlan, metadata_location: str, me
 
 
 def append_metadata_log(metadata: Metadata, pointer: str) -> dict[str, Any]:
-    """Returns changed metadata as the successor of a metadata file: newer than it, and with it at the end of the log."""
+    """Returns changed metadata as the successor of a metadata file: newer, and with that file at the end of its log."""
     before = int(metadata["last-updated-ms"])
     log = [*(metadata.get("metadata-log") or ()), {"timestamp-ms": before, "metadata-file": pointer}]
     most = max(1, int((metadata.get("properties") or {}).get(_LOG_LENGTH, _LOG_DEFAULT)))
