@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from frazil.backup.completeness import check_marks
 from frazil.backup.format import BackupRecord, BlobRef
-from frazil.backup.prune import PruneReport, RetentionPolicy, check_marks, run_prune
+from frazil.backup.prune import PruneReport, run_prune
 from frazil.backup.repository import DataSource, Repository, lock_end
+from frazil.backup.retention import RetentionPolicy
 from frazil.backup.verify import verify_repository
 from frazil.errors import (
     ConflictError,

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.backup import copying
+from frazil.backup import table_copy
 from frazil.backup.create import create_backup
 from frazil.backup.format import BackupRecord
-from frazil.backup.prune import RetentionPolicy, run_prune
+from frazil.backup.prune import run_prune
 from frazil.backup.repository import Repository
 from frazil.backup.restorable import check_restorable
+from frazil.backup.retention import RetentionPolicy
 from frazil.backup.verify import verify_repository
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
@@ -251,7 +252,7 @@ DEEP = [(1, 2), (2, 3), (3, 2), (4, 3)]
 def test_backups_beside_all_writers_restore_to_what_the_table_was(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, version: int
 ) -> None:
-    monkeypatch.setattr(copying, "_NOTE_S", 0.0)
+    monkeypatch.setattr(table_copy, "_NOTE_S", 0.0)
     world = run_schedule(bench, tmp_path / "repository", seed, version, turns=8)
     assert {"delete", "update", "equality", "expire"} <= set(world.did)  # else the seed shows little
 
@@ -262,5 +263,5 @@ def test_backups_beside_all_writers_restore_to_what_the_table_was(
 def test_long_schedules_beside_all_writers(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, version: int
 ) -> None:
-    monkeypatch.setattr(copying, "_NOTE_S", 0.0)
+    monkeypatch.setattr(table_copy, "_NOTE_S", 0.0)
     run_schedule(bench, tmp_path / "repository", seed, version, turns=30)

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from frazil.backup.copying import TableCopy, VanishedError
+from frazil.backup.completeness import check_marks, find_absent
+from frazil.backup.create_tasks import Vanished
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, check_name
-from frazil.backup.presence import find_absent
-from frazil.backup.prune import check_marks
 from frazil.backup.repository import Repository
 from frazil.backup.source import (
     TableSource,
@@ -28,7 +27,7 @@ from frazil.backup.source import (
     select_refs,
     snapshot_ids,
 )
-from frazil.backup.tasks import Vanished
+from frazil.backup.table_copy import TableCopy, VanishedError
 from frazil.catalogs import parse_name
 from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UsageError
 from frazil.observe.cancellation import raise_if_stopped

@@ -22,6 +22,24 @@ def key_of(kind: Kind, blob: BlobRef) -> str:
     return data_key(blob) if kind == "data" else meta_key(blob)
 
 
+def parse_key(kind: Kind, key: str) -> BlobRef | None:
+    """Returns the blob that an object is by its key; None: it is something else."""
+    name = key.rpartition("/")[2]
+    if kind == "meta":
+        if not name.endswith(".zst"):
+            return None
+        name = name.removesuffix(".zst")
+    try:
+        blob = BlobRef.parse(name)
+    except IntegrityError:
+        return None
+    return blob if key == key_of(kind, blob) else None
+
+
+def has_blob(repository: Repository, kind: Kind, blob: BlobRef) -> bool:
+    return repository.has_data(blob) if kind == "data" else repository.has_meta(blob)
+
+
 @dataclass
 class References:
     """Blobs by their digests: about 100 bytes of memory for each."""

@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, compress
-from frazil.backup.prune import parse_key
-from frazil.backup.references import Kind, key_of
+from frazil.backup.references import Kind, key_of, parse_key
 from frazil.backup.repository import Repository, record_key
 from frazil.errors import IntegrityError, NotFoundError, UnsupportedError
 from frazil.settings.model import S3Settings
@@ -33,7 +32,7 @@ class Repair:
 
     key: str
     source: str
-    run: Callable[[], None]
+    run: Callable[[], object]
 
 
 def plan_repair(
@@ -126,11 +125,12 @@ def _list_files(repository: Repository, table: BackedUpTable) -> Iterator[tuple[
         state = repository.read_state(table)
     except _UNUSABLE:
         return
-    for file in (state.metadata, *state.manifest_lists, *state.manifests):
+    for file in (state.metadata, *state.manifest_lists):
         yield "meta", file.blob, file.path
     for file in state.statistics:
         yield "data", file.blob, file.path
     for manifest in state.manifests:
+        yield "meta", manifest.blob, manifest.path
         with suppress(*_UNUSABLE):
             for copied in repository.read_files(manifest):
                 if copied.blob is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.backup import presence
+from frazil.backup import completeness
 from frazil.backup.create import create_backup
 from frazil.backup.location import open_repository
 from frazil.backup.verify import verify_repository
@@ -15,12 +15,12 @@ from tests.upkeep_files import care_of, grow, make
 
 @pytest.mark.parametrize("look_up", [0, 1000], ids=["by listing", "one by one"])
 def test_every_object_that_was_lost_is_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look_up: int):
-    monkeypatch.setattr(presence, "_LOOK_UP", look_up)
+    monkeypatch.setattr(completeness, "_LOOK_UP", look_up)
     care = care_of(tmp_path)
     table = make(care, commits=4)
     repository = open_repository(care.settings, create=True)
     record = create_backup(care, repository, ["ns.t"], name="first")
-    assert presence.find_absent(repository, record.tables) == []
+    assert completeness.find_absent(repository, record.tables) == []
     grow(table)
     lost = [file for kind in ("data", "meta") for file in sorted((tmp_path / "backups" / kind).rglob("*-*"))]
     assert len(lost) > 10
@@ -29,4 +29,4 @@ def test_every_object_that_was_lost_is_stored_again(tmp_path: Path, monkeypatch:
         create_backup(care, repository, ["ns.t"], name=f"after-{file.name[:60]}")
     last = create_backup(care, repository, ["ns.t"], name="last")
     assert verify_repository(repository, names=["last"], level="checksums").is_sound
-    assert presence.find_absent(repository, last.tables) == []
+    assert completeness.find_absent(repository, last.tables) == []
