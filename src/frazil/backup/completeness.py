@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 
 from frazil.backup.format import BackedUpTable, BlobRef
 from frazil.backup.marks import Mark, advance, list_marks, read_mark
@@ -18,11 +17,11 @@ from frazil.backup.references import (
     KINDS,
     Kind,
     References,
+    find_absent,
     find_protected,
     has_blob,
     iterate_references,
     key_of,
-    parse_key,
 )
 from frazil.backup.repository import Repository, too_long
 from frazil.errors import FrazilError, NotFoundError
@@ -30,37 +29,17 @@ from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 
 _POLL_S = 2.0
-#: Objects up to which each is looked up by itself, rather than in a listing of the whole repository.
-_LOOK_UP = 1000
 
 
-def find_absent(repository: Repository, tables: Sequence[BackedUpTable]) -> list[BlobRef]:
-    """Returns what tables of a new record need and the repository does not have, or has with another size.
-
-    Memory grows with the files of the tables, about 100 bytes for each.
-    """
+def find_lost(repository: Repository, tables: Sequence[BackedUpTable]) -> list[BlobRef]:
+    """Returns what tables of a new record share with earlier ones, and the repository does not have any more."""
     shared = [table for table in tables if table.new_files < table.files]
-    few = list(islice(_iterate_needed(repository, shared), _LOOK_UP + 1))
-    if len(few) <= _LOOK_UP:
-        there = repository.map(lambda one: has_blob(repository, *one), few)
-        return [blob for (_, blob), exists in zip(few, there, strict=True) if not exists]
-    absent = References()
-    for kind, blob in _iterate_needed(repository, shared):
-        absent.add(kind, blob)
-    for kind in KINDS:
-        digests = absent.data if kind == "data" else absent.meta
-        for info in repository.store.list(kind):
-            found = parse_key(kind, info.key)
-            # Metadata is compressed, so that its size says nothing.
-            if found is not None and (kind == "meta" or info.size == found.size):
-                digests.discard(bytes.fromhex(found.sha256))
-    if not absent.data and not absent.meta:
-        return []
-    return [blob for kind, blob in _iterate_needed(repository, shared) if absent.has(kind, blob)]
 
+    def needed() -> Iterator[tuple[Kind, BlobRef]]:
+        return iterate_references(repository, shared, None, _require_missing)
 
-def _iterate_needed(repository: Repository, tables: Sequence[BackedUpTable]) -> Iterator[tuple[Kind, BlobRef]]:
-    return iterate_references(repository, tables, None, _require_missing)
+    absent = find_absent(repository, needed())
+    return [blob for kind, blob in needed() if absent.has(kind, blob)] if len(absent) else []
 
 
 def _require_missing(key: str, error: FrazilError) -> None:

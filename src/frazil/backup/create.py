@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from frazil.backup.completeness import check_marks, find_absent
+from frazil.backup.completeness import check_marks, find_lost
 from frazil.backup.create_tasks import Vanished
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, check_name
 from frazil.backup.repository import Repository
@@ -147,7 +147,7 @@ def _back_up_checked(run: _Run, names: Sequence[str], started: datetime) -> list
         found = [_back_up_table(run, name, missing) for name in names]
         run.repository.flush()
         reach("backup.create.flushed")
-        lost = find_absent(run.repository, found)
+        lost = find_lost(run.repository, found)
         lost = lost or check_marks(run.repository, found, started, prune_wait_s=wait_s, stop=run.stop)
         raise_if_stopped(run.stop)
         if not lost:
@@ -183,7 +183,7 @@ def _back_up_table(run: _Run, name: str, missing: Collection[BlobRef]) -> Backed
 
 
 def _require_outside(repository: Repository, source: TableSource) -> None:
-    """Refuses a repository in a folder of a table: who deletes or cleans up the table would take its backups along."""
+    """Refuses a repository in a folder of a table: deleting or cleaning up the table would delete its backups too."""
     root = canonical_folder(repository.root)
     for folder in list_own_folders(source.table):
         if is_inside(root, folder):
@@ -273,7 +273,7 @@ def _require_free(repository: Repository, name: str) -> None:
 
 
 def _estimate_bytes(care: Care, names: Sequence[str]) -> int:
-    """Returns the size of the tables' current snapshots, where their summaries tell it; only asked on a cluster."""
+    """Returns the size of the tables' current snapshots, where their summaries have it; 0 without a cluster."""
     if care.settings.model.spark.master.startswith("local"):
         return 0
     return sum(_read_size(care, name) for name in names)

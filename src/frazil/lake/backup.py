@@ -188,7 +188,7 @@ class Backups:
         with self._care() as care:
             return rollback_restore(care, table, discard_newer=discard_newer, dry_run=dry_run)
 
-    # -- care ----------------------------------------------------------------------------------------------------------
+    # -- verify and prune ----------------------------------------------------------------------------------------------
 
     def verify(
         self,
