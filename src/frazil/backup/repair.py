@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, compress
 from frazil.backup.references import Kind, key_of, parse_key
 from frazil.backup.repository import Repository, record_key
-from frazil.errors import IntegrityError, NotFoundError, UnsupportedError
+from frazil.errors import FrazilError
+from frazil.observe.logs import get_logger
 from frazil.settings.model import S3Settings
 from frazil.storage import bulk
 from frazil.storage.bulk import FileSource
 
-_UNUSABLE = (NotFoundError, IntegrityError, UnsupportedError)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,18 @@ def plan_repair(
         s3_of: access to the files of a table, as they were at the time of its backup.
     """
     found: dict[str, Repair] = {}
-    if other is not None:
-        for key in keys:
-            if (repair := _find_copy(repository, other, key)) is not None:
-                found[key] = repair
+    wanted = set(keys)
+    for key in wanted if other is not None else ():
+        assert other is not None
+        if (repair := _find_copy(repository, other, key)) is not None:
+            found[key] = repair
     records = [record for record in repository.list_records() if isinstance(record, BackupRecord)]
     for table in (table for record in records for table in record.tables):
-        for kind, blob, path in _list_files(repository, table) if len(found) < len(keys) else ():
+        for kind, blob, path in _list_files(repository, table) if len(found) < len(wanted) else ():
             key = key_of(kind, blob)
-            if key in keys and key not in found:
-                source = FileSource(path, blob.size, s3_of(table), repository.access.network)
-                if (repair := _find_content(repository, kind, blob, source, path)) is not None:
+            if key in wanted and key not in found:
+                repair = _find_content(repository, kind, blob, path, s3_of(table))
+                if repair is not None:
                     found[key] = repair
     return [found[key] for key in sorted(found)]
 
@@ -80,10 +82,9 @@ def run_repair(repository: Repository, repairs: Iterable[Repair]) -> None:
 def _find_copy(repository: Repository, other: Repository, key: str) -> Repair | None:
     """Returns how to take an object from another repository; None: that does not have it, or it is damaged too."""
     where = f"{other.root}/{key}"
+    if (blob := parse_key("data", key)) is not None:
+        return _find_content(repository, "data", blob, where, other.access.s3)
     try:
-        if (blob := parse_key("data", key)) is not None:
-            source = FileSource(where, blob.size, other.access.s3, other.access.network)
-            return _find_content(repository, "data", blob, source, where)
         if (blob := parse_key("meta", key)) is not None:
             data = compress(other.get_meta(blob))
         else:
@@ -91,39 +92,44 @@ def _find_copy(repository: Repository, other: Repository, key: str) -> Repair | 
             record = BackupRecord.parse(data, where)
             if (record_key(record.name), record.repository) != (key, repository.id):
                 return None
-    except _UNUSABLE:
+    except FrazilError as error:
+        log.info("an object cannot be taken from another repository", source=where, reason=error.in_one_line)
         return None
     return Repair(key, where, lambda: repository.store.put(key, data))
 
 
-def _find_content(repository: Repository, kind: Kind, blob: BlobRef, source: FileSource, where: str) -> Repair | None:
+def _find_content(repository: Repository, kind: Kind, blob: BlobRef, uri: str, s3: S3Settings) -> Repair | None:
     """Returns how to take content from a file; None: that is gone, or has other content."""
     key, access = key_of(kind, blob), repository.access
-    digest, size = hashlib.sha256(), 0
+    digest, size, held = hashlib.sha256(), 0, []
     try:
+        source = FileSource(uri, blob.size, s3, access.network)
         for chunk in source.read():
             digest.update(chunk)
             size += len(chunk)
-    except _UNUSABLE:
+            if kind == "meta":
+                held.append(bytes(chunk))
+    except FrazilError as error:
+        log.info("an object cannot be taken from a file", source=uri, reason=error.in_one_line)
         return None
     if BlobRef(size, digest.hexdigest()) != blob:
         return None
-
-    def run() -> None:
-        if kind == "data":
-            uri = f"{repository.root}/{key}"
-            bulk.write_file(uri, source, blob.size, blob.sha256, s3=access.s3, network=access.network)
-        else:
-            repository.store.put(key, compress(b"".join(map(bytes, source.read()))))
-
-    return Repair(key, where, run)
+    if kind == "meta":
+        data = compress(b"".join(held))
+        return Repair(key, uri, lambda: repository.store.put(key, data))
+    target = f"{repository.root}/{key}"
+    return Repair(
+        key,
+        uri,
+        lambda: bulk.write_file(target, source, size, blob.sha256, s3=access.s3, network=access.network),
+    )
 
 
 def _list_files(repository: Repository, table: BackedUpTable) -> Iterator[tuple[Kind, BlobRef, str]]:
     """Yields the files of a backed up table with their paths, as far as the repository still has lists of them."""
     try:
         state = repository.read_state(table)
-    except _UNUSABLE:
+    except FrazilError:
         return
     for file in (state.metadata, *state.manifest_lists):
         yield "meta", file.blob, file.path
@@ -131,7 +137,7 @@ def _list_files(repository: Repository, table: BackedUpTable) -> Iterator[tuple[
         yield "data", file.blob, file.path
     for manifest in state.manifests:
         yield "meta", manifest.blob, manifest.path
-        with suppress(*_UNUSABLE):
+        with suppress(FrazilError):
             for copied in repository.read_files(manifest):
                 if copied.blob is not None:
                     yield "data", copied.blob, copied.path
