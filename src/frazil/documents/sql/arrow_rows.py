@@ -21,6 +21,8 @@ from frazil.documents.sql.schema import FOREVER, document_history, documents
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+#: Rows that are Python objects at once: those of more rows do not stay in the cache of the processor.
+_CACHED = 2_000
 _PRESENT = f"FROM document_history WHERE rowid > ? AND valid_to = {FOREVER} AND operation <> 'delete'"
 _COPY = f"INSERT INTO documents SELECT {', '.join(documents.columns.keys())} {_PRESENT}"
 _COUNT = f"""
@@ -50,8 +52,20 @@ def insert_new_histories(connection: Connection, rows: pa.Table) -> None:
     """Inserts what `find_new_histories` has returned."""
     before = connection.exec_driver_sql("SELECT coalesce(max(rowid), 0) FROM document_history").scalar_one()
     for batch in with_ends([rows]):
-        insert_rows(connection, document_history, to_history_rows(batch))
+        insert_history(connection, batch)
     copy_present(connection, before)
+
+
+def insert_history(connection: Connection, rows: pa.Table, columns: Sequence[Column] = ()) -> None:
+    """Inserts rows into `document_history`.
+
+    Args:
+        connection: to the projection.
+        rows: as `with_ends` yields them.
+        columns: the added columns, if the values do not stand in the column `columns`.
+    """
+    for start in range(0, rows.num_rows, _CACHED):
+        insert_rows(connection, document_history, to_history_rows(rows.slice(start, _CACHED), columns))
 
 
 def copy_present(connection: Connection, after: int = 0) -> None:
