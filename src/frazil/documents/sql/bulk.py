@@ -8,9 +8,11 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, Text, any_, bindparam
+import orjson
+from sqlalchemy import ColumnElement, Connection, Dialect, Select, Table, Text, any_, bindparam, func, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeDecorator
 
 from frazil.documents.sql.failures import classify
 
@@ -20,6 +22,16 @@ _MAX_PARAMETERS = 30_000
 #: Rows from which COPY pays.
 _COPY_FROM = 50
 _COPY_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class _JsonList(TypeDecorator[Sequence[str]]):
+    """A list of texts as one parameter."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
+        return orjson.dumps(value).decode()
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Sequence[Any]], *, replace: bool = False) -> None:
@@ -56,6 +68,8 @@ def is_among(dialect: str, column: ColumnElement[str]) -> ColumnElement[bool]:
     """Returns the condition that a column has one of the values of the parameter `ids`, which is a list."""
     if dialect == "postgresql":  # its driver takes long for many parameters, and less for an array
         return column == any_(bindparam("ids", type_=postgresql.ARRAY(Text)))
+    if dialect == "sqlite":  # SQLAlchemy takes long for many parameters, and SQLite has a limit of them
+        return column.in_(select(func.json_each(bindparam("ids", type_=_JsonList)).table_valued("value").c.value))
     return column.in_(bindparam("ids", expanding=True))
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.documents import fields
-from frazil.documents.arrow import REVISION_SCHEMA, TAGS, TIME
+from frazil.documents.arrow import REVISION_SCHEMA, TIME
 from frazil.documents.model import ARCHIVE_TIERS, FIELD_NAMES, READ_ONLY, to_micros
 from frazil.documents.transfer.values import parse_json
 
