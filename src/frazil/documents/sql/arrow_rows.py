@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from frazil.documents.arrow import ADDED, TIME, encode_added
 from frazil.documents.model import Column, from_micros
-from frazil.documents.sql.bulk import insert_rows
+from frazil.documents.sql.bulk import CACHED_ROWS, insert_rows
 from frazil.documents.sql.counts import CountChanges, add_counts
 from frazil.documents.sql.rows import search_text
 from frazil.documents.sql.schema import FOREVER, document_history, documents
@@ -21,8 +21,6 @@ from frazil.documents.sql.schema import FOREVER, document_history, documents
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-#: Rows that are Python objects at once: those of more rows do not stay in the cache of the processor.
-_CACHED = 2_000
 _PRESENT = f"FROM document_history WHERE rowid > ? AND valid_to = {FOREVER} AND operation <> 'delete'"
 _COPY = f"INSERT INTO documents SELECT {', '.join(documents.columns.keys())} {_PRESENT}"
 _COUNT = f"""
@@ -64,8 +62,8 @@ def insert_history(connection: Connection, rows: pa.Table, columns: Sequence[Col
         rows: as `with_ends` yields them.
         columns: the added columns, if the values do not stand in the column `columns`.
     """
-    for start in range(0, rows.num_rows, _CACHED):
-        insert_rows(connection, document_history, to_history_rows(rows.slice(start, _CACHED), columns))
+    for start in range(0, rows.num_rows, CACHED_ROWS):
+        insert_rows(connection, document_history, to_history_rows(rows.slice(start, CACHED_ROWS), columns))
 
 
 def copy_present(connection: Connection, after: int = 0) -> None:

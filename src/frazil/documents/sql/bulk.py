@@ -17,6 +17,8 @@ from sqlalchemy.types import TypeDecorator
 from frazil.documents.sql.failures import classify
 
 T = TypeVar("T")
+#: Rows that are Python objects at once: those of more rows do not stay in the cache of the processor.
+CACHED_ROWS = 2_000
 #: PostgreSQL takes at most 32,767 parameters.
 _MAX_PARAMETERS = 30_000
 #: Rows from which COPY pays.
@@ -57,6 +59,19 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Sequence[An
     for chunk in chunks(rows, _MAX_PARAMETERS // len(table.columns)):
         sql = f"{start}{', '.join([values] * len(chunk))}{rest}"
         connection.exec_driver_sql(sql, tuple(value for row in chunk for value in row))
+
+
+def stream_rows(connection: Connection, query: Select[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Yields the rows of one statement, all of one moment, a part of them at a time."""
+    if connection.dialect.name == "sqlite":  # half the time without SQLAlchemy's rows
+        made = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(str(made))
+            while rows := cursor.fetchmany(CACHED_ROWS):
+                yield rows
+        return
+    for some in connection.execution_options(yield_per=CACHED_ROWS).execute(query).partitions():
+        yield list(map(tuple, some))
 
 
 def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -57,6 +57,12 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array] | 
     return made
 
 
+def parse_sizes(texts: pa.Array) -> pa.Array:
+    """Returns texts as the numbers that they are; unchanged, if one of them is none."""
+    is_number = pc.all(pc.match_substring_regex(texts, "^[0-9]{1,18}$")).as_py()
+    return texts.cast(pa.int64()) if is_number else texts
+
+
 def check_columns(columns: Mapping[str, pa.Array], count: int, now: datetime) -> tuple[Mask, pa.Table] | None:
     """Returns which rows are certainly valid documents with an id, and their first revisions, acknowledged now.
 
@@ -143,8 +149,6 @@ def _check(name: str, values: pa.Array) -> tuple[pa.Array, Mask] | None:
     if name in _TIMES:
         return _check_times(values)
     if name == "size_bytes":
-        if is_string and pc.all(pc.match_substring_regex(values, "^[0-9]{1,18}$")).as_py():  # as CSV has them
-            return values.cast(pa.int64()), np.ones(len(values), bool)
         return (values.cast(pa.int64()), _or_null(pc.greater_equal(values, 0))) if pa.types.is_integer(kind) else None
     return _check_texts(name, values.cast(pa.string())) if is_string else None
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from frazil.documents.model import FIELD_NAMES, Column
 from frazil.documents.transfer import STAMPS, Format
-from frazil.documents.transfer.columns import columns_of_rows
+from frazil.documents.transfer.columns import columns_of_rows, parse_sizes
 from frazil.documents.transfer.values import parse_json, parser_of, plain_number
 from frazil.errors import IntegrityError, UsageError
 
@@ -64,11 +64,13 @@ class ColumnRows:
         lines: of the rows.
         batch: the rows.
         convert: makes requests of a batch.
+        is_text: all values are texts, also numbers.
     """
 
     lines: Sequence[int]
     batch: pa.RecordBatch
     convert: Callable[[pa.RecordBatch], list[dict[str, Any]]]
+    is_text: bool = False
     bad: Sequence[BadRow] = ()
 
     @property
@@ -76,7 +78,10 @@ class ColumnRows:
         return self.convert(self.batch)
 
     def columns(self) -> dict[str, pa.Array] | None:
-        return dict(zip(self.batch.schema.names, self.batch.columns, strict=True))
+        columns = dict(zip(self.batch.schema.names, self.batch.columns, strict=True))
+        if self.is_text and "size_bytes" in columns:
+            columns["size_bytes"] = parse_sizes(columns["size_bytes"])
+        return columns
 
     def at(self, places: Sequence[int]) -> Sequence[dict[str, Any]]:
         return self.convert(self.batch.take(pa.array(places, pa.int64())))
@@ -243,7 +248,9 @@ def _csv_rows(
     if not invalid and (texts := _decode(batch)) is not None:
         lines = position.advance_all(breaks)
         is_any = np.logical_or.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in texts.columns])
-        return ColumnRows(lines[is_any].tolist(), texts.filter(pa.array(is_any)), partial(_parse_texts, parsers))
+        return ColumnRows(
+            lines[is_any].tolist(), texts.filter(pa.array(is_any)), partial(_parse_texts, parsers), is_text=True
+        )
     lines, rows, bad = [], [], []
     for values, broken in zip(zip(*(column.to_pylist() for column in batch.columns), strict=True), breaks, strict=True):
         while invalid and invalid[0].number == position.row:
