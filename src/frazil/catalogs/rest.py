@@ -6,7 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pyiceberg.catalog.rest import TOKEN, Endpoints, RestCatalog
+from pyiceberg.catalog import TOKEN
+from pyiceberg.catalog.rest import Endpoints, RestCatalog
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
@@ -87,7 +88,8 @@ class TimedRestCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Sends the last column id with new schemas, which PyIceberg leaves out and Nessie requires."""
         if table.config.get(TOKEN) or not any(isinstance(update, AddSchemaUpdate) for update in updates):
-            return super().commit_table(table, requirements, updates)
+            plain: CommitTableResponse = super().commit_table(table, requirements, updates)
+            return plain
         bodies = [update.model_dump(mode="json") for update in updates]
         for update, body in zip(updates, bodies, strict=True):
             if isinstance(update, AddSchemaUpdate):
