@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
@@ -14,13 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from frazil.documents.arrow import TAGS
 from frazil.documents.model import Column
 from frazil.documents.sql.store import SqlDocumentStore
 from frazil.documents.store import Write
-from frazil.documents.transfer import FORMATS, Format, format_of, readers
+from frazil.documents.transfer import FORMATS, Format, checks, format_of, readers
+from frazil.documents.transfer.checks import check_documents
+from frazil.documents.transfer.columns import check_columns
 from frazil.documents.transfer.exports import export_documents, export_history
 from frazil.documents.transfer.imports import import_documents
-from frazil.documents.transfer.readers import read_rows
+from frazil.documents.transfer.readers import Rows, read_rows
 from frazil.errors import ConflictError, FrazilError, UsageError
 
 COLUMNS = {"pages": "long", "note": "string", "seen": "timestamp", "is_signed": "boolean", "score": "double"}
@@ -529,3 +533,100 @@ def test_a_conflict_in_the_middle_says_how_far_the_import_came(open_store):
     store.load_table = conflict  # type: ignore[method-assign]
     with pytest.raises(ConflictError, match="0 documents were imported before, and a repeated import goes on"):
         load(store, [{"filename": "a"}])
+
+
+_LONG = "é" * 600
+_FIELDS: dict[str, list[Any]] = {
+    "document_id": [None, "", "a b", "-a", "a" * 255, "a" * 256, "é", "a\n", 7],
+    "filename": [None, "", "  ", "\u3000", "名前", "a\tb", "a\x7f", "x" * 1024, "x" * 1025, _LONG, 5, "\ud800"],
+    "content_type": [None, "", "text/plain", "text/plain; charset=utf-8", "text", "text/plain\n", "é/é", 1],
+    "size_bytes": [None, 0, -1, 2**63 - 1, 2**63, 1.0, "12", "0x1f", True],
+    "checksum": [None, "md5:abc", "md5:", "MD5:a", "md5:abc\n", "x"],
+    "provider": [None, "aws", "AWS", "a" * 64, ""],
+    "bucket": [None, "", "a\x00b", _LONG],
+    "object_key": [None, "a/b/ü", "a\rb", _LONG],
+    "storage_tier": [None, "archive", "cold", "", 3],
+    "restore_status": [None, "none", "requested", "restored", "done"],
+    "restore_requested_at": [None, "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"],
+    "restore_expiry": [None, "2999-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"],
+    "created_at": [
+        None, "2020-02-30T00:00:00Z", "2020-01-01", "2020-01-01T00:00:00.123456Z", "2020-01-01T00:00:00.1234567Z",
+        "2020-01-01T00:00:00+02:00", "2999-01-01T00:00:00Z", 1577836800, 1577836800000, "1577836800", "soon",
+    ],
+    "updated_at": ["never mind", None],
+    "revision": [17, "x"],
+    "tags": [
+        None, {}, {"a": None}, {"a": "b", "c": "ü"}, {"": "x"}, {" ": "x"}, {"a": "x\ny"}, {"a": 1}, {"k" * 257: "v"},
+        {f"k{n}": "v" for n in range(257)}, {"k": "v" * 257}, ["a"], "a", '{"a": "b"}', "{", "null",
+    ],
+    "attributes": [
+        None, {}, {"a": None}, {"a": {"b": None}}, {"a": [1, 2.5, True]}, {"a": 2**64}, {"a": "x" * 70_000}, [1],
+        '{"a": 1}', "[1]", "{", "null", '{"a": NaN}', '{"a": 1e400}', '{"a": 123456789012345678901234567890}',
+        {"a": "\x01" * 20_000}, '{"a": ' + "[" * 70 + "]" * 70 + "}", {"a": "\ud800"},
+    ],
+    "operation": ["put"],
+    "unknown": [1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv", "parquet"])
+def test_rows_are_judged_alike_by_column_and_one_by_one(form: Format):
+    now = datetime(2026, 11, 19, tzinfo=UTC)
+    by_column = 0
+    for name, values in _FIELDS.items():
+        for value in values:
+            rows = [
+                {"document_id": f"d-{n}", "filename": f"{n}.pdf", "tags": {"n": str(n)}, "attributes": {"n": n}}
+                for n in range(30)
+            ]
+            for row in rows[3::10]:
+                row["storage_tier"] = "archive"
+            for row in rows[3:9]:
+                row[name] = value
+            for batch in _batches_of(rows, form):
+                made, bad = check_documents(batch, {}, now)
+                alone, bad_alone = checks._check_each(batch.lines, batch.rows, {}, now)
+                assert made.equals(alone), f"{name} = {value!r:.80}"
+                assert bad == bad_alone, f"{name} = {value!r:.80}"
+                given = batch.columns()
+                by_column += given is not None and check_columns(given, len(batch.lines), now) is not None
+    assert by_column > 40, "most rows do not need the check one by one"
+
+
+def _batches_of(rows: list[dict[str, Any]], form: Format) -> list[Any]:
+    if form == "ndjson":
+        return [Rows(range(1, len(rows) + 1), rows)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    try:
+        if form == "csv":
+            text = io.StringIO()
+            writer = csv.DictWriter(text, names)
+            writer.writeheader()
+            for row in rows:
+                writer.writerow({k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
+            made = io.BytesIO(text.getvalue().encode())
+        else:
+            made = io.BytesIO()
+            pq.write_table(pa.table({name: _parquet_column(name, rows) for name in names}), made)
+        return list(read_rows(made, form, {}))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, UsageError):  # this form cannot have it
+        return []
+
+
+def _parquet_column(name: str, rows: list[dict[str, Any]]) -> pa.Array:
+    values = [row.get(name) for row in rows]
+    if name == "tags" and all(isinstance(value, dict | None) for value in values):
+        return pa.array([None if value is None else list(value.items()) for value in values], TAGS)
+    if name == "attributes":
+        return pa.array([value if isinstance(value, str | None) else json.dumps(value) for value in values])
+    return pa.array(values)
+
+
+def test_a_tag_that_stands_twice_in_a_map_of_parquet_is_read_as_one_by_one():
+    tags = pa.array([[("a", "1"), ("a", "2")], [("a", "1"), ("b", "2")], []], TAGS)
+    made = io.BytesIO()
+    pq.write_table(pa.table({"document_id": ["x", "y", "z"], "filename": ["f"] * 3, "tags": tags}), made)
+    (batch,) = read_rows(made, "parquet", {})
+    found, bad = check_documents(batch, {}, datetime.now(UTC))
+    assert not bad
+    assert found["tags"].to_pylist() == [[("a", "2")], [("a", "1"), ("b", "2")], []]

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from pyiceberg.catalog import TOKEN
 from pyiceberg.catalog.rest import Endpoints, RestCatalog
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import (
@@ -17,12 +18,16 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     UnauthorizedError,
 )
+from pyiceberg.table import CommitTableResponse
+from pyiceberg.table.update import AddSchemaUpdate
 
 from frazil.catalogs.properties import HELLO_SECONDS
 from frazil.observe.logs import get_logger
 from frazil.settings import CatalogSettings, NetworkSettings
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.update import TableRequirement, TableUpdate
     from requests import Response, Session
 
 
@@ -78,6 +83,20 @@ class TimedRestCatalog(RestCatalog):
         session.send = send_in_time  # type: ignore[method-assign]
         return session
 
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Sends the last column id with new schemas, which PyIceberg leaves out and Nessie requires."""
+        if table.config.get(TOKEN) or not any(isinstance(update, AddSchemaUpdate) for update in updates):
+            plain: CommitTableResponse = super().commit_table(table, requirements, updates)
+            return plain
+        bodies = [update.model_dump(mode="json") for update in updates]
+        for update, body in zip(updates, bodies, strict=True):
+            if isinstance(update, AddSchemaUpdate):
+                body["last-column-id"] = max(table.metadata.last_column_id, update.schema_.highest_field_id)
+        asserted = [requirement.model_dump(mode="json") for requirement in requirements]
+        return CommitTableResponse.model_validate(commit_raw_updates(self, table.name(), asserted, bodies))
+
 
 #: What a server's status means for requests that change a table.
 _COMMIT_ERRORS: dict[int, type[Exception]] = {
@@ -121,8 +140,8 @@ def create_raw_table(catalog: RestCatalog, identifier: tuple[str, ...], body: di
 
 def commit_raw_updates(
     catalog: RestCatalog, identifier: tuple[str, ...], requirements: list[dict[str, Any]], updates: list[dict[str, Any]]
-) -> None:
-    """Changes a table in one commit, in the JSON of the REST specification.
+) -> dict[str, Any]:
+    """Changes a table in one commit, in the JSON of the REST specification, and returns the answer.
 
     Raises:
         CommitFailedException: a requirement is not met.
@@ -133,7 +152,7 @@ def commit_raw_updates(
         "requirements": requirements,
         "updates": updates,
     }
-    _request(catalog, "post", Endpoints.update_table, identifier, body, _COMMIT_ERRORS)
+    return _request(catalog, "post", Endpoints.update_table, identifier, body, _COMMIT_ERRORS)
 
 
 def _request(

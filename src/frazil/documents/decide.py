@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
-import uuid
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, Self
+
+import orjson
 
 from frazil.documents import lifecycle
 from frazil.documents.fields import check_text, is_document_id
@@ -66,6 +67,32 @@ def keys_of(writes: Iterable[Write]) -> set[str]:
         UsageError: a key is none.
     """
     return {_check_key(write.idempotency_key) for write in writes if write.idempotency_key is not None}
+
+
+@dataclass(frozen=True)
+class WriteBatch:
+    """Writes that are applied together, and what `decide_writes` needs for them."""
+
+    writes: Sequence[Write]
+    ids: set[str]
+    keys: set[str]
+
+    @classmethod
+    def of(cls, writes: Sequence[Write]) -> Self:
+        """Raises UsageError if an idempotency key is none."""
+        return cls(writes, ids_of(writes), keys_of(writes))
+
+    def decide(
+        self,
+        latest: Mapping[str, Revision],
+        repeats: Mapping[str, StoredRevision],
+        columns: Mapping[str, Column],
+        now: datetime,
+    ) -> list[Decision]:
+        """Returns what `decide_writes` does, from what is known of these documents and keys, and of others."""
+        current = {i: latest[i] for i in self.ids if i in latest}
+        first_results = {key: repeats[key] for key in self.keys if key in repeats}
+        return decide_writes(self.writes, current, first_results, columns, now)
 
 
 def decide_writes(
@@ -134,14 +161,24 @@ class _Sizes:
         known = self._known.get(id(values))
         if known is None:
             # The mapping is kept, so that no other one gets its identity.
-            known = self._known[id(values)] = values, len(json.dumps(values, default=str))
+            known = self._known[id(values)] = values, _measure(values)
         return known[1]
+
+
+def _measure(values: Mapping[str, Any]) -> int:
+    """Returns the bytes of values as JSON."""
+    try:
+        return len(orjson.dumps(values, default=str))
+    except TypeError:  # what orjson does not write: other mappings, whole numbers of more than 64 bits
+        return len(json.dumps(values, default=str))
 
 
 def new_document_id(now: datetime) -> str:
     """Returns a UUIDv7: ids that are made later sort later."""
     millis = to_micros(now) // 1000 & (1 << 48) - 1
-    return str(uuid.UUID(int=millis << 80 | 0x7 << 76 | secrets.randbits(12) << 64 | 0b10 << 62 | secrets.randbits(62)))
+    chance = int.from_bytes(os.urandom(10), "big")
+    text = f"{millis << 80 | 0x7 << 76 | chance >> 68 << 64 | 0b10 << 62 | chance & (1 << 62) - 1:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _decide(
@@ -209,7 +246,7 @@ def _put(write: Write, latest: Mapping[str, Revision], columns: Mapping[str, Col
         if "document_id" not in values:
             named = named if named is not None else new_document_id(now)
         values = {**values, "document_id": named}
-    document_id = _requested_id(Write("put", None, values))
+    document_id = values.get("document_id") if isinstance(values, Mapping) else None
     current = latest.get(document_id) if is_document_id(document_id) else None
     lifecycle.check_revision(current, str(document_id), write.if_match)
     return lifecycle.put(current, values, columns, now)

@@ -34,10 +34,14 @@ MAX_ATTRIBUTES_BYTES = 64 * 1024
 #: Levels of nesting: JSON libraries and databases have limits of their own, none below 100.
 MAX_ATTRIBUTES_DEPTH = 64
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,254}")
-_PROVIDER = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_CONTENT_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}(;[\x20-\x7e]{0,255})?")
-_CHECKSUM = re.compile(r"[a-z0-9-]{1,32}:[A-Za-z0-9+/=_-]{1,256}")
+#: What the whole of a text matches, by field.
+PATTERNS: Mapping[str, re.Pattern[str]] = {
+    "document_id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,254}"),
+    "provider": re.compile(r"[a-z0-9][a-z0-9_-]{0,62}"),
+    "content_type": re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}(;[\x20-\x7e]{0,255})?"),
+    "checksum": re.compile(r"[a-z0-9-]{1,32}:[A-Za-z0-9+/=_-]{1,256}"),
+}
+_ID = PATTERNS["document_id"]
 _COLUMN = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _RESERVED = frozenset({"columns", "operation", "valid_from", "valid_to", "is_deleted", "position", "offset"})
 
@@ -137,9 +141,9 @@ def _check_filename(name: str, value: Any) -> str | None:
     return text
 
 
-def _matching(pattern: re.Pattern[str], example: str) -> Any:
+def _like(example: str) -> Any:
     def check(name: str, value: Any) -> str | None:
-        if value is not None and not (isinstance(value, str) and pattern.fullmatch(value)):
+        if value is not None and not (isinstance(value, str) and PATTERNS[name].fullmatch(value)):
             raise _wrong(name, value, "it does not have the form of this field", f"such as {example}")
         return value
 
@@ -220,10 +224,10 @@ _CHECKS: Mapping[str, Any] = MappingProxyType(
     {
         "document_id": _check_id,
         "filename": _check_filename,
-        "content_type": _matching(_CONTENT_TYPE, "application/pdf"),
+        "content_type": _like("application/pdf"),
         "size_bytes": _check_size,
-        "checksum": _matching(_CHECKSUM, "sha256:9f86d081…"),
-        "provider": _matching(_PROVIDER, "aws"),
+        "checksum": _like("sha256:9f86d081…"),
+        "provider": _like("aws"),
         "bucket": check_text,
         "object_key": check_text,
         "version_id": check_text,

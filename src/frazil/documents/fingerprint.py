@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 _MODULUS = 1 << 128
 _SIZE = 16
 
@@ -27,8 +29,8 @@ class Sum:
 
 
 def hash_record(record: Sequence[Any]) -> int:
-    """Returns the hash of a tuple of texts, whole numbers and None, whose `repr` is unambiguous."""
-    return int.from_bytes(hashlib.blake2b(repr(record).encode(), digest_size=_SIZE).digest(), "little")
+    """Returns the hash of a tuple of texts, whole numbers and None, whose JSON is unambiguous."""
+    return int.from_bytes(hashlib.blake2b(orjson.dumps(record), digest_size=_SIZE).digest(), "little")
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Fingerprint:
     Attributes:
         revisions: of all documents, deleted ones too.
         documents: that exist, by their last revisions.
-        listed: the documents that are listed. In a sound store they are the same.
+        listed: the documents that are listed. In a sound store they are the same. Left out on request.
     """
 
     revisions: Sum = field(default_factory=Sum)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 _REVISION, _COLUMN, _BULK = "revision", "column", "bulk"
 _OPERATIONS: Final = frozenset({"put", "update", "delete", "undelete"})
+_fields_of = attrgetter(*FIELD_NAMES)
 #: Revisions with the offset of their message.
 DECODED_SCHEMA: Final = pa.schema([*REVISION_SCHEMA, OFFSET])
 
@@ -73,11 +75,9 @@ class DecodedBatch:
 def encode_revision(stored: StoredRevision) -> bytes:
     """Returns the message of one revision."""
     revision = stored.revision
-    document: Any = revision.document
-    if revision.document.columns:
-        document = {name: getattr(revision.document, name) for name in FIELD_NAMES}
-        if added := encode_added(revision.document.columns):
-            document[ADDED.name] = orjson.Fragment(added)
+    document: dict[str, Any] = dict(zip(FIELD_NAMES, _fields_of(revision.document), strict=True))
+    if revision.document.columns and (added := encode_added(revision.document.columns)):
+        document[ADDED.name] = orjson.Fragment(added)
     message = {
         "type": _REVISION,
         "version": VERSION,

@@ -122,7 +122,9 @@ class _Nothing:
     def history_tables(self, after: str | None = None) -> Iterator[pa.Table]:
         yield from ()
 
-    def fingerprint(self, progress: Callable[[int], None] = lambda _: None, *, canonical: bool = False) -> Fingerprint:
+    def fingerprint(
+        self, progress: Callable[[int], None] = lambda _: None, *, canonical: bool = False, lists: bool = True
+    ) -> Fingerprint:
         return Fingerprint()
 
     def last_change(self) -> datetime | None:

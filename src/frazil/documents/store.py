@@ -220,12 +220,15 @@ class DocumentStore(Protocol):
         """
         ...
 
-    def fingerprint(self, progress: Callable[[int], None] = ..., *, canonical: bool = ...) -> Fingerprint:
+    def fingerprint(
+        self, progress: Callable[[int], None] = ..., *, canonical: bool = ..., lists: bool = ...
+    ) -> Fingerprint:
         """Returns counts and order-independent hashes of all that the store has: equal for equal stores of any kind.
 
         Args:
             progress: is told again and again how many rows were read.
             canonical: sort the keys of tags, attributes and added values, which mean the same in any order.
+            lists: read the documents that are listed too, not only their history.
         """
         ...
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.documents.arrow import REVISION_SCHEMA, revisions_to_table, table_to_revisions
-from frazil.documents.decide import Decision, StoredRevision, decide_writes, ids_of, keys_of, next_moment
+from frazil.documents.decide import Decision, StoredRevision, WriteBatch, next_moment
 from frazil.documents.fields import CLOCK_TOLERANCE, check_column, is_document_id
 from frazil.documents.iceberg.group_commit import GroupCommit, Request
 from frazil.documents.iceberg.keeper import ProjectionKeeper
@@ -52,7 +52,7 @@ _HEADER_BYTES: Final = 64
 
 logger = get_logger(__name__)
 
-WriteRequest = Request[Sequence[Write], list[Revision]]
+WriteRequest = Request[WriteBatch, list[Revision]]
 
 
 def _now() -> datetime:
@@ -103,13 +103,13 @@ class DocumentOwner:
         self._topic = settings.model.documents.topic
         self._max_bytes = settings.model.log.batch_limit
         self._lock = keeper.lock
-        self._group: GroupCommit[Sequence[Write], list[Revision]] = GroupCommit(self._commit, _MAX_GROUP)
+        self._group: GroupCommit[WriteBatch, list[Revision]] = GroupCommit(self._commit, _MAX_GROUP)
 
     def write(self, writes: Sequence[Write]) -> list[Revision]:
         """Applies a batch of writes, all or nothing, and returns when it is durable and every reader sees it."""
         if not writes:
             return []
-        return self._group.submit(writes, len(writes))
+        return self._group.submit(WriteBatch.of(writes), len(writes))
 
     def add_column(self, name: str, kind: str) -> Column:
         column = check_column(name, kind)
@@ -131,13 +131,18 @@ class DocumentOwner:
         """Stages and publishes the revisions that the store does not have yet, and returns how many there were."""
         return self._load(revisions, [])
 
-    def publish_bulk(self, files: Sequence[BulkFile]) -> int:
+    def publish_bulk(self, files: Sequence[BulkFile], staged: pa.Table | None = None) -> int:
         """Publishes staged files, and returns how many of their revisions were new.
 
         Files with revisions that the store has already are replaced by others without them.
+
+        Args:
+            files: the files.
+            staged: their content; None: it is read.
         """
         staging = self.keeper.staging()
-        rows = pa.concat_tables([REVISION_SCHEMA.empty_table(), *(staging.read(file) for file in files)])
+        parts = [staged] if staged is not None else [staging.read(file) for file in files]
+        rows = pa.concat_tables([REVISION_SCHEMA.empty_table(), *parts])
         count = int(rows.num_rows)
 
         def plan(connection: Connection) -> _Publication | None:
@@ -203,36 +208,23 @@ class DocumentOwner:
 
     def _decide(self, connection: Connection, left: deque[WriteRequest]) -> _Group:
         """Decides requests from the left, as many as fit into one batch of the log, and takes them out."""
-        ids, keys = self._needed(left)
+        ids = set().union(*(request.item.ids for request in left))
+        keys = set().union(*(request.item.keys for request in left))
         state = self.keeper.load_state(connection)
         clock = state.clock
         repeats = find_repeats(connection, keys, next_moment(clock, self._now()))
         group = _Group(load_current(connection, ids), repeats, state.columns)
         while left:
             clock = next_moment(clock, self._now())
-            request = left[0]
-            if request.error is None and not self._decide_one(request, group, clock):
+            if not self._decide_one(left[0], group, clock):
                 break
             left.popleft()
         return group
 
-    def _needed(self, requests: deque[WriteRequest]) -> tuple[set[str], set[str]]:
-        ids: set[str] = set()
-        keys: set[str] = set()
-        for request in requests:
-            try:
-                keys |= keys_of(request.item)
-                ids |= ids_of(request.item)
-            except FrazilError as error:
-                request.error = error
-        return ids, keys
-
     def _decide_one(self, request: WriteRequest, group: _Group, now: datetime) -> bool:
         """Decides one request. False: the group has no room for it, and it is left for the next one."""
         try:
-            current = {i: group.current[i] for i in ids_of(request.item) if i in group.current}
-            repeats = {key: group.repeats[key] for key in keys_of(request.item) if key in group.repeats}
-            decisions = decide_writes(request.item, current, repeats, group.columns, now)
+            decisions = request.item.decide(group.current, group.repeats, group.columns, now)
             fresh = [decision for decision in decisions if not decision.is_repeat]
             messages = [encode_revision(decision) for decision in fresh]
             size = sum(map(len, messages)) + _HEADER_BYTES * len(messages)

@@ -1,10 +1,10 @@
-"""Builds a projection from the history table: sorted by DuckDB, then inserted in the order of the primary key."""
+"""Builds a projection from the history table: sorted, then inserted in the order of the primary key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,18 +13,14 @@ from frazil.documents.arrow import HISTORY_SCHEMA
 from frazil.documents.iceberg.projection import Projection
 from frazil.documents.iceberg.sorting import TableSource, sort_rows
 from frazil.documents.model import Column, from_micros
-from frazil.documents.sql.arrow_rows import copy_present, to_history_rows, with_ends
-from frazil.documents.sql.bulk import insert_rows
+from frazil.documents.sql.arrow_rows import copy_present, insert_history, with_ends
 from frazil.documents.sql.records import drop_old_keys, insert_column, write_clock
-from frazil.documents.sql.schema import document_history
 from frazil.documents.tables import added_columns
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from frazil.tables import TableStore
-
-_AT_ONCE: Final = 20_000
 
 
 def fill_projection(projection: Projection, store: TableStore, table: Table | None) -> int:
@@ -45,7 +41,7 @@ def fill_projection(projection: Projection, store: TableStore, table: Table | No
                 insert_column(connection, column)
             latest, has_keys = None, False
             for batch in _read_sorted(store, table, columns, projection.file.parent):
-                insert_rows(connection, document_history, to_history_rows(batch, columns))
+                insert_history(connection, batch, columns)
                 rows += batch.num_rows
                 has_keys = has_keys or batch.column("idempotency_key").null_count < batch.num_rows
                 found = pc.max(batch.column("valid_from")).as_py()
@@ -64,6 +60,4 @@ def _read_sorted(store: TableStore, table: Table, columns: list[Column], folder:
 
     names = (*HISTORY_SCHEMA.names, *(column.name for column in columns))
     source = TableSource(store, table, AlwaysTrue(), names)
-    for rows in with_ends(sort_rows([source], ("document_id", "revision", "offset"), folder)):
-        for start in range(0, rows.num_rows, _AT_ONCE):
-            yield rows.slice(start, _AT_ONCE)
+    return with_ends(sort_rows([source], ("document_id", "revision", "offset"), folder))

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from frazil.documents.arrow import revisions_to_table
+from frazil.documents.arrow import REVISION_SCHEMA, revisions_to_table
 from frazil.documents.convenience import Convenience
 from frazil.documents.fields import check_column, is_document_id
 from frazil.documents.iceberg.client import DocumentClient
@@ -164,17 +164,18 @@ class IcebergDocumentStore(ProjectionReads, Convenience):
         staging = open_staging(self._tables.store(), self._settings)
         file = staging.write(revisions)
         try:
-            return self.publish_bulk([file])
+            return self._publish_bulk([file], revisions.cast(REVISION_SCHEMA))
         except (ConflictError, UsageError):  # nothing was published
             staging.remove(file)
             raise
 
     def publish_bulk(self, files: Sequence[BulkFile]) -> int:
         """Publishes staged files by one message, and returns how many of their revisions were new."""
-        if not files:
-            return 0
+        return self._publish_bulk(files, None) if files else 0
+
+    def _publish_bulk(self, files: Sequence[BulkFile], staged: pa.Table | None) -> int:
         return self._by_owner(
-            lambda owner: self._tidy_after(owner, owner.publish_bulk(files)),
+            lambda owner: self._tidy_after(owner, owner.publish_bulk(files, staged)),
             lambda client: client.publish_bulk(files),
         )
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import accumulate, chain
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection, Select, select
 
 from frazil.documents.arrow import REVISION_SCHEMA, TAGS, TIME
+from frazil.documents.sql.bulk import stream_rows
 from frazil.documents.sql.schema import REVISION_COLUMNS, document_history
-
-_ID = REVISION_COLUMNS.index("document_id")
 
 
 def read_history_table(connection: Connection, after: str | None, limit: int) -> pa.Table:
@@ -24,28 +22,16 @@ def read_history_table(connection: Connection, after: str | None, limit: int) ->
     """
     history = document_history.c
     query = select(*(history[name] for name in REVISION_COLUMNS)).order_by(history.document_id, history.revision)
-    rows = fetch_rows(connection, (query if after is None else query.where(history.document_id > after)).limit(limit))
-    if len(rows) == limit:
-        cut = rows[-1][_ID]  # more of its revisions may follow
-        whole = len(rows)
-        while whole and rows[whole - 1][_ID] == cut:
-            whole -= 1
-        rows = rows[:whole] or fetch_rows(connection, query.where(history.document_id == cut))
-    return to_table(rows)
-
-
-def fetch_rows(connection: Connection, query: Select[Any]) -> Sequence[tuple[Any, ...]]:
-    if connection.dialect.name != "sqlite":
-        return list(map(tuple, connection.execute(query)))
-    # SQLAlchemy's rows would double the time.
-    made = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
-    cursor = connection.connection.cursor()
-    try:
-        cursor.execute(str(made))
-        found: Sequence[tuple[Any, ...]] = cursor.fetchall()
+    found = _read(connection, (query if after is None else query.where(history.document_id > after)).limit(limit))
+    if found.num_rows < limit:
         return found
-    finally:
-        cursor.close()
+    ids = found.column("document_id")
+    cut = pc.index(ids, ids[-1]).as_py()  # more revisions of this document may follow
+    return found.slice(0, cut) if cut else _read(connection, query.where(history.document_id == ids[-1].as_py()))
+
+
+def _read(connection: Connection, query: Select[Any]) -> pa.Table:
+    return pa.concat_tables([REVISION_SCHEMA.empty_table(), *map(to_table, stream_rows(connection, query))])
 
 
 def to_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
@@ -67,16 +53,8 @@ def to_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.table(arrays, schema=REVISION_SCHEMA)
 
 
-def _tags(texts: Sequence[str]) -> pa.MapArray:
-    pairs = list(map(_pairs_of, texts))
-    offsets = pa.array([0, *accumulate(len(names) for names, _ in pairs)], pa.int32())
-    names = pa.array(chain.from_iterable(names for names, _ in pairs), TAGS.key_type)
-    values = pa.array(chain.from_iterable(values for _, values in pairs), TAGS.item_type)
-    return pa.MapArray.from_arrays(offsets, names, values)
-
-
-@lru_cache(maxsize=10_000)
-def _pairs_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Few combinations of tags make up an archive."""
-    tags = orjson.loads(text)
-    return tuple(tags), tuple(tags.values())
+def _tags(texts: Sequence[str]) -> pa.Array:
+    """Few combinations of tags make up an archive: each is read once."""
+    encoded = pa.array(texts, pa.string()).dictionary_encode()
+    distinct = [list(orjson.loads(text).items()) for text in encoded.dictionary.to_pylist()]
+    return pa.array(distinct, TAGS).take(encoded.indices)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from frazil.documents.arrow import ADDED, TIME, encode_added
 from frazil.documents.model import Column, from_micros
-from frazil.documents.sql.bulk import insert_rows
+from frazil.documents.sql.bulk import CACHED_ROWS, insert_rows
 from frazil.documents.sql.counts import CountChanges, add_counts
 from frazil.documents.sql.rows import search_text
 from frazil.documents.sql.schema import FOREVER, document_history, documents
@@ -50,8 +50,20 @@ def insert_new_histories(connection: Connection, rows: pa.Table) -> None:
     """Inserts what `find_new_histories` has returned."""
     before = connection.exec_driver_sql("SELECT coalesce(max(rowid), 0) FROM document_history").scalar_one()
     for batch in with_ends([rows]):
-        insert_rows(connection, document_history, to_history_rows(batch))
+        insert_history(connection, batch)
     copy_present(connection, before)
+
+
+def insert_history(connection: Connection, rows: pa.Table, columns: Sequence[Column] = ()) -> None:
+    """Inserts rows into `document_history`.
+
+    Args:
+        connection: to the projection.
+        rows: as `with_ends` yields them.
+        columns: the added columns, if the values do not stand in the column `columns`.
+    """
+    for start in range(0, rows.num_rows, CACHED_ROWS):
+        insert_rows(connection, document_history, to_history_rows(rows.slice(start, CACHED_ROWS), columns))
 
 
 def copy_present(connection: Connection, after: int = 0) -> None:

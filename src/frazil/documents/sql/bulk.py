@@ -8,18 +8,32 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, Text, any_, bindparam
+import orjson
+from sqlalchemy import ColumnElement, Connection, Dialect, Select, Table, Text, any_, bindparam, func, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeDecorator
 
 from frazil.documents.sql.failures import classify
 
 T = TypeVar("T")
+#: Rows that are Python objects at once: those of more rows do not stay in the cache of the processor.
+CACHED_ROWS = 2_000
 #: PostgreSQL takes at most 32,767 parameters.
 _MAX_PARAMETERS = 30_000
 #: Rows from which COPY pays.
 _COPY_FROM = 50
 _COPY_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class _JsonList(TypeDecorator[Sequence[str]]):
+    """A list of texts as one parameter."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
+        return orjson.dumps(value).decode()
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Sequence[Any]], *, replace: bool = False) -> None:
@@ -47,6 +61,19 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Sequence[An
         connection.exec_driver_sql(sql, tuple(value for row in chunk for value in row))
 
 
+def stream_rows(connection: Connection, query: Select[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Yields the rows of one statement, all of one moment, a part of them at a time."""
+    if connection.dialect.name == "sqlite":  # half the time without SQLAlchemy's rows
+        made = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(str(made))
+            while rows := cursor.fetchmany(CACHED_ROWS):
+                yield rows
+        return
+    for some in connection.execution_options(yield_per=CACHED_ROWS).execute(query).partitions():
+        yield list(map(tuple, some))
+
+
 def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(values), size):
         yield values[start : start + size]
@@ -56,6 +83,8 @@ def is_among(dialect: str, column: ColumnElement[str]) -> ColumnElement[bool]:
     """Returns the condition that a column has one of the values of the parameter `ids`, which is a list."""
     if dialect == "postgresql":  # its driver takes long for many parameters, and less for an array
         return column == any_(bindparam("ids", type_=postgresql.ARRAY(Text)))
+    if dialect == "sqlite":  # SQLAlchemy takes long for many parameters, and SQLite has a limit of them
+        return column.in_(select(func.json_each(bindparam("ids", type_=_JsonList)).table_valued("value").c.value))
     return column.in_(bindparam("ids", expanding=True))
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, select
 
 from frazil.documents.fingerprint import Fingerprint, hash_record
+from frazil.documents.sql.bulk import stream_rows
 from frazil.documents.sql.schema import FOREVER, REVISION_COLUMNS, document_history, documents
 
-_ROWS = 10_000
 _OPERATION = REVISION_COLUMNS.index("operation")
 _JSON = tuple(REVISION_COLUMNS.index(name) for name in ("tags", "attributes", "columns"))
 
 
 def read_fingerprint(
-    connection: Connection, progress: Callable[[int], None] = lambda _: None, *, canonical: bool = False
+    connection: Connection,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    canonical: bool = False,
+    lists: bool = True,
 ) -> Fingerprint:
     """Reads all revisions, and all documents that exist.
 
@@ -25,10 +29,11 @@ def read_fingerprint(
         connection: to a database with the tables of a store.
         progress: is told again and again how many rows were read.
         canonical: sort the keys of tags, attributes and added values, which mean the same in any order.
+        lists: read `listed` too.
     """
     made = Fingerprint()
     history = document_history.c
-    for rows in _stream(connection, select(*(history[name] for name in REVISION_COLUMNS), history.valid_to)):
+    for rows in stream_rows(connection, select(*(history[name] for name in REVISION_COLUMNS), history.valid_to)):
         hashes = [hash_record(_sort_keys(row[:-1]) if canonical else row[:-1]) for row in rows]
         made.revisions.add(hashes)
         made.documents.add(
@@ -39,25 +44,12 @@ def read_fingerprint(
             ]
         )
         progress(made.revisions.count)
-    for rows in _stream(connection, select(*(documents.c[name] for name in REVISION_COLUMNS))):
+    if not lists:
+        return made
+    for rows in stream_rows(connection, select(*(documents.c[name] for name in REVISION_COLUMNS))):
         made.listed.add([hash_record(_sort_keys(row) if canonical else row) for row in rows])
         progress(made.revisions.count + made.listed.count)
     return made
-
-
-def _stream(connection: Connection, query: Select[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """One statement reads all, of one moment, and a part of it at a time."""
-    if connection.dialect.name == "sqlite":  # half the time without SQLAlchemy's rows
-        cursor = connection.connection.cursor()
-        try:
-            cursor.execute(str(query.compile(dialect=connection.dialect)))
-            while rows := cursor.fetchmany(_ROWS):
-                yield cast("Sequence[tuple[Any, ...]]", rows)
-        finally:
-            cursor.close()
-        return
-    for some in connection.execution_options(yield_per=_ROWS).execute(query).partitions():
-        yield list(map(tuple, some))
 
 
 def _sort_keys(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -200,10 +200,12 @@ class SqlReads:
             yield batch
             after = batch[-1].revision.document_id
 
-    def fingerprint(self, progress: Callable[[int], None] = lambda _: None, *, canonical: bool = False) -> Fingerprint:
+    def fingerprint(
+        self, progress: Callable[[int], None] = lambda _: None, *, canonical: bool = False, lists: bool = True
+    ) -> Fingerprint:
         """Returns counts and hashes of all that the store has, see `read_fingerprint`."""
         with self.connection() as connection:
-            return read_fingerprint(connection, progress, canonical=canonical)
+            return read_fingerprint(connection, progress, canonical=canonical, lists=lists)
 
     def last_change(self) -> datetime | None:
         """Returns the moment of the last acknowledgement, or of the newest loaded revision; None: there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from sqlalchemy import Connection
 
 from frazil.documents.arrow import table_to_revisions
 from frazil.documents.convenience import Convenience
-from frazil.documents.decide import Decision, StoredRevision, decide_writes, ids_of, keys_of, next_moment
+from frazil.documents.decide import Decision, StoredRevision, WriteBatch, next_moment
 from frazil.documents.fields import CLOCK_TOLERANCE, check_column, is_document_id
 from frazil.documents.iceberg.group_commit import GroupCommit, Request, outcome_of
 from frazil.documents.loading import plan_load, require_columns
@@ -48,13 +47,6 @@ _MAX_GROUP = 2_000
 _Outcome = list[Decision] | Exception
 
 
-@dataclass(frozen=True)
-class _Request:
-    writes: Sequence[Write]
-    ids: set[str]
-    keys: set[str]
-
-
 class SqlDocumentStore(SqlReads, Convenience):
     """Documents in SQLite, MySQL or PostgreSQL. Creates and updates its tables when it is opened.
 
@@ -74,7 +66,7 @@ class SqlDocumentStore(SqlReads, Convenience):
             raise
         super().__init__(engine, bytes.fromhex(secret or ""))
         self._now = now
-        self._group: GroupCommit[_Request, list[Revision]] = GroupCommit(self._commit, _MAX_GROUP)
+        self._group: GroupCommit[WriteBatch, list[Revision]] = GroupCommit(self._commit, _MAX_GROUP)
 
     @property
     def kind(self) -> StoreKind:
@@ -88,9 +80,9 @@ class SqlDocumentStore(SqlReads, Convenience):
             NotFoundError: a document does not exist.
             ConflictError: another revision than expected, a forbidden transition, or a key of another request.
         """
-        return self._group.submit(_Request(writes, ids_of(writes), keys_of(writes)), len(writes))
+        return self._group.submit(WriteBatch.of(writes), len(writes))
 
-    def _commit(self, pending: list[Request[_Request, list[Revision]]]) -> None:
+    def _commit(self, pending: list[Request[WriteBatch, list[Revision]]]) -> None:
         """Gives each request its outcome. Requests of many threads share a transaction, and none fails with another."""
         try:
             outcomes = self._decide_and_apply([request.item for request in pending])
@@ -105,7 +97,7 @@ class SqlDocumentStore(SqlReads, Convenience):
         for request, outcome in zip(pending, outcomes, strict=True):
             outcome_of(request, lambda outcome=outcome: _result(outcome))  # type: ignore[misc]
 
-    def _decide_and_apply(self, requests: Sequence[_Request]) -> list[_Outcome]:
+    def _decide_and_apply(self, requests: Sequence[WriteBatch]) -> list[_Outcome]:
         def work(connection: Connection) -> list[_Outcome]:
             clock = read_clock(connection, lock=True)
             latest = load_current(connection, set().union(*(request.ids for request in requests)))
@@ -224,17 +216,15 @@ def _is_stored(connection: Connection, made: Sequence[StoredRevision]) -> bool:
 
 
 def _decide(
-    request: _Request,
+    request: WriteBatch,
     latest: Mapping[str, Revision],
     repeats: Mapping[str, StoredRevision],
     columns: Mapping[str, Column],
     moment: datetime,
 ) -> _Outcome:
     """Returns the decisions of a request, or the error that is its outcome."""
-    current = {i: latest[i] for i in request.ids if i in latest}
-    first_results = {key: repeats[key] for key in request.keys if key in repeats}
     try:
-        return decide_writes(request.writes, current, first_results, columns, moment)
+        return request.decide(latest, repeats, columns, moment)
     except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits for it
         return error
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast, get_args
 
+import numpy as np
+import pyarrow as pa
+
 from frazil.documents import lifecycle
+from frazil.documents.arrow import REVISION_SCHEMA, revisions_to_table
+from frazil.documents.decide import StoredRevision
 from frazil.documents.fields import CLOCK_TOLERANCE, check_request
 from frazil.documents.model import READ_ONLY, Column, Operation, Revision, parse_time, plain_time
-from frazil.documents.transfer.readers import BadRow, Rows
+from frazil.documents.transfer.columns import check_columns
+from frazil.documents.transfer.readers import BadRow, ColumnRows, Rows
 from frazil.documents.transfer.values import json_text
 from frazil.errors import FrazilError, UsageError
 
+LINE = pa.field("line", pa.int64())
+#: Revisions with the lines of the file at which they stand.
+CHECKED_SCHEMA = pa.schema([*REVISION_SCHEMA, LINE])
 #: Operations that may follow each operation.
 _FOLLOWING: Mapping[Operation | None, tuple[Operation, ...]] = {
     None: ("put",),
@@ -39,17 +48,47 @@ def is_history(row: Mapping[str, Any]) -> bool:
     return "operation" in row
 
 
-def check_documents(rows: Rows, columns: Mapping[str, Column], now: datetime) -> tuple[list[Checked], list[BadRow]]:
-    """Makes the first revision of every row's document. Rows without `created_at` have `now` there."""
-    made, bad = [], list(rows.bad)
-    for line, row in zip(rows.lines, rows.rows, strict=True):
+def check_documents(
+    rows: Rows | ColumnRows, columns: Mapping[str, Column], now: datetime
+) -> tuple[pa.Table, list[BadRow]]:
+    """Makes the first revision of every row's document. Rows without `created_at` have `now` there.
+
+    Returns:
+        the revisions, in `CHECKED_SCHEMA`, and what is wrong with the other rows.
+    """
+    given = rows.columns()
+    found = None if given is None else check_columns(given, len(rows.lines), now)
+    lines = np.asarray(rows.lines, np.int64)
+    if found is None:
+        made, bad = _check_each(lines.tolist(), rows.rows, columns, now)
+        return made, [*rows.bad, *bad]
+    accepted, table = found
+    table = table.append_column(LINE, pa.array(lines[accepted]))
+    places = np.flatnonzero(~accepted)
+    if not len(places):
+        return table, list(rows.bad)
+    made, bad = _check_each(lines[places].tolist(), rows.at(places.tolist()), columns, now)
+    return pa.concat_tables([table, made]).sort_by(LINE.name), [*rows.bad, *bad]
+
+
+def _check_each(
+    lines: Sequence[int], rows: Sequence[dict[str, Any]], columns: Mapping[str, Column], now: datetime
+) -> tuple[pa.Table, list[BadRow]]:
+    made, bad = [], []
+    for line, row in zip(lines, rows, strict=True):
         try:
             if is_history(row):
                 raise UsageError("it is a revision, and the file began with documents")
             made.append(Checked(line, _first_revision(_with_id(row, columns, now), columns, now)))
         except FrazilError as error:
             bad.append(BadRow(line, explain(error), row))
-    return made, bad
+    return checked_table(made), bad
+
+
+def checked_table(checked: Sequence[Checked]) -> pa.Table:
+    """Returns checked rows in `CHECKED_SCHEMA`."""
+    rows = revisions_to_table([StoredRevision(c.revision) for c in checked])
+    return rows.append_column(LINE, pa.array([c.line for c in checked], LINE.type))
 
 
 def _first_revision(row: Mapping[str, Any], columns: Mapping[str, Column], now: datetime) -> Revision:
@@ -92,27 +131,36 @@ class HistoryCheck:
         self._bad: list[BadRow] = []
         self._id: object = None
 
-    def check(self, rows: Rows) -> Iterator[tuple[list[Checked], list[BadRow]]]:
-        """Yields whole documents, each good or bad; the last one of the rows waits for what follows."""
-        yield [], list(rows.bad)
+    def check(self, rows: Rows | ColumnRows) -> tuple[pa.Table, list[BadRow]]:
+        """Returns whole documents in `CHECKED_SCHEMA`, and bad rows; the last document waits for what follows."""
+        checked: list[Checked] = []
+        bad = list(rows.bad)
         for line, row in zip(rows.lines, rows.rows, strict=True):
             document_id = row.get("document_id")
             if document_id != self._id:
-                yield self.finish()
+                self._end(checked, bad)
                 self._id = document_id
             self._take(line, row)
+        return checked_table(checked), bad
 
-    def finish(self) -> tuple[list[Checked], list[BadRow]]:
+    def finish(self) -> tuple[pa.Table, list[BadRow]]:
         """Ends the document at hand."""
-        group, bad = self._group, self._bad
+        checked: list[Checked] = []
+        bad: list[BadRow] = []
+        self._end(checked, bad)
+        return checked_table(checked), bad
+
+    def _end(self, checked: list[Checked], bad: list[BadRow]) -> None:
+        group, wrong = self._group, self._bad
         self._group, self._bad = [], []
-        if not bad:
-            return group, []
+        if not wrong:
+            checked += group
+            return
         others = [
-            BadRow(c.line, f"line {bad[0].line:,} has another revision of this document, which is bad", _plain(c))
+            BadRow(c.line, f"line {wrong[0].line:,} has another revision of this document, which is bad", _plain(c))
             for c in group
         ]
-        return [], sorted([*bad, *others], key=lambda row: row.line)
+        bad += sorted([*wrong, *others], key=lambda row: row.line)
 
     def _take(self, line: int, row: dict[str, Any]) -> None:
         try:
@@ -174,8 +222,3 @@ def _check_follows(before: Revision | None, made: Revision) -> None:
 
 def _plain(checked: Checked) -> dict[str, Any]:
     return checked.revision.to_dict()
-
-
-def hash_ids(ids: Sequence[str]) -> list[int]:
-    """Returns 64 bits for each id, to find repeated ones in bounded memory."""
-    return [int.from_bytes(hashlib.blake2b(i.encode(), digest_size=8).digest(), "little") for i in ids]

@@ -123,12 +123,12 @@ def _check(
     history: HistoryCheck | None = None
     is_first = True
     for rows in read_rows(file, form, columns):
-        if is_first and rows.rows:
+        if is_first and rows.lines:
             is_first = False
-            history = HistoryCheck(columns, now) if is_history(rows.rows[0]) else None
-        for checked, wrong in [check_documents(rows, columns, now)] if history is None else history.check(rows):
-            spool.add(checked)
-            bad.add(wrong)
+            history = HistoryCheck(columns, now) if is_history(rows.at([0])[0]) else None
+        checked, wrong = check_documents(rows, columns, now) if history is None else history.check(rows)
+        spool.add(checked)
+        bad.add(wrong)
         progress("check", spool.rows + bad.count)
     if history is not None:
         checked, wrong = history.finish()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from frazil.documents.model import FIELD_NAMES, Column
 from frazil.documents.transfer import STAMPS, Format
+from frazil.documents.transfer.columns import columns_of_rows, parse_sizes
 from frazil.documents.transfer.values import parse_json, parser_of, plain_number
 from frazil.errors import IntegrityError, UsageError
 
@@ -44,8 +47,47 @@ class Rows:
     rows: Sequence[dict[str, Any]]
     bad: Sequence[BadRow] = field(default_factory=list)
 
+    def columns(self) -> dict[str, pa.Array] | None:
+        """Returns the rows by field; None: a value is not of the type of its field."""
+        return columns_of_rows(self.rows)
 
-def read_rows(file: IO[bytes], form: Format, columns: Mapping[str, Column]) -> Iterator[Rows]:
+    def at(self, places: Sequence[int]) -> Sequence[dict[str, Any]]:
+        """Returns some of the rows."""
+        return [self.rows[place] for place in places]
+
+
+@dataclass(frozen=True)
+class ColumnRows:
+    """Rows that were read as columns, and become requests only where they are wanted as such.
+
+    Attributes:
+        lines: of the rows.
+        batch: the rows.
+        convert: makes requests of a batch.
+        is_text: all values are texts, also numbers.
+    """
+
+    lines: Sequence[int]
+    batch: pa.RecordBatch
+    convert: Callable[[pa.RecordBatch], list[dict[str, Any]]]
+    is_text: bool = False
+    bad: Sequence[BadRow] = ()
+
+    @property
+    def rows(self) -> Sequence[dict[str, Any]]:
+        return self.convert(self.batch)
+
+    def columns(self) -> dict[str, pa.Array] | None:
+        columns = dict(zip(self.batch.schema.names, self.batch.columns, strict=True))
+        if self.is_text and "size_bytes" in columns:
+            columns["size_bytes"] = parse_sizes(columns["size_bytes"])
+        return columns
+
+    def at(self, places: Sequence[int]) -> Sequence[dict[str, Any]]:
+        return self.convert(self.batch.take(pa.array(places, pa.int64())))
+
+
+def read_rows(file: IO[bytes], form: Format, columns: Mapping[str, Column]) -> Iterator[Rows | ColumnRows]:
     """Streams the rows of a file.
 
     Args:
@@ -60,7 +102,7 @@ def read_rows(file: IO[bytes], form: Format, columns: Mapping[str, Column]) -> I
     return _READERS[form](file, columns)
 
 
-def _read_ndjson(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Rows]:
+def _read_ndjson(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Rows | ColumnRows]:
     lines: list[int] = []
     rows: list[dict[str, Any]] = []
     bad: list[BadRow] = []
@@ -103,7 +145,7 @@ def _parse_line(number: int, text: bytes, lines: list[int], rows: list[dict[str,
         bad.append(BadRow(number, f"it is {kind}, and every line must be one JSON object", _excerpt(text)))
 
 
-def _read_csv(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Rows]:
+def _read_csv(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Rows | ColumnRows]:
     from pyarrow import csv
 
     names = _csv_header(file, columns)
@@ -180,6 +222,15 @@ class _CsvPosition:
         self.row, self.line = self.row + 1, line + 1 + breaks
         return line
 
+    def advance_all(self, breaks: Sequence[int]) -> Any:
+        """Returns the lines of rows, as a numpy array."""
+        following = self.line + np.cumsum(np.asarray(breaks, np.int64) + 1)
+        lines = following - 1 - np.asarray(breaks, np.int64)
+        self.row += len(breaks)
+        if len(breaks):
+            self.line = int(following[-1])
+        return lines
+
     def bad(self, row: InvalidRow, expected: int) -> BadRow:
         line = self.advance(row.text.count("\n"))
         return BadRow(line, f"it has {row.actual_columns} values, and the head line has {expected}", row.text[:200])
@@ -191,10 +242,16 @@ def _csv_rows(
     parsers: Mapping[str, Callable[[str], Any]],
     position: _CsvPosition,
     invalid: list[InvalidRow],
-) -> Rows:
+) -> Rows | ColumnRows:
     """The rows of a block. Invalid rows are known by their number among all rows, which tells where they stood."""
-    lines, rows, bad = [], [], []
     breaks = _count_breaks(batch)
+    if not invalid and (texts := _decode(batch)) is not None:
+        lines = position.advance_all(breaks)
+        is_any = np.logical_or.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in texts.columns])
+        return ColumnRows(
+            lines[is_any].tolist(), texts.filter(pa.array(is_any)), partial(_parse_texts, parsers), is_text=True
+        )
+    lines, rows, bad = [], [], []
     for values, broken in zip(zip(*(column.to_pylist() for column in batch.columns), strict=True), breaks, strict=True):
         while invalid and invalid[0].number == position.row:
             bad.append(position.bad(invalid.pop(0), len(names)))
@@ -214,6 +271,19 @@ def _csv_rows(
     return Rows(lines, rows, bad)
 
 
+def _decode(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    try:
+        return batch.cast(pa.schema([pa.field(name, pa.string()) for name in batch.schema.names]))
+    except pa.ArrowInvalid:  # not UTF-8
+        return None
+
+
+def _parse_texts(parsers: Mapping[str, Callable[[str], Any]], batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    return [
+        {name: parsers[name](value) for name, value in row.items() if value is not None} for row in batch.to_pylist()
+    ]
+
+
 def _count_breaks(batch: pa.RecordBatch) -> list[int]:
     import pyarrow.compute as pc
 
@@ -224,7 +294,7 @@ def _count_breaks(batch: pa.RecordBatch) -> list[int]:
     return counts
 
 
-def _read_parquet(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Rows]:
+def _read_parquet(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Rows | ColumnRows]:
     import pyarrow.parquet as pq
 
     try:
@@ -244,10 +314,14 @@ def _read_parquet(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Ro
             raise IntegrityError(
                 f"the Parquet file cannot be read after row {start - 1:,}", cause=str(error), hint="a sound copy of it"
             ) from error
-        values = [_parquet_values(name, column, columns) for name, column in zip(names, batch.columns, strict=True)]
-        rows = [{n: v for n, v in zip(names, row, strict=True) if v is not None} for row in zip(*values, strict=True)]
-        yield Rows(range(start, start + len(rows)), rows)
-        start += len(rows)
+        yield ColumnRows(range(start, start + batch.num_rows), batch, partial(_parquet_rows, columns=columns))
+        start += batch.num_rows
+
+
+def _parquet_rows(batch: pa.RecordBatch, columns: Mapping[str, Column]) -> list[dict[str, Any]]:
+    names = batch.schema.names
+    values = [_parquet_values(name, column, columns) for name, column in zip(names, batch.columns, strict=True)]
+    return [{n: v for n, v in zip(names, row, strict=True) if v is not None} for row in zip(*values, strict=True)]
 
 
 def _parquet_values(name: str, column: pa.Array, columns: Mapping[str, Column]) -> list[Any]:
@@ -274,7 +348,7 @@ def _excerpt(text: bytes) -> str:
     return text[:200].decode(errors="replace").rstrip("\r\n")
 
 
-_READERS: dict[Format, Callable[[IO[bytes], Mapping[str, Column]], Iterator[Rows]]] = {
+_READERS: dict[Format, Callable[[IO[bytes], Mapping[str, Column]], Iterator[Rows | ColumnRows]]] = {
     "csv": _read_csv,
     "ndjson": _read_ndjson,
     "parquet": _read_parquet,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import Any, Self
@@ -13,15 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.documents.arrow import REVISION_SCHEMA, revisions_to_table, table_to_revisions
-from frazil.documents.decide import StoredRevision
+from frazil.documents.arrow import REVISION_SCHEMA, table_to_revisions
 from frazil.documents.model import Revision, to_micros
-from frazil.documents.transfer.checks import Checked, hash_ids
+from frazil.documents.transfer.checks import CHECKED_SCHEMA, LINE
 
-_LINE = pa.field("line", pa.int64())
 #: Rows that are loaded at once.
 _BATCH = 20_000
-_OBJECTS = 2_000
 
 
 class Spool:
@@ -33,26 +30,19 @@ class Spool:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="frazil-import-")  # noqa: SIM115 - closed by __exit__
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._writer = pa.ipc.new_stream(self._file, pa.schema([*REVISION_SCHEMA, _LINE]), options=options)
-        self._hashes = array("Q")
-        self._pending: list[Checked] = []
+        self._writer = pa.ipc.new_stream(self._file, CHECKED_SCHEMA, options=options)
+        self._hashes = array("q")
         self._tables: list[pa.Table] = []
         self.rows = 0
 
-    def add(self, checked: Sequence[Checked]) -> None:
-        """Adds revisions, which will be in one batch."""
-        self._pending.extend(checked)
-        self.rows += len(checked)
-        if len(self._pending) >= _OBJECTS:
-            self._convert()
-
-    def _convert(self) -> None:
-        """Objects take several times the memory of a table."""
-        checked, self._pending = self._pending, []
-        if checked:
-            rows = revisions_to_table([StoredRevision(c.revision) for c in checked])
-            self._tables.append(rows.append_column(_LINE, pa.array([c.line for c in checked], _LINE.type)))
-            self._hashes.extend(hash_ids([c.revision.document_id for c in checked if c.revision.revision == 1]))
+    def add(self, rows: pa.Table) -> None:
+        """Adds rows in `CHECKED_SCHEMA`, which will be in one batch."""
+        if not rows.num_rows:
+            return
+        self.rows += rows.num_rows
+        self._tables.append(rows)
+        firsts = rows.column("document_id").filter(pc.equal(rows.column("revision"), 1))
+        self._hashes.extend(map(hash, firsts.to_pylist()))
         if sum(rows.num_rows for rows in self._tables) >= _BATCH:
             self._flush()
 
@@ -62,14 +52,13 @@ class Spool:
             self._writer.write_table(pa.concat_tables(tables).combine_chunks())
 
     def finish(self) -> None:
-        self._convert()
         self._flush()
         self._writer.close()
         self._file.flush()
 
     def find_repeated(self) -> dict[int, tuple[int, str]]:
         """Returns the lines of documents whose id a former line has: their line → the former line, and the id."""
-        hashes = np.sort(np.frombuffer(self._hashes, np.uint64))
+        hashes = np.sort(np.frombuffer(self._hashes, np.int64))
         wanted = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
         if not wanted:
             return {}
@@ -78,7 +67,7 @@ class Spool:
         for rows in self.tables():
             firsts = rows.filter(pc.equal(rows["revision"], 1))
             ids = firsts["document_id"].to_pylist()
-            for document_id, hashed, line in zip(ids, hash_ids(ids), firsts["line"].to_pylist(), strict=True):
+            for document_id, hashed, line in zip(ids, map(hash, ids), firsts["line"].to_pylist(), strict=True):
                 if hashed not in wanted:
                     continue
                 if document_id in first:
@@ -119,7 +108,7 @@ def without(rows: pa.Table, lines: AbstractSet[int]) -> pa.Table:
     """Returns the rows of all other lines."""
     if not lines:
         return rows
-    return rows.filter(pc.invert(pc.is_in(rows["line"], pa.array(sorted(lines), _LINE.type))))
+    return rows.filter(pc.invert(pc.is_in(rows["line"], pa.array(sorted(lines), LINE.type))))
 
 
 def sort_revisions(rows: pa.Table) -> pa.Table:
@@ -129,4 +118,4 @@ def sort_revisions(rows: pa.Table) -> pa.Table:
 
 
 def to_revisions(rows: pa.Table) -> list[Revision]:
-    return [stored.revision for stored in table_to_revisions(rows.drop_columns([_LINE.name]))]
+    return [stored.revision for stored in table_to_revisions(rows.drop_columns([LINE.name]))]

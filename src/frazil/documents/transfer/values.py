@@ -13,7 +13,7 @@ import orjson
 from frazil.documents.model import Column
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_LONG_NUMBER = re.compile(rb"(?:^|[\s:,[-])[1-9][0-9]{18}")
 _BOOLEANS = {"true": True, "false": False}
 
 
