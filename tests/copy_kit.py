@@ -1,4 +1,4 @@
-"""A replication by real tools: cp, rsync and rclone copy a primary's files in the worst order, and are stopped half-way."""
+"""A replication by cp, rsync and rclone: in the worst order, and stopped half-way."""
 
 from __future__ import annotations
 
@@ -205,5 +205,3 @@ def _rank(name: str) -> tuple[bool, bool]:
 
 def _name_of(path: str) -> str:
     return path.rpartition("/")[2]
-
-

@@ -40,7 +40,7 @@ def test_a_copy_into_a_bucket_in_the_worst_order_never_shows_a_broken_table(
     bucket = services.seaweedfs.make_bucket("copies")
     access = services.seaweedfs.access
     env = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
         "RCLONE_CONFIG_DR_TYPE": "s3",
         "RCLONE_CONFIG_DR_PROVIDER": "Other",
         "RCLONE_CONFIG_DR_ENDPOINT": access.endpoint,

@@ -68,7 +68,7 @@ class RemoteStore:
             try:
                 return bytes(self._clients.once.get_range(path, start=start, length=length))
             except BaseError as error:
-                if status_of(error) == 416:  # begins at the end or beyond
+                if _is_beyond_end(error):
                     return b""
                 raise
 
@@ -83,7 +83,7 @@ class RemoteStore:
             try:
                 found = self._clients.once.get(path, options=options)
             except BaseError as error:
-                if status_of(error) == 416:
+                if _is_beyond_end(error):
                     return
                 raise
             for chunk in found.stream(min_chunk_size=CHUNK):
@@ -204,6 +204,11 @@ class RemoteStore:
             if not isinstance(found, NotAllowedError) or isinstance(found, CredentialsError):
                 raise
         self._greeted = True
+
+
+def _is_beyond_end(error: BaseError) -> bool:
+    """Whether a range begins at the end of an object or beyond, which not all servers refuse."""
+    return status_of(error) == 416 or "StartTooLarge" in str(error)
 
 
 def _at_least(size: int, chunks: Iterator[bytes]) -> bytes:
