@@ -16,6 +16,7 @@ from rich.table import Table
 from tests.services.azurite import install_azurite
 from tests.services.copy_tools import install_copy_tool
 from tests.services.handle import Handle
+from tests.services.hdfs import install_hdfs
 from tests.services.installs import InstallError, installed_script
 from tests.services.jars import install_jars
 from tests.services.javas import find_java21, install_jdk
@@ -43,6 +44,7 @@ INSTALLS: dict[str, Callable[[], Any]] = {
 DEEP: dict[str, Callable[[], Any]] = {
     "rclone": lambda: install_copy_tool("rclone"),
     "azurite (Azure)": install_azurite,
+    "mini cluster (HDFS)": install_hdfs,
 }
 #: Not for `make test`, which has SeaweedFS.
 MORE: dict[str, Callable[[], Any]] = {"MinIO (built from source: minutes the first time)": install_minio}

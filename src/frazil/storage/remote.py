@@ -48,6 +48,7 @@ class RemoteStore:
         self._bucket = str(Location(location.scheme, location.authority, ""))
         self._prefix = f"{check_key(location.key)}/" if location.key else ""
         self._by_version = location.scheme == "gs"  # Google compares generations, the others etags
+        self._is_azure = location.scheme in ("abfss", "az")
         self._clients = clients
         self._greeted = False
 
@@ -168,7 +169,9 @@ class RemoteStore:
         return False
 
     def _etag(self, meta: PutResult | ObjectMeta) -> str:
-        return (meta["version"] if self._by_version else meta["e_tag"]) or ""
+        etag = (meta["version"] if self._by_version else meta["e_tag"]) or ""
+        # Azure quotes it everywhere but in listings.
+        return f'"{etag}"' if self._is_azure and etag and not etag.startswith('"') else etag
 
     def _info(self, meta: ObjectMeta) -> ObjectInfo:
         return ObjectInfo(

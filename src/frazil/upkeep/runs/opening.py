@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from frazil.catalogs import open_catalog
 from frazil.settings import Settings
+from frazil.spark.hadoop_store import provide_hadoop
 from frazil.tables import TableStore
 from frazil.upkeep.care import Care, Sessions
 from frazil.upkeep.jobs import Jobs
@@ -50,6 +51,7 @@ def open_care(
             return opened.enter_context(spark_session(settings))
 
         jobs = Jobs(spark or start)
+        opened.enter_context(provide_hadoop(jobs))
         if spark is not None:
             opened.callback(jobs.leave)
 
