@@ -40,17 +40,16 @@ def place(services: Services, spark: SparkSession, tmp_path: Path) -> Iterator[s
 @pytest.fixture
 def care(spark: SparkSession, tmp_path: Path) -> Iterator[Care]:
     settings = load_settings(flags={"home": str(tmp_path / "on-hdfs")}, environ={})
-    found = replace(care_of_settings(settings), spark=lambda: spark)
-    show(spark, found.catalog)
+    session = spark.newSession()  # in which the catalog of each test has the same name
+    found = replace(care_of_settings(settings), spark=lambda: session)
+    show(session, found.catalog)
     with found.store:
         yield found
 
 
 @pytest.mark.long("starts a mini cluster of HDFS")
 @pytest.mark.parametrize("has_remote_metadata", [True, False], ids=["hdfs", "local"])
-def test_a_copy_on_hdfs_becomes_a_replica(
-    place: str, care: Care, spark: SparkSession, tmp_path: Path, has_remote_metadata: bool
-) -> None:
+def test_a_copy_on_hdfs_becomes_a_replica(place: str, care: Care, tmp_path: Path, has_remote_metadata: bool) -> None:
     with open_pair(tmp_path) as pair:
         pair.replica.store.close()
         pair.replica = care
@@ -60,8 +59,9 @@ def test_a_copy_on_hdfs_becomes_a_replica(
 
         def check() -> None:
             pair.require_equal()  # read by PyIceberg
-            expected = sorted(tuple(row) for row in rows_at(pair.table))
-            found = spark.sql(f"SELECT id, name FROM {care.catalog.name}.ns.t").collect()
+            rows = pair.table.scan().to_arrow().to_pylist()
+            expected = sorted((row["id"], row["name"]) for row in rows)
+            found = care.spark().sql(f"SELECT id, name FROM {care.catalog.name}.ns.t").collect()
             assert sorted(tuple(row) for row in found) == expected
 
         copy(pair, landed, metadata_only=True)
@@ -90,7 +90,7 @@ def test_a_copy_on_hdfs_becomes_a_replica(
 
 @pytest.mark.parametrize("has_remote_metadata", [True, False], ids=["hdfs", "local"])
 def test_bare_parquet_files_on_hdfs_become_a_replica(
-    place: str, care: Care, spark: SparkSession, tmp_path: Path, has_remote_metadata: bool
+    place: str, care: Care, tmp_path: Path, has_remote_metadata: bool
 ) -> None:
     landed = open_at(f"{place}/landed")
     warehouse = f"{place}/replica" if has_remote_metadata else str(tmp_path / "warehouse")
@@ -104,7 +104,7 @@ def test_bare_parquet_files_on_hdfs_become_a_replica(
     expected = [(1, 1), (2, 1), (3, 2)]
     found = care.load("ns.t").scan().to_arrow()
     assert sorted(zip(found["id"].to_pylist(), found["day"].to_pylist(), strict=True)) == expected
-    rows = spark.sql(f"SELECT id, day FROM {care.catalog.name}.ns.t").collect()
+    rows = care.spark().sql(f"SELECT id, day FROM {care.catalog.name}.ns.t").collect()
     assert sorted(tuple(row) for row in rows) == expected
     assert verify_replica(care, "ns.t").is_sound
 
