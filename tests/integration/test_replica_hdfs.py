@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +20,8 @@ from frazil.replica.data_files import DataFileTable, DataSyncReport, plan_data_s
 from frazil.replica.failover import run_failover
 from frazil.replica.verify import verify_replica
 from frazil.settings import NetworkSettings, S3Settings, load_settings
-from frazil.spark.hadoop_store import provide_hadoop
 from frazil.storage import ObjectStore, open_store
+from frazil.tables.hadoop import provide_hadoop
 from frazil.tables.relocation.engine import LocalEngine
 from frazil.upkeep.care import Care
 from tests.lane import people
@@ -107,6 +110,57 @@ def test_bare_parquet_files_on_hdfs_become_a_replica(
     rows = care.spark().sql(f"SELECT id, day FROM {care.catalog.name}.ns.t").collect()
     assert sorted(tuple(row) for row in rows) == expected
     assert verify_replica(care, "ns.t").is_sound
+
+
+@pytest.mark.long("commands in processes of their own, each with a JVM")
+def test_the_commands_serve_a_table_of_hdfs_from_a_copy_on_hdfs(place: str, care: Care, tmp_path: Path) -> None:
+    primary, copied = f"{place}/prod", f"{place}/dr"
+    name = f"{care.catalog.name}.ns.orders"
+    sql = care.spark().sql
+    sql(f"CREATE NAMESPACE {care.catalog.name}.ns")
+    sql(
+        f"CREATE TABLE {name} (id BIGINT, name STRING) USING iceberg LOCATION '{primary}/ns/orders' "
+        "TBLPROPERTIES ('write.delete.mode'='merge-on-read')"
+    )
+    sql(f"INSERT INTO {name} SELECT /*+ REPARTITION(1) */ id, concat('order ', id) FROM range(5)")
+    sql(f"DELETE FROM {name} WHERE id = 3")  # position deletes, which are rewritten for the replica
+    mirror(primary, copied)
+    command = ["sync", "ns.orders", "--replicated-path", copied, "--warehouse", f"{place}/warehouse"]
+    assert run_command(tmp_path, *command) == "created"
+    assert run_command(tmp_path, *command) == "unchanged"
+    sql(f"INSERT INTO {name} VALUES (9, 'order 9')")
+    mirror(primary, copied)
+    assert run_command(tmp_path, *command) == "updated"
+    with care_of_settings(load_settings(flags={"home": str(tmp_path / "home")}, environ={})).store as store:
+        table = store.load("ns.orders")
+        assert table.location() == f"{place}/warehouse/ns/orders"
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 4, 9]
+
+
+def mirror(source: str, target: str) -> None:
+    """Copies as DistCp does."""
+    read, written = open_at(source), open_at(target)
+    for info in read.list():
+        written.put(info.key, read.get(info.key))
+
+
+def run_command(folder: Path, *arguments: str) -> str:
+    """Returns the action that `frazil replica` reports."""
+    command = [
+        sys.executable,
+        "-m",
+        "frazil",
+        "replica",
+        *arguments,
+        "--set",
+        f"home={folder}/home",
+        "--output",
+        "json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    action: str = json.loads(done.stdout)["action"]
+    return action
 
 
 def test_a_store_on_hdfs_keeps_what_stores_promise(place: str) -> None:

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from frazil.catalogs.aws import with_keys
 from frazil.catalogs.failures import translated
-from frazil.catalogs.file_systems import register_file_io
 from frazil.catalogs.locations import local_path
 from frazil.catalogs.properties import BUSY_SECONDS, pyiceberg_properties, sqlite_file
 from frazil.errors import ConfigError, NotAllowedError, UnavailableError
@@ -83,7 +82,6 @@ def _may_lie_on_s3(settings: CatalogSettings) -> bool:
 
 
 def _open(settings: CatalogSettings, properties: dict[str, str], network: NetworkSettings) -> Catalog:
-    register_file_io()
     kind = settings.resolved_kind
     if kind == "rest":
         from frazil.catalogs.rest import TimedRestCatalog

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from frazil.catalogs import open_catalog
 from frazil.settings import Settings
-from frazil.spark.hadoop_store import provide_hadoop
 from frazil.tables import TableStore
+from frazil.tables.hadoop import provide_hadoop
 from frazil.upkeep.care import Care, Sessions
 from frazil.upkeep.jobs import Jobs
 from frazil.upkeep.policy import check_policies

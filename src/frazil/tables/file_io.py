@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -13,16 +14,32 @@ from pyiceberg.io import (
     ADLS_DFS_STORAGE_AUTHORITY,
     ADLS_DFS_STORAGE_SCHEME,
     ADLS_SAS_TOKEN,
+    ARROW_FILE_IO,
+    SCHEMA_TO_FILE_IO,
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from frazil.catalogs.file_systems import FILE_SYSTEMS
 from frazil.settings import ambient
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _AZURE = ("abfs", "abfss")
+#: File systems that PyArrow does not have, by scheme. Their paths are whole URIs.
+_REGISTERED: dict[str, Callable[[], FileSystem]] = {}
+
+
+def register_file_system(scheme: str, open_file_system: Callable[[], FileSystem]) -> None:
+    """Makes PyIceberg read and write a scheme through a file system, in tables that are loaded from now on."""
+    _REGISTERED[scheme] = open_file_system
+    register_file_io()
+
+
+def register_file_io() -> None:
+    """Makes PyIceberg use `TableFileIO`, except for catalogs whose properties have `py-io-impl`."""
+    name = f"{TableFileIO.__module__}.{TableFileIO.__qualname__}"
+    for scheme in {*_REGISTERED, *(scheme for scheme, known in SCHEMA_TO_FILE_IO.items() if ARROW_FILE_IO in known)}:
+        SCHEMA_TO_FILE_IO[scheme] = [name]
 
 
 class TableFileIO(PyArrowFileIO):
@@ -35,15 +52,15 @@ class TableFileIO(PyArrowFileIO):
     @staticmethod
     def parse_location(location: str, properties: Any = None) -> tuple[str, str, str]:
         scheme, netloc, path = PyArrowFileIO.parse_location(location, properties or {})
-        if scheme in FILE_SYSTEMS:
+        if scheme in _REGISTERED:
             return scheme, netloc, location
         if scheme in _AZURE and "@" in netloc:
             return scheme, netloc, path.replace(netloc, netloc.partition("@")[0], 1)
         return scheme, netloc, path
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
-        if scheme in FILE_SYSTEMS:
-            return FILE_SYSTEMS[scheme]()
+        if scheme in _REGISTERED:
+            return _REGISTERED[scheme]()
         if scheme not in _AZURE:
             return super()._initialize_fs(scheme, netloc)
         access = {**_access_from_environment(), **_account_in(netloc or ""), **self.properties}
