@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.errors import NotFoundError
+from frazil.errors import ConflictError, NotFoundError
 from frazil.spark.hadoop import HadoopFiles
 
 
@@ -18,8 +18,11 @@ def test_files_are_listed_measured_read_and_written(spark: SparkSession, tmp_pat
     (tmp_path / "x").write_bytes(b"xy\xff\x00")
     root = f"file:{tmp_path}"
     files = HadoopFiles(lambda: spark)
-    assert sorted(files.list(root)) == [(f"{root}/a=1/b c/ü%20;{{x}}.parquet", 5), (f"{root}/x", 4)]
-    assert dict(files.list_folder(root)) == {f"{root}/a=1": None, f"{root}/x": 4}
+    assert {file.path: file.size for file in files.list(root)} == {
+        f"{root}/a=1/b c/ü%20;{{x}}.parquet": 5,
+        f"{root}/x": 4,
+    }
+    assert {file.path: file.size for file in files.list_folder(root)} == {f"{root}/a=1": None, f"{root}/x": 4}
     assert files.list_folder(f"{root}/none") == []
     assert files.size_of(f"{root}/x") == 4
     assert files.size_of(f"{root}/a=1") is None
@@ -27,6 +30,10 @@ def test_files_are_listed_measured_read_and_written(spark: SparkSession, tmp_pat
     assert files.read(f"{root}/x") == b"xy\xff\x00"
     with pytest.raises(NotFoundError, match="none"):
         files.read(f"{root}/none")
+    with pytest.raises(ConflictError, match="x already exists"):
+        files.write(f"{root}/x", b"new", replace=False)
+    files.write(f"{root}/once", b"new", replace=False)
+    assert (tmp_path / "once").read_bytes() == b"new"
     for data in (b"\x80\xff\x00z", b""):
         files.write(f"{root}/new/y", data)
         assert (tmp_path / "new/y").read_bytes() == data

@@ -1,4 +1,4 @@
-"""What every object store promises, on a folder and on a real S3 server."""
+"""What every object store promises, on a folder, on real S3 servers, and on an emulator of Azure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from frazil.errors import (
 )
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import ObjectStore, open_object, open_store
+from tests.services.azurite import Azurite
 from tests.services.kit import Services
 
 #: Patient: a server of the kit may stand still for some seconds.
@@ -55,11 +56,26 @@ def bucket(services: Services) -> str:
     return services.seaweedfs.make_bucket("storage-contract")
 
 
-@pytest.fixture(params=["local", "seaweedfs", pytest.param("minio", marks=pytest.mark.slow)])
-def open_at(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], ObjectStore]:
+@pytest.fixture(
+    params=[
+        "local",
+        "seaweedfs",
+        pytest.param("azurite", marks=pytest.mark.deep),
+        pytest.param("minio", marks=pytest.mark.slow),
+    ]
+)
+def open_at(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], ObjectStore]:
     """Opens stores below a fresh root, of which nothing exists yet."""
     if request.param == "local":
         return lambda suffix: open_store(f"{tmp_path}/new{suffix}", s3=S3Settings(), network=NETWORK)
+    if request.param == "azurite":
+        azurite: Azurite = request.getfixturevalue("services").azurite
+        for name, value in azurite.environment.items():
+            monkeypatch.setenv(name, value)
+        place = f"{azurite.make_container()}/{secrets.token_hex(6)}"
+        return lambda suffix: open_store(place + suffix, s3=S3Settings(), network=NETWORK)
     access = getattr(request.getfixturevalue("services"), request.param).access
     with suppress(access.client().exceptions.BucketAlreadyOwnedByYou, access.client().exceptions.BucketAlreadyExists):
         access.client().create_bucket(Bucket="storage-contract")
@@ -471,7 +487,8 @@ def test_an_object_is_opened_by_its_uri(
     open_at: Callable[[str], ObjectStore], request: pytest.FixtureRequest, services: Services
 ) -> None:
     server = request.node.callspec.params["open_at"]
-    s3 = S3Settings() if server == "local" else S3Settings.model_validate(getattr(services, server).access.settings())
+    is_s3 = server not in ("local", "azurite")
+    s3 = S3Settings.model_validate(getattr(services, server).access.settings()) if is_s3 else S3Settings()
     store, key = open_object(f"{open_at('').root}/some folder/object%20", s3=s3, network=NETWORK)
     store.put(key, b"x")
     assert keys(open_at("")) == ["some folder/object%20"]

@@ -35,6 +35,8 @@ from tests.services.secured_rest import SecuredRest, start_secured_rest
 
 CATALOGS = ("seaweedfs", "rest", "rest_on_s3", "secured_rest", "nessie", "hive", "glue")
 QUICK = ("seaweedfs", "minio", "rest", "secured_rest", "glue", "mariadb", "postgres")
+#: Clients find them by URI and environment, without settings.
+BY_URI = ("azurite", "hdfs")
 ROWS = pa.table({"id": [1, 2, 3]})
 #: Building it takes minutes, so that `make test` does without.
 MINIO = pytest.param("minio", marks=pytest.mark.slow)
@@ -127,7 +129,7 @@ def test_an_issued_token_ends(services: Services):
     gateway.stop()
 
 
-@pytest.mark.parametrize("name", [MINIO if name == "minio" else name for name in NAMES])
+@pytest.mark.parametrize("name", [MINIO if name == "minio" else name for name in NAMES if name not in BY_URI])
 def test_frazils_settings_accept_what_a_server_offers(services: Services, name: str, tmp_path: Path):
     offered = getattr(services, name).settings()
     assert offered

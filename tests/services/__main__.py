@@ -13,7 +13,10 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from tests.services.azurite import install_azurite
+from tests.services.copy_tools import install_copy_tool
 from tests.services.handle import Handle
+from tests.services.hdfs import install_hdfs
 from tests.services.installs import InstallError, installed_script
 from tests.services.jars import install_jars
 from tests.services.javas import find_java21, install_jdk
@@ -36,6 +39,13 @@ INSTALLS: dict[str, Callable[[], Any]] = {
     "PostgreSQL": install_postgres,
     "promtool (checks alert rules)": install_promtool,
     "strace (watches what reaches the disk)": install_strace,
+    "rsync": lambda: install_copy_tool("rsync"),
+}
+#: For `make test-deep`; its tests install these themselves where they are missing.
+DEEP: dict[str, Callable[[], Any]] = {
+    "rclone": lambda: install_copy_tool("rclone"),
+    "azurite (Azure)": install_azurite,
+    "mini cluster (HDFS)": install_hdfs,
 }
 #: Not for `make test`.
 MORE: dict[str, Callable[[], Any]] = {
@@ -49,6 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.services", description="Real servers without Docker.")
     commands = parser.add_subparsers(dest="command", required=True)
     install = commands.add_parser("install", help="install ahead what the servers of `make test` need")
+    install.add_argument("--deep", action="store_true", help="also those of `make test-deep`")
     install.add_argument("--all", action="store_true", help="also those of `make test-all` and `make soak`")
     up = commands.add_parser("up", help="start servers, show how to reach them, stop them on Ctrl-C")
     up.add_argument("names", nargs="*", metavar="NAME", type=known_name, help=f"{', '.join(NAMES)}; all by default")
@@ -56,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     try:
         if given.command == "install":
-            return install_all(console, INSTALLS | MORE if given.all else INSTALLS)
+            chosen = INSTALLS | (DEEP if given.deep or given.all else {}) | (MORE if given.all else {})
+            return install_all(console, chosen)
         return run_servers(console, given.names or NAMES)
     except KeyboardInterrupt:
         return 130

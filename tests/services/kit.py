@@ -10,8 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from tests.services.azurite import Azurite, start_azurite
 from tests.services.glue import Glue, start_glue
 from tests.services.handle import Handle
+from tests.services.hdfs import Hdfs, start_hdfs
 from tests.services.hive import Hive, start_hive
 from tests.services.mariadb import MariaDB, start_mariadb
 from tests.services.minio import MinIO, start_minio
@@ -22,7 +24,10 @@ from tests.services.seaweedfs import SeaweedFS, start_seaweedfs
 from tests.services.secured_rest import SecuredRest, start_secured_rest
 
 H = TypeVar("H", bound=Handle)
-NAMES = ("seaweedfs", "minio", "rest", "rest_on_s3", "secured_rest", "nessie", "hive", "glue", "mariadb", "postgres")
+NAMES = (
+    "seaweedfs", "minio", "azurite", "hdfs", "rest", "rest_on_s3", "secured_rest", "nessie", "hive", "glue", "mariadb",
+    "postgres",
+)  # fmt: skip
 _PASSABLE = 0o711  # PostgreSQL does not run as root, and its own user has to pass through to its data
 
 
@@ -78,6 +83,14 @@ class Services:
     @property
     def glue(self) -> Glue:
         return self._once("glue", start_glue)
+
+    @property
+    def azurite(self) -> Azurite:
+        return self._once("azurite", start_azurite)
+
+    @property
+    def hdfs(self) -> Hdfs:
+        return self._once("hdfs", start_hdfs)
 
     @property
     def mariadb(self) -> MariaDB:

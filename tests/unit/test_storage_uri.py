@@ -58,10 +58,25 @@ def test_a_relative_path_begins_at_the_working_directory(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("HDFS://nn:8020/a/b/", "hdfs://nn:8020/a/b"),
+        ("hdfs:///a", "hdfs:///a"),
+        ("hdfs://nn", "hdfs://nn"),
+        ("viewfs://cluster/a b%20", "viewfs://cluster/a b%20"),
+    ],
+)
+def test_a_place_on_hdfs_is_one_that_needs_the_jvm(written: str, expected: str) -> None:
+    assert normalise(written) == expected
+    assert parse(written).needs_jvm
+    assert not parse("s3://bucket/key").needs_jvm
+
+
+@pytest.mark.parametrize(
     "written",
     [
         "",
-        "hdfs://host/x",
+        "ftp://host/x",
         "http://host/x",
         "s3://",
         "s3:///key",

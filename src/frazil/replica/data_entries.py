@@ -258,11 +258,7 @@ class _Reader:
 
     @property
     def _is_plain(self) -> bool:
-        try:
-            parse(self._root)
-        except UsageError:
-            return False
-        return True
+        return not parse(self._root).needs_jvm
 
     def _read_here(self, files: list[File], columns: TableColumns) -> list[Entry]:
         if self._is_plain:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,6 +15,7 @@ from frazil.errors import NotFoundError, UsageError
 from frazil.settings import NetworkSettings, S3Settings
 from frazil.storage import parse
 from frazil.storage.faults import from_os
+from frazil.storage.uri import HADOOP_SCHEMES
 from frazil.tables.metadata.locations import UriStorage, canonical_folder, canonical_uri
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LISTED_PER_REQUEST = 60
 _IN_A_ROW = 512
 #: Files in one folder of HDFS from which on the folder is listed.
 _FEW_IN_FOLDER = 3
-_HADOOP = re.compile(r"(hdfs|viewfs|webhdfs|swebhdfs|ofs|o3fs|maprfs):", re.IGNORECASE)
+_HADOOP = tuple(f"{scheme}:" for scheme in HADOOP_SCHEMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class ReplicaFiles:
     def _backend_of(self, uri: str) -> _Backend:
         if uri.startswith(("file:", "/")):
             return self._local
-        return self._hadoop if _HADOOP.match(uri) else self._stored
+        return self._hadoop if uri.startswith(_HADOOP) else self._stored
 
 
 def open_replica_files(
@@ -145,8 +145,8 @@ def open_replica_files(
 
 
 def canonical_path(path: str) -> str:
-    """The canonical URI of a folder, on HDFS too."""
-    return path.rstrip("/") if _HADOOP.match(path) else canonical_folder(path)
+    """The canonical URI of a folder."""
+    return canonical_folder(path)
 
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -272,9 +272,9 @@ class _HadoopFiles:
     def list(self, folder: str, *, recursive: bool) -> Iterator[ReplicatedFile]:
         files = self._files(folder)
         found = files.list(folder) if recursive else files.list_folder(folder)
-        for path, size in found:
-            if size is not None:
-                yield ReplicatedFile(path, size)
+        for file in found:
+            if file.size is not None:
+                yield ReplicatedFile(file.path, file.size)
 
     def size_of(self, path: str) -> int | None:
         size: int | None = self._files(path).size_of(path)
@@ -289,7 +289,7 @@ class _HadoopFiles:
             if len(inside) < _FEW_IN_FOLDER:
                 sizes = {path: self.size_of(path) for path in inside}
             else:
-                listed = {path.rpartition("/")[2]: size for path, size in self._files(folder).list_folder(folder)}
+                listed = {file.path.rpartition("/")[2]: file.size for file in self._files(folder).list_folder(folder)}
                 sizes = {path: listed.get(path.rpartition("/")[2]) for path in inside}
             found |= {path: size for path, size in sizes.items() if size is not None}
         return found

@@ -52,6 +52,7 @@ from frazil.storage import parse
 from frazil.tables.create import ensure_namespace
 from frazil.tables.metadata.locations import UriStorage, overlaps
 from frazil.tables.publishing import PublicationPlan, plan_publication, publish, reserve_table
+from frazil.tables.relocation.engine import LocalEngine
 from frazil.tables.relocation.prefixes import PrefixMap
 from frazil.tables.relocation.table_metadata import (
     TableMetadata,
@@ -497,6 +498,8 @@ class _Sync:
             self._publication = reserve_table(self._care.store, self._publication, source)
             reach("replica.reserve.after")
         self._target = self._choose_target()
+        if self._kind == "io":  # threads of this process, whatever engine was chosen
+            self._engine = LocalEngine(stop=self._stop)
         self._work = self._prepare_work()
         files = self._load_files()
         before = files.list_sources()
@@ -532,11 +535,7 @@ class _Sync:
 
     @property
     def _kind(self) -> Literal["io", "cpu"]:
-        try:
-            parse(self._plan.files.root)
-        except UsageError:
-            return "io"
-        return "cpu"
+        return "io" if _needs_jvm(self._plan.files.root, self._target.location) else "cpu"
 
     # -- files
 
@@ -793,6 +792,11 @@ def _load_known(care: UpkeepContext, served: ServedTable | None, location: str) 
     target = _target(care, location)
     signature = RelocationWork(UriStorage(target.s3, target.network), target, places, homes).signature
     return KnownLater(target, served.state.files, signature)
+
+
+def _needs_jvm(*folders: str) -> bool:
+    """Whether one of them is on HDFS, which only the process with Spark's session opens."""
+    return any(parse(folder).needs_jvm for folder in folders)
 
 
 def _map_places(found: PrefixMap, location: str, *, is_assigned: bool = False) -> tuple[PrefixMap, PrefixMap]:

@@ -4,9 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from frazil.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class AzureAccess:
+    """Access to Azure storage by the variables that its own tools have. obstore reads them itself.
+
+    Attributes:
+        endpoint: of a private link or an emulator, with the account where that is part of it; None: Azure's own.
+        account_key: of the storage account.
+        sas_token: a shared access signature.
+    """
+
+    endpoint: str | None
+    account_key: str | None = field(repr=False)
+    sas_token: str | None = field(repr=False)
+
+
+def azure_access() -> AzureAccess:
+    def find(*names: str) -> str | None:
+        return next((value for name in names if (value := os.environ.get(name))), None)
+
+    return AzureAccess(
+        find("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+        find("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
+        find("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
+    )
 
 
 def java_home() -> Path | None:

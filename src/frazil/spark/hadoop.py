@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from frazil.errors import FrazilError, NotAllowedError, NotFoundError, UnavailableError, first_line
+from frazil.errors import ConflictError, FrazilError, NotAllowedError, NotFoundError, UnavailableError, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-Entries: TypeAlias = list[tuple[str, int | None]]
 
-_STATUS = re.compile(r"\{path=(.*?); isDirectory=(true|false)(?:; length=(\d+))?", re.DOTALL)
+
+@dataclass(frozen=True, slots=True)
+class HadoopFile:
+    """A file or folder.
+
+    Attributes:
+        path: its URI.
+        size: in bytes; None for a folder.
+        modified_ms: when it was written.
+    """
+
+    path: str
+    size: int | None
+    modified_ms: int
+
+
+Entries: TypeAlias = list[HadoopFile]
+
+_STATUS = re.compile(r"\{path=(.*?); isDirectory=(true|false)(?:; length=(\d+))?.*?modification_time=(\d+)", re.DOTALL)
 _MISSING = ("FileNotFoundException", "PathNotFoundException", "NoSuchFileException")
+_EXISTS = ("FileAlreadyExistsException",)
 _REFUSED = ("AccessControlException", "AccessDeniedException")
 
 
@@ -29,24 +49,27 @@ class HadoopFiles:
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
         self._spark = spark
 
-    def list(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Yields URI and size of the files below a folder. One request for each folder in it."""
+    def list(self, folder: str) -> Iterator[HadoopFile]:
+        """Yields the files below a folder. One request for each folder in it."""
         folders = [folder]
         while folders:
-            for path, size in self.list_folder(folders.pop()):
-                if size is None:
-                    folders.append(path)
+            for found in self.list_folder(folders.pop()):
+                if found.size is None:
+                    folders.append(found.path)
                 else:
-                    yield path, size
+                    yield found
 
     def list_folder(self, folder: str) -> Entries:
-        """Returns what lies in a folder itself, each with its size; None for a folder. Empty if there is no folder."""
+        """Returns what lies in a folder itself. Empty if there is no folder."""
 
         def list_now() -> Entries:
             system, path = self._open(folder)
             # As text, in one call: each call from Python to the JVM costs as much as a request.
             text = self._jvm.org.apache.commons.lang3.ArrayUtils.toString(system.listStatus(path))
-            return [(found[1], int(found[3]) if found[2] == "false" else None) for found in _STATUS.finditer(text)]
+            return [
+                HadoopFile(found[1], int(found[3]) if found[2] == "false" else None, int(found[4]))
+                for found in _STATUS.finditer(text)
+            ]
 
         try:
             return self._call(list_now, folder)
@@ -55,14 +78,8 @@ class HadoopFiles:
 
     def size_of(self, uri: str) -> int | None:
         """Returns the size of a file; None if there is none."""
-
-        def measure() -> int | None:
-            system, path = self._open(uri)
-            status = system.getFileStatus(path)
-            return int(status.getLen()) if status.isFile() else None
-
         try:
-            return self._call(measure, uri)
+            return self.measure(uri).size
         except NotFoundError:
             return None
 
@@ -104,29 +121,65 @@ class HadoopFiles:
 
         return self._call(read_now, uri)
 
-    def write(self, uri: str, data: bytes) -> None:
-        """Writes a file under another name and renames it: readers see nothing or all of it."""
+    def write(self, uri: str, data: bytes, *, replace: bool = True) -> None:
+        """Writes a file under another name and renames it: readers see nothing or all of it.
+
+        Raises:
+            ConflictError: it exists (without `replace`). Of several writers at once, one wins on HDFS.
+        """
 
         def write_now() -> None:
             system, path = self._open(uri)
-            temporary = self._jvm.org.apache.hadoop.fs.Path(f"{uri}._COPYING_")
+            temporary = self._jvm.org.apache.hadoop.fs.Path(f"{uri}.{uuid.uuid4()}._COPYING_")
             stream = system.create(temporary, True)
             try:
                 stream.write(bytearray(data))
-                hsync = getattr(stream, "hsync", None)
-                if hsync is not None:
-                    hsync()
+                stream.hsync()
             finally:
                 stream.close()
-            system.delete(path, False)
-            if not system.rename(temporary, path):
-                raise UnavailableError(f"cannot rename {temporary.toString()} to {uri}", hint="repeat the command")
+            try:
+                self._rename(temporary, path, replace=replace)
+            except Exception:
+                system.delete(temporary, False)
+                raise
 
         self._call(write_now, uri)
+
+    def delete(self, uri: str) -> None:
+        """Deletes a file. One that does not exist counts as deleted."""
+
+        def delete_now() -> None:
+            system, path = self._open(uri)
+            system.delete(path, False)
+
+        self._call(delete_now, uri)
+
+    def measure(self, uri: str) -> HadoopFile:
+        """Returns what is known of a file.
+
+        Raises:
+            NotFoundError: it does not exist, or is a folder.
+        """
+
+        def measure_now() -> HadoopFile:
+            system, path = self._open(uri)
+            status = system.getFileStatus(path)
+            if not status.isFile():
+                raise NotFoundError(f"{uri} is a folder")
+            return HadoopFile(uri, int(status.getLen()), int(status.getModificationTime()))
+
+        return self._call(measure_now, uri)
 
     @property
     def _jvm(self) -> Any:
         return self._spark()._jvm
+
+    def _rename(self, source: Any, target: Any, *, replace: bool) -> None:
+        hadoop, configuration = self._jvm.org.apache.hadoop.fs, self._spark()._jsc.hadoopConfiguration()
+        choices = getattr(hadoop, "Options$Rename")
+        options = self._spark().sparkContext._gateway.new_array(choices, 1)
+        options[0] = choices.OVERWRITE if replace else choices.NONE
+        hadoop.FileContext.getFileContext(target.toUri(), configuration).rename(source, target, options)
 
     def _open(self, uri: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(uri)
@@ -150,6 +203,8 @@ def _translate(thrown: Any, uri: str) -> FrazilError:
     cause = first_line(Exception(f"{name}: {thrown.getMessage()}"))
     if name in _MISSING:
         return NotFoundError(f"{uri} does not exist", cause=cause)
+    if name in _EXISTS:
+        return ConflictError(f"{uri} already exists", cause=cause, hint="read what is there, then decide")
     if name in _REFUSED:
         return NotAllowedError(f"cannot access {uri}", cause=cause, hint="check the user's rights")
     return UnavailableError(f"cannot reach {uri}", cause=cause, hint="check the name node and its address")

@@ -1,7 +1,12 @@
-"""Objects by URI: on a local folder, in S3, Azure or Google Cloud."""
+"""Objects by URI: on a local folder, in S3, Azure or Google Cloud, and where a room above has a client: HDFS."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from frazil.errors import UsageError
 from frazil.observe.resilience import breaker_for
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage.clients import connect, server_name
@@ -11,7 +16,24 @@ from frazil.storage.resilient import Breaker, Retrying
 from frazil.storage.store import Data, ObjectInfo, ObjectStore
 from frazil.storage.uri import Location, join, normalise, parse
 
-__all__ = ["Data", "Location", "ObjectInfo", "ObjectStore", "join", "normalise", "open_object", "open_store", "parse"]
+__all__ = [
+    "Data", "Location", "ObjectInfo", "ObjectStore", "join", "normalise", "open_object", "open_store", "parse",
+    "provide_hadoop_stores",
+]  # fmt: skip
+
+OpenStore: TypeAlias = Callable[[Location], ObjectStore]
+#: Open stores in Hadoop's file systems; the first one is in use.
+_hadoop_stores: list[OpenStore] = []
+
+
+@contextmanager
+def provide_hadoop_stores(open_hadoop: OpenStore) -> Iterator[None]:
+    """Opens Hadoop's file systems by a function of a room above, until the block ends."""
+    _hadoop_stores.append(open_hadoop)
+    try:
+        yield
+    finally:
+        _hadoop_stores.remove(open_hadoop)
 
 
 def open_store(uri: str, *, s3: S3Settings, network: NetworkSettings) -> ObjectStore:
@@ -29,6 +51,10 @@ def open_object(uri: str, *, s3: S3Settings, network: NetworkSettings) -> tuple[
 def _open(location: Location, s3: S3Settings, network: NetworkSettings) -> ObjectStore:
     if location.scheme == "file":
         return LocalStore(location)
+    if location.needs_jvm:
+        if not _hadoop_stores:
+            raise UsageError(f"{location} needs Spark, which this command does not use", hint="a folder or a bucket")
+        return Retrying(_hadoop_stores[0](location), network)
     # AWS and Google promise key order. Servers behind an endpoint may not keep it, nor Azure with folders.
     in_order = location.scheme == "gs" or (location.scheme == "s3" and s3.endpoint is None)
     store = RemoteStore(location, connect(location, s3, network), lists_in_key_order=in_order)

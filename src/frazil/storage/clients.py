@@ -11,6 +11,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from frazil.errors import ConfigError, CredentialsError, UsageError, first_line
+from frazil.settings import environment
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage.uri import Location
 
@@ -67,7 +68,7 @@ def server_name(location: Location, s3: S3Settings) -> str:
         case "gs":
             return "storage.googleapis.com"
         case _:
-            return f"{location.account or 'azure'}.blob.core.windows.net"
+            return environment.azure_access().endpoint or f"{location.account or 'azure'}.blob.core.windows.net"
 
 
 def _builder(location: Location, s3: S3Settings) -> Callable[[ClientConfig, RetryConfig], Client]:
@@ -76,8 +77,12 @@ def _builder(location: Location, s3: S3Settings) -> Callable[[ClientConfig, Retr
             return _s3_builder(location.bucket, s3)
         case "abfss" | "az":
             config: AzureConfig = {"account_name": location.account} if location.account else {}
+            allow_http = (environment.azure_access().endpoint or "").startswith("http://")
             return lambda options, retries: AzureStore(
-                location.bucket, config=config, client_options=options, retry_config=retries
+                location.bucket,
+                config=config,
+                client_options={**options, "allow_http": allow_http},
+                retry_config=retries,
             )
         case "gs":
             return lambda options, retries: GCSStore(location.bucket, client_options=options, retry_config=retries)

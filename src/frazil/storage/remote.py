@@ -48,6 +48,7 @@ class RemoteStore:
         self._bucket = str(Location(location.scheme, location.authority, ""))
         self._prefix = f"{check_key(location.key)}/" if location.key else ""
         self._by_version = location.scheme == "gs"  # Google compares generations, the others etags
+        self._is_azure = location.scheme in ("abfss", "az")
         self._clients = clients
         self._greeted = False
 
@@ -68,7 +69,7 @@ class RemoteStore:
             try:
                 return bytes(self._clients.once.get_range(path, start=start, length=length))
             except BaseError as error:
-                if status_of(error) == 416:  # begins at the end or beyond
+                if _is_beyond_end(error):
                     return b""
                 raise
 
@@ -83,7 +84,7 @@ class RemoteStore:
             try:
                 found = self._clients.once.get(path, options=options)
             except BaseError as error:
-                if status_of(error) == 416:
+                if _is_beyond_end(error):
                     return
                 raise
             for chunk in found.stream(min_chunk_size=CHUNK):
@@ -168,7 +169,9 @@ class RemoteStore:
         return False
 
     def _etag(self, meta: PutResult | ObjectMeta) -> str:
-        return (meta["version"] if self._by_version else meta["e_tag"]) or ""
+        etag = (meta["version"] if self._by_version else meta["e_tag"]) or ""
+        # Azure quotes it everywhere but in listings.
+        return f'"{etag}"' if self._is_azure and etag and not etag.startswith('"') else etag
 
     def _info(self, meta: ObjectMeta) -> ObjectInfo:
         return ObjectInfo(
@@ -204,6 +207,11 @@ class RemoteStore:
             if not isinstance(found, NotAllowedError) or isinstance(found, CredentialsError):
                 raise
         self._greeted = True
+
+
+def _is_beyond_end(error: BaseError) -> bool:
+    """Whether a range begins at the end of an object or beyond, which not all servers refuse."""
+    return status_of(error) == 416 or "StartTooLarge" in str(error)
 
 
 def _at_least(size: int, chunks: Iterator[bytes]) -> bytes:

@@ -14,9 +14,12 @@ from typing import Literal
 
 from frazil.errors import UsageError
 
-Scheme = Literal["file", "s3", "abfss", "az", "gs"]
+Scheme = Literal["file", "s3", "abfss", "az", "gs", "hdfs", "viewfs", "webhdfs", "swebhdfs", "ofs", "o3fs", "maprfs"]
 
-VALID_FORMS = "/path, file:///path, s3://bucket/key, abfss://container@account.dfs.core.windows.net/path, az://container/path, gs://bucket/key"  # noqa: E501 - one line in a message, one line here
+#: File systems of Hadoop, which only Spark's JVM opens.
+HADOOP_SCHEMES: tuple[Scheme, ...] = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "ofs", "o3fs", "maprfs")
+
+VALID_FORMS = "/path, file:///path, s3://bucket/key, abfss://container@account.dfs.core.windows.net/path, az://container/path, gs://bucket/key, hdfs://host:port/path"  # noqa: E501 - one line in a message, one line here
 
 _SCHEMES: dict[str, Scheme] = {
     "file": "file",
@@ -27,6 +30,7 @@ _SCHEMES: dict[str, Scheme] = {
     "abfss": "abfss",
     "az": "az",
     "gs": "gs",
+    **{scheme: scheme for scheme in HADOOP_SCHEMES},
 }
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
 _SHORT = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
@@ -55,6 +59,11 @@ class Location:
         """Returns the local path. Only for scheme `file`."""
         assert self.scheme == "file"
         return Path("/" + self.key)
+
+    @property
+    def needs_jvm(self) -> bool:
+        """Whether only Spark's JVM opens it, in the process that has the session."""
+        return self.scheme in HADOOP_SCHEMES
 
     @property
     def bucket(self) -> str:
@@ -120,6 +129,8 @@ def _local(path: str, relative_to: Path | None) -> Location:
 
 
 def _authority(uri: str, scheme: Scheme, authority: str) -> str:
+    if scheme in HADOOP_SCHEMES:  # host and port, the name of a service, or none: that of Hadoop's configuration
+        return authority
     if scheme == "abfss":
         if not _AZURE.fullmatch(authority.lower()):
             raise _bad(uri, f"does not name container and account: '{authority}'")

@@ -53,6 +53,9 @@ class TableStore:
         *,
         delete_delay_s: float = 600.0,
     ) -> None:
+        from frazil.tables.file_io import register_file_io
+
+        register_file_io()
         sync_before_commits(catalog)
         self.catalog = catalog
         self.settings = settings

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from frazil.catalogs import open_catalog
 from frazil.settings import Settings
 from frazil.tables import TableStore
+from frazil.tables.hadoop import provide_hadoop
 from frazil.upkeep.context import Sessions, UpkeepContext
 from frazil.upkeep.jobs import Jobs
 from frazil.upkeep.policy import check_policies
@@ -50,6 +51,7 @@ def open_context(
             return opened.enter_context(spark_session(settings))
 
         jobs = Jobs(spark or start)
+        opened.enter_context(provide_hadoop(jobs))
         if spark is not None:
             opened.callback(jobs.leave)
 
