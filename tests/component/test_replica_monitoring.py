@@ -17,7 +17,7 @@ from frazil.errors import NotFoundError
 from frazil.replica.config import ReplicaConfig, list_configs
 from frazil.replica.many import ReplicaRun, measure_run
 from frazil.replica.metrics import ReplicaMetrics, read_metrics, write_metrics
-from frazil.replica.sync import SyncReport
+from frazil.replica.report import SyncReport
 from frazil.settings import load_settings
 from tests.component.test_backup_monitoring import unit
 from tests.replica_kit import Replication, open_primary

@@ -16,10 +16,10 @@ from pyiceberg.types import LongType
 from frazil.errors import ConflictError, NotAllowedError, UnavailableError
 from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import handled
-from frazil.replica import sync as sync_module
+from frazil.replica import publication, relocation
 from frazil.replica.beacon import write_beacon
+from frazil.replica.plan import ReplicaTable, plan_sync
 from frazil.replica.runs import list_runs
-from frazil.replica.sync import plan_sync
 from frazil.tables.relocation.prefixes import UnmappedPathError
 from tests.lane import people
 from tests.replica_sync_kit import Pair, copy_tree, describe, grow, listing, make, open_pair, stop_at
@@ -164,7 +164,7 @@ def test_files_of_former_versions_are_removed_later(pair: Pair, monkeypatch: pyt
     pair.sync()
     place = pair.home / "warehouse/ns/t"
     assert len(list(place.rglob("*.avro"))) == 6
-    monkeypatch.setattr(sync_module, "RETIRE_S", 0.0)
+    monkeypatch.setattr(publication, "RETIRE_S", 0.0)
     grow(pair.table)
     pair.copy()
     pair.sync()
@@ -175,7 +175,7 @@ def test_files_of_former_versions_are_removed_later(pair: Pair, monkeypatch: pyt
 
 
 def test_storage_that_was_copied_to_the_same_place_is_served_as_it_is(pair: Pair) -> None:
-    pair.order = sync_module.ReplicaTable(str(pair.source), ("ns", "t"), pair.order.warehouse)
+    pair.order = ReplicaTable(str(pair.source), ("ns", "t"), pair.order.warehouse)
     before = listing(pair.source)
     for number in (3, 4):
         report = pair.sync()
@@ -202,7 +202,7 @@ def test_storage_that_moves_is_followed(pair: Pair) -> None:
     lost = next((moved / "data").iterdir())
     data = lost.read_bytes()
     lost.unlink()
-    pair.order = sync_module.ReplicaTable(str(moved), ("ns", "t"), pair.order.warehouse)
+    pair.order = ReplicaTable(str(moved), ("ns", "t"), pair.order.warehouse)
     assert (pair.sync().action, describe(pair.load())) == ("waiting", served)
     lost.write_bytes(data)
     assert pair.sync().action == "updated"
@@ -278,7 +278,7 @@ def test_a_path_that_no_prefix_covers_is_an_error(pair: Pair) -> None:
     with pytest.raises(UnmappedPathError, match="outside"):
         pair.sync()
     assert not pair.replica.store.catalog.table_exists("ns.t")
-    pair.order = sync_module.ReplicaTable(
+    pair.order = ReplicaTable(
         str(pair.landed), ("ns", "t"), pair.order.warehouse, ((outside.as_uri(), (pair.home / "landed/out").as_uri()),)
     )
     copy_tree(outside, pair.home / "landed/out")
@@ -293,7 +293,7 @@ def test_a_path_that_no_prefix_covers_is_an_error(pair: Pair) -> None:
 
 
 def test_a_sync_that_stops_at_any_step_is_continued(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_module, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(relocation, "CHECKPOINT_S", 0.0)
     pair.copy()
     pair.sync()
     served = describe(pair.load())
@@ -323,7 +323,7 @@ def test_a_sync_that_stops_at_any_step_is_continued(pair: Pair, monkeypatch: pyt
 def test_what_an_interrupted_sync_has_relocated_is_not_relocated_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_module, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(relocation, "CHECKPOINT_S", 0.0)
     grow(pair.table, 5)
     pair.copy()
     with handled(stop_at("replica.manifest.before", Crash(), nth=6)), pytest.raises(Crash):
@@ -368,7 +368,7 @@ def test_runs_are_recorded(pair: Pair) -> None:
     make(pair.replica, "ns.other", commits=0)
     for _ in range(2):
         with pytest.raises(NotAllowedError):
-            pair.order = sync_module.ReplicaTable(str(pair.landed), ("ns", "other"), pair.order.warehouse)
+            pair.order = ReplicaTable(str(pair.landed), ("ns", "other"), pair.order.warehouse)
             pair.sync()
     runs = list_runs(pair.replica.store)
     assert [(run["table"], run["result"]) for run in runs] == [("ns.other", "failed"), ("ns.t", "created")]
@@ -427,7 +427,7 @@ def test_a_rename_is_followed_only_by_a_beacon(pair: Pair) -> None:
 
 
 def test_a_name_of_its_own_is_kept(pair: Pair) -> None:
-    pair.order = sync_module.ReplicaTable(str(pair.landed), ("copies", "mine"), pair.order.warehouse)
+    pair.order = ReplicaTable(str(pair.landed), ("copies", "mine"), pair.order.warehouse)
     pair.copy()
     send_beacon(pair)
     pair.sync()

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from frazil.replica.data_files import DataSyncPlan
     from frazil.replica.many import ReplicaRun
-    from frazil.replica.sync import SyncPlan, SyncReport
+    from frazil.replica.plan import SyncPlan
+    from frazil.replica.report import SyncReport
 
 
 def sync(

@@ -23,9 +23,9 @@ from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.logs import get_logger
 from frazil.observe.progress import Progress
 from frazil.replica.data_entries import GatheredFiles, gather_files
+from frazil.replica.report import Action, SyncReport
 from frazil.replica.runs import record_run
 from frazil.replica.scan import ReplicatedFile, canonical_path, open_replica_files
-from frazil.replica.sync import Action, SyncReport
 from frazil.tables.create import assign_field_ids, ensure_table
 from frazil.tables.metadata.locations import overlaps
 from frazil.tables.position import list_ancestors

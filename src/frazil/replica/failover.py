@@ -21,13 +21,14 @@ from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.replica import data_files
 from frazil.replica.choose import number_of
+from frazil.replica.places import open_target, warehouse_of
+from frazil.replica.plan import ReplicaTable, SyncPlan, plan_sync
 from frazil.replica.runs import record_run
-from frazil.replica.state import ReplicaState, parse_state, with_role
-from frazil.replica.sync import ReplicaTable, SyncPlan, plan_sync, run_sync
+from frazil.replica.state import ReplicaState, parse_state
+from frazil.replica.sync import run_sync
 from frazil.replica.topics import OldLog, TopicLoss, find_losses
 from frazil.tables.publishing import plan_publication, publish
-from frazil.tables.relocation.table_metadata import TableMetadata, format_metadata
-from frazil.tables.relocation.target_folder import TargetFolder
+from frazil.tables.relocation.table_metadata import TableMetadata, current_snapshot_id, format_metadata
 
 if TYPE_CHECKING:
     from frazil.tables.relocation.engine import Engine
@@ -189,7 +190,7 @@ def run_failover(
         name,
         fenced_as,
         None if state is None else state.version,
-        _current(metadata),
+        current_snapshot_id(metadata),
         location,
         _list_lost(metadata, there or {}),
         time.monotonic() - began,
@@ -207,7 +208,7 @@ def _plan(
     _, metadata, state = _read(care, identifier)
     if state is None:
         is_done = metadata["properties"][data_files.ROLE] == "primary"
-        return FailoverTable(name, is_done, None, _current(metadata), None, None, None, (), "not-given", ())
+        return FailoverTable(name, is_done, None, current_snapshot_id(metadata), None, None, None, (), "not-given", ())
     reached, there = _look_at(primary, primary_name, state)
     warnings = []
     plan: SyncPlan | None = None
@@ -317,9 +318,7 @@ def _sync_last(care: Care, identifier: tuple[str, ...], state: ReplicaState, eng
 
 def _order_of(care: Care, identifier: tuple[str, ...], state: ReplicaState, metadata: TableMetadata) -> ReplicaTable:
     """The sync of a replica, as its last one was."""
-    location = str(metadata["location"]).rstrip("/")
-    tail = "/" + "/".join(identifier)
-    warehouse, is_single = location.removesuffix(tail), _holds_one_snapshot(care)
+    warehouse, is_single = warehouse_of(metadata["location"], identifier), _holds_one_snapshot(care)
     return ReplicaTable(state.replicated_path, identifier, warehouse, state.prefixes, current_only=is_single)
 
 
@@ -331,7 +330,7 @@ def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableM
         return pointer, metadata
     changes: dict[str, str | None] = {FAILED_OVER_AT: datetime.now(UTC).isoformat(timespec="milliseconds")}
     if state is not None:
-        changes |= with_role(state, "primary").to_properties()
+        changes |= replace(state, role="primary").to_properties()
     else:
         changes |= {data_files.ROLE: "primary", _GC: None}
     kept = {name: value for name, value in {**properties, **changes}.items() if value is not None}
@@ -344,7 +343,7 @@ def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableM
             f"another writer is committing to {'.'.join(identifier)}", hint="stop the writers, then try again"
         )
     location = str(metadata["location"]).rstrip("/")
-    target = TargetFolder(location, care.catalog.s3 or care.settings.model.s3, care.settings.model.network)
+    target = open_target(care, location)
     number = number_of(pointer.rpartition("/")[2]) + 1
     path = f"{location}/metadata/{number:05}-{uuid.uuid4()}.metadata.json"
     target.write(path, format_metadata(changed))
@@ -377,8 +376,3 @@ def _list_lost(kept: TableMetadata, other: TableMetadata) -> tuple[LostSnapshot,
                 )
             )
     return tuple(found)
-
-
-def _current(metadata: TableMetadata) -> int | None:
-    found = metadata.get("current-snapshot-id")
-    return None if found in (None, -1) else int(found)

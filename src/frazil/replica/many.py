@@ -17,8 +17,10 @@ from frazil.observe.progress import Progress
 from frazil.replica.config import ReplicaConfig, list_configs
 from frazil.replica.data_files import DataFileTable, DataSyncPlan, plan_data_sync, run_data_sync
 from frazil.replica.metrics import ReplicaMetrics, read_metrics, write_metrics
-from frazil.replica.scan import ReplicaFiles, open_replica_files
-from frazil.replica.sync import ReplicaTable, SyncPlan, SyncReport, plan_sync, run_sync
+from frazil.replica.places import open_files
+from frazil.replica.plan import ReplicaTable, SyncPlan, plan_sync
+from frazil.replica.report import SyncReport
+from frazil.replica.sync import run_sync
 from frazil.settings import Settings
 from frazil.tables.relocation.engine import Engine, EngineChoice, open_engine
 from frazil.upkeep.care import Care, Sessions
@@ -44,12 +46,6 @@ class ReplicaRun:
         return {"catalog": self.config.catalog, **report, "error": self.error and self.error.to_dict()}
 
 
-def open_files(care: Care, replicated_path: str) -> ReplicaFiles:
-    """Opens a replicated folder with the access that a catalog has. Nothing is read yet."""
-    model = care.settings.model
-    return open_replica_files(replicated_path, s3=care.catalog.s3 or model.s3, network=model.network, spark=care.spark)
-
-
 def plan_table(care: Care, config: ReplicaConfig) -> SyncPlan | DataSyncPlan:
     """Returns what a sync of a table would do. Changes nothing.
 
@@ -59,7 +55,7 @@ def plan_table(care: Care, config: ReplicaConfig) -> SyncPlan | DataSyncPlan:
     if config.mode == "data-files":
         return plan_data_sync(care, _to_data_files(care, config), spark=care.spark)
     with _explained():
-        return plan_sync(care, _to_table(config), stop=care.stop, spark=care.spark)
+        return plan_sync(care, _to_table(config))
 
 
 def sync_table(
@@ -82,7 +78,7 @@ def sync_table(
     with _explained():
         return run_sync(
             care, _to_table(config), engine, progress, care.stop,
-            discard_replica_writes=discard_replica_writes, spark=care.spark,
+            discard_replica_writes=discard_replica_writes,
         )  # fmt: skip
 
 

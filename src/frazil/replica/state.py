@@ -11,7 +11,7 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,6 +98,11 @@ class ReplicaState:
         }
         found[_GC] = "false" if self.role == "replica" else self.source_gc or None
         return found
+
+    def apply_to(self, metadata: TableMetadata) -> TableMetadata:
+        """Returns metadata with these properties."""
+        changed = {**(metadata.get("properties") or {}), **self.to_properties()}
+        return {**metadata, "properties": {name: value for name, value in changed.items() if value is not None}}
 
 
 @dataclass(frozen=True)
@@ -383,10 +388,6 @@ class _Later(Collection[Any]):
 
     def __len__(self) -> int:
         return len(self._made)
-
-
-def with_role(state: ReplicaState, role: Role) -> ReplicaState:
-    return replace(state, role=role)
 
 
 def read_prepared(target: TargetFolder, served: ServedTable) -> TableMetadata | None:
