@@ -12,7 +12,7 @@ from frazil.catalogs import parse_name
 from frazil.lake.connection import Connection
 from frazil.replica.beacon import Beacon, write_beacon
 from frazil.replica.config import ReplicaConfig, resolve_config
-from frazil.replica.data_files import DataSyncPlan
+from frazil.replica.data_plan import DataSyncPlan
 from frazil.replica.failover import FailoverReport, FailoverTable, plan_failover, run_failover
 from frazil.replica.many import ReplicaRun, plan_table, run_replicas, sync_table
 from frazil.replica.plan import SyncPlan

@@ -15,7 +15,9 @@ from frazil.errors import FrazilError, NotFoundError, translate_os_error
 from frazil.observe.cancellation import StoppedError, raise_if_stopped
 from frazil.observe.progress import Progress
 from frazil.replica.config import ReplicaConfig, list_configs
-from frazil.replica.data_files import DataFileTable, DataSyncPlan, plan_data_sync, run_data_sync
+from frazil.replica.data_files import DataFileTable
+from frazil.replica.data_plan import DataSyncPlan, plan_data_sync
+from frazil.replica.data_sync import compact_table, run_data_sync
 from frazil.replica.metrics import ReplicaMetrics, read_metrics, write_metrics
 from frazil.replica.places import open_files
 from frazil.replica.plan import ReplicaTable, SyncPlan, plan_sync
@@ -53,7 +55,7 @@ def plan_table(care: Care, config: ReplicaConfig) -> SyncPlan | DataSyncPlan:
         FrazilError: as `plan_sync` and `plan_data_sync`.
     """
     if config.mode == "data-files":
-        return plan_data_sync(care, _to_data_files(care, config), spark=care.spark)
+        return plan_data_sync(care, _to_data_files(care, config))
     with _explained():
         return plan_sync(care, _to_table(config))
 
@@ -73,8 +75,9 @@ def sync_table(
         StoppedError: the stop event of `care` was set.
     """
     if config.mode == "data-files":
-        plan = plan_data_sync(care, _to_data_files(care, config), spark=care.spark)
-        return run_data_sync(care, plan, engine, progress, care.stop)
+        plan = plan_data_sync(care, _to_data_files(care, config))
+        report = run_data_sync(care, plan, engine, progress, care.stop)
+        return compact_table(care, report) if config.compact and report.action in ("created", "updated") else report
     with _explained():
         return run_sync(
             care, _to_table(config), engine, progress, care.stop,

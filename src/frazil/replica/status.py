@@ -13,6 +13,7 @@ from frazil.errors import FrazilError, NotFoundError
 from frazil.observe.cancellation import StoppedError, raise_if_stopped
 from frazil.replica import data_files
 from frazil.replica.config import Mode
+from frazil.replica.data_plan import plan_data_sync
 from frazil.replica.places import warehouse_of
 from frazil.replica.plan import ReplicaTable, plan_sync
 from frazil.replica.state import Role, ServedTable, parse_state
@@ -197,7 +198,7 @@ def _look_at_files(care: Care, name: str, metadata: TableMetadata) -> dict[str, 
     warehouse = warehouse_of(metadata["location"], identifier)
     config = data_files.DataFileTable(properties.get(data_files.PATH, ""), identifier, warehouse)
     try:
-        plan = data_files.plan_data_sync(care, config, spark=care.spark)
+        plan = plan_data_sync(care, config)
     except StoppedError:
         raise
     except FrazilError as error:
