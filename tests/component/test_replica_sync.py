@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType
 
 from frazil.errors import ConflictError, NotAllowedError, UnavailableError
@@ -20,7 +23,11 @@ from frazil.replica import publication, relocation
 from frazil.replica.beacon import write_beacon
 from frazil.replica.plan import ReplicaTable, plan_sync
 from frazil.replica.runs import list_runs
+from frazil.tables.commit_draft import build_draft, read_live_manifests
+from frazil.tables.manifest_writer import ManifestWriter
 from frazil.tables.relocation.prefixes import UnmappedPathError
+from frazil.tables.writing.data_files import WriteTarget
+from frazil.tables.writing.position_deletes import write_position_deletes
 from tests.lane import people
 from tests.replica_sync_kit import Pair, copy_tree, describe, grow, listing, make, open_pair, stop_at
 from tests.upkeep_files import Crash, old_ids, replaced, rows
@@ -89,6 +96,37 @@ def test_only_new_manifests_are_relocated(pair: Pair) -> None:
     assert (report.action, report.manifests_new, report.files_new) == ("updated", 2, 2)
     assert (steps.count("replica.manifest.before"), steps.count("replica.list.before")) == (2, 2)
     assert before.items() <= listing(pair.home / "warehouse").items()
+    pair.require_equal()
+
+
+def test_deletes_that_a_later_manifest_names_again_are_not_relocated_again(pair: Pair) -> None:
+    store, table = pair.primary.store, pair.table
+
+    def commit(operation: Operation, files: list[DataFile], manifests: list[ManifestFile]) -> None:
+        draft = build_draft(table, shop, manifests, operation, added=files)
+        store.catalog.commit_table(table, draft.requirements, draft.updates)
+        table.refresh()
+
+    for number, task in enumerate(list(table.scan().plan_files())[:2]):
+        place = pa.array([task.file.file_path]), pa.array([0])
+        files = write_position_deletes(WriteTarget.of(table), f"deletes-{number}", *place)
+        shop = ManifestWriter(store, table)
+        files[0].spec_id = 0
+        commit(Operation.DELETE, files, [shop.added(0, files), *read_live_manifests(store, table)])
+    pair.copy()
+    steps: list[str] = []
+    with handled(steps.append):
+        pair.sync()
+        assert steps.count("replica.deletes.before") == 2
+        pair.require_equal()
+        shop = ManifestWriter(store, table)
+        living = read_live_manifests(store, table)
+        deletes = [manifest for manifest in living if manifest.content == ManifestContent.DELETES]
+        rest = [manifest for manifest in living if manifest.content != ManifestContent.DELETES]
+        commit(Operation.OVERWRITE, [], [shop.merged(0, deletes), *rest])
+        pair.copy()
+        assert pair.sync().manifests_new == 1
+    assert steps.count("replica.deletes.before") == 2
     pair.require_equal()
 
 

@@ -121,7 +121,7 @@ class DataSyncPlan:
     @property
     def files(self) -> list[tuple[str, int]]:
         """Paths and sizes of the files whose footers are to be read."""
-        return [(f.path, f.size) for f in (*self.new, *self.replaced, *self.separated)]
+        return [(f.path, f.size) for some in (self.new, self.replaced, self.separated) for f in some]
 
     @property
     def registered_count(self) -> int:
@@ -140,7 +140,7 @@ class DataSyncPlan:
             "action": "created" if self.table is None else "updated" if self.has_work else "unchanged",
             "known": self.known,
             "files_new": len(self.new),
-            "bytes_new": sum(file.size for file in (*self.new, *self.replaced)),
+            "bytes_new": sum(size for _, size in self.files),
             "replaced": [vars(file) for file in self.replaced],
             "gone": list(self.gone),
             "separated": len(self.separated),

@@ -7,9 +7,9 @@ so that a sync that is interrupted goes on there.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Protocol
@@ -19,9 +19,10 @@ from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 from frazil.observe.progress import Progress
 from frazil.replica.places import compute_signature, task_kind
-from frazil.replica.state import KnownLater, RelocatedFiles
+from frazil.replica.state import KnownLater, RelocatedDeletes, RelocatedFiles
+from frazil.tables.metadata.manifest_entries import POSITION_DELETES
 from frazil.tables.relocation.manifests import (
-    FileSize,
+    ManifestListEntry,
     read_manifest_files,
     read_manifest_list,
     relocate_manifest,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 #: Seconds between two notes of how far a sync has come, so that one that is interrupted need not begin anew.
 CHECKPOINT_S = 5.0
 _PROGRESS_NAME = "replica-progress.json"
-#: Content of a file of position deletes or deletion vectors, in a manifest.
-_POSITION_DELETES = 1
 
 
 class Files(Protocol):
@@ -84,11 +83,13 @@ class ManifestTask:
         path: in the source.
         length: as its list says; 0 where it has none.
         has_deletes: whether its files are deletes.
+        relocated: position deletes in it that were relocated before, for another manifest.
     """
 
     path: str
     length: int
     has_deletes: bool
+    relocated: Mapping[str, RelocatedDeletes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,14 @@ class ManifestResult:
         path: in the source.
         length: as the task has it.
         relocated: its length.
-        deletes: source paths of the delete files that were rewritten for it.
+        deletes: its relocated position deletes, by their source paths.
         bytes: written.
     """
 
     path: str
     length: int
     relocated: int
-    deletes: tuple[str, ...] = ()
+    deletes: Mapping[str, RelocatedDeletes] = field(default_factory=dict)
     bytes: int = 0
 
 
@@ -130,23 +131,27 @@ def relocate_one_manifest(work: RelocationWork, task: ManifestTask) -> ManifestR
     if work.is_in_place:
         return ManifestResult(task.path, task.length, task.length)
     data = work.files.read(work.places.map(task.path))
-    sizes: dict[str, FileSize] = {}
+    deletes: dict[str, RelocatedDeletes] = {}
     size = 0
     for file in read_manifest_files(data, task.path) if task.has_deletes else ():
-        if file.content == _POSITION_DELETES and file.is_live and file.path not in sizes:
+        if file.content == POSITION_DELETES and file.is_live and file.path not in deletes:
+            known = task.relocated.get(file.path)
+            if known is not None and known.source_size == file.size:
+                deletes[file.path] = known
+                continue
             content = work.files.read(work.places.map(file.path))
-            rewritten, sizes[file.path] = relocate_deletes(content, file.format, work.places)
+            rewritten, measured = relocate_deletes(content, file.format, work.places)
+            deletes[file.path] = RelocatedDeletes(file.size, measured)
             reach("replica.deletes.before")
             work.target.write(work.homes.map(file.path), rewritten)
             reach("replica.deletes.after")
             size += len(rewritten)
-    relocated = relocate_manifest(
-        data, work.places, sizes if task.has_deletes else None, position_deletes=work.homes, where=task.path
-    ).data
+    sizes = {path: found.measured for path, found in deletes.items()} if task.has_deletes else None
+    relocated = relocate_manifest(data, work.places, sizes, position_deletes=work.homes, where=task.path).data
     reach("replica.manifest.before")
     work.target.write(work.homes.map(task.path), relocated)
     reach("replica.manifest.after")
-    return ManifestResult(task.path, task.length, len(relocated), tuple(sizes), size + len(relocated))
+    return ManifestResult(task.path, task.length, len(relocated), deletes, size + len(relocated))
 
 
 def relocate_one_list(work: RelocationWork, lengths: Mapping[str, int], path: str) -> ListResult:
@@ -207,19 +212,17 @@ class Relocation:
             self.notes = self._progress_path
         for path, found in begun.manifests.items():
             if path not in files.manifests:
-                files.add_manifest(path, found[0], found[1], begun.deletes.get(path, ()))
+                deletes = {name: begun.relocated_deletes[name] for name in begun.deletes.get(path, ())}
+                files.add_manifest(path, found[0], found[1], deletes)
         return files
 
     def _relocate_manifests(self) -> None:
         wanted = [entry for entry in self._closure.manifests if not self.files.has_manifest(entry)]
         self._begin("manifests", len(wanted))
-        tasks: Iterator[ManifestTask] = (
-            # A manifest of version 1 says only inside what it holds: data.
-            ManifestTask(entry.path, entry.length, entry.content != 0) for entry in wanted
-        )  # fmt: skip
         noted = time.monotonic()
         try:
-            for done in self._engine.map(partial(relocate_one_manifest, self._work), tasks, kind=task_kind(self._root)):
+            tasks, kind = map(self._make_task, wanted), task_kind(self._root)
+            for done in self._engine.map(partial(relocate_one_manifest, self._work), tasks, kind=kind):
                 self.files.add_manifest(done.path, done.length, done.relocated, done.deletes)
                 self.manifests, self.bytes = self.manifests + 1, self.bytes + done.bytes
                 self._advance(done.bytes)
@@ -231,6 +234,12 @@ class Relocation:
                 self._note()
             raise
         self._end()
+
+    def _make_task(self, entry: ManifestListEntry) -> ManifestTask:
+        known = self.files.relocated_deletes
+        relocated = {path: known[path] for path in self._closure.deletes.get(entry.path, ()) if path in known}
+        # A manifest of version 1 says only inside what it holds: data.
+        return ManifestTask(entry.path, entry.length, entry.content != 0, relocated)
 
     def _note(self) -> None:
         """Notes how far this run has come."""
