@@ -6,7 +6,6 @@ Each table changes by one commit of the replica's catalog. A second call goes on
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,15 +19,14 @@ from frazil.errors import ConflictError, FrazilError, NotAllowedError, NotFoundE
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.replica import data_files
-from frazil.replica.choose import number_of
-from frazil.replica.places import open_target, warehouse_of
+from frazil.replica.places import warehouse_of
 from frazil.replica.plan import ReplicaTable, SyncPlan, plan_sync
+from frazil.replica.publication import next_path, publish_over
 from frazil.replica.runs import record_run
 from frazil.replica.state import ReplicaState, parse_state
 from frazil.replica.sync import run_sync
 from frazil.replica.topics import OldLog, TopicLoss, find_losses
-from frazil.tables.publishing import plan_publication, publish
-from frazil.tables.relocation.table_metadata import TableMetadata, current_snapshot_id, format_metadata
+from frazil.tables.relocation.table_metadata import TableMetadata, current_snapshot_id
 
 if TYPE_CHECKING:
     from frazil.tables.relocation.engine import Engine
@@ -335,23 +333,10 @@ def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableM
         changes |= {data_files.ROLE: "primary", _GC: None}
     kept = {name: value for name, value in {**properties, **changes}.items() if value is not None}
     changed = {**metadata, "properties": kept}
-    plan = plan_publication(
-        care.store, identifier, changed, replace=True, relocated=True, current_only=_holds_one_snapshot(care)
-    )
-    if plan.expected != pointer:
-        raise ConflictError(
-            f"another writer is committing to {'.'.join(identifier)}", hint="stop the writers, then try again"
-        )
-    location = str(metadata["location"]).rstrip("/")
-    target = open_target(care, location)
-    number = number_of(pointer.rpartition("/")[2]) + 1
-    path = f"{location}/metadata/{number:05}-{uuid.uuid4()}.metadata.json"
-    target.write(path, format_metadata(changed))
-    target.flush()
-    reach("replica.failover.before")
-    published = publish(care.store, plan, path, changed)
-    reach("replica.failover.after")
-    return published.metadata_location, changed
+    path = next_path(str(metadata["location"]).rstrip("/"), pointer)
+    is_single = _holds_one_snapshot(care)
+    where = publish_over(care, identifier, pointer, path, changed, current_only=is_single, step="replica.failover")
+    return where, changed
 
 
 def _holds_one_snapshot(care: Care) -> bool:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from frazil.errors import UnsupportedError, UsageError
 from frazil.replica.scan import ReplicaFiles, ReplicatedFile, map_in_threads
 from frazil.storage import parse
 from frazil.storage.faults import from_os
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+#: What a name must have that is not one of a data file; in a text with one name to the line.
+_MARKS = ("\n.", "\n_", ".metadata.json", "._COPYING_")
 #: Logs of other table formats: which of their files count is written there.
 _OTHER_FORMATS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 
@@ -48,7 +47,10 @@ class FolderListing:
         """Changes when a file comes, goes, or has another size."""
         digest = hashlib.blake2b(digest_size=16)
         for folder in sorted(self.folders):
-            digest.update(repr((folder, sorted(self.folders[folder].items()))).encode())
+            sizes = self.folders[folder]
+            names = sorted(sizes)
+            digest.update("\0".join([folder, *names, "/"]).encode("utf-8", "surrogatepass"))
+            digest.update(array("q", map(sizes.__getitem__, names)).tobytes())
         return digest.hexdigest()
 
     def files(self) -> Iterator[ReplicatedFile]:
@@ -63,7 +65,7 @@ class FolderListing:
         folder, _, name = path[len(self.root) + 1 :].rpartition("/")
         return self.folders.get(folder, {}).get(name) if path.startswith(f"{self.root}/") else None
 
-    def add(self, folder: str, sizes: Mapping[str, int]) -> None:
+    def add(self, folder: str, sizes: dict[str, int]) -> None:
         """Adds the files of a folder, as far as they count.
 
         Raises:
@@ -71,6 +73,10 @@ class FolderListing:
             UnsupportedError: it is a table of another format.
         """
         is_hidden = _is_hidden_folder(self.root, folder) if "/_" in f"/{folder}" or "/." in f"/{folder}" else False
+        text = "\n".join(["", *sizes])
+        if sizes and not is_hidden and not any(mark in text for mark in _MARKS):
+            self.folders[folder] = sizes
+            return
         prefix = f"{folder}/" if folder else ""
         chosen: dict[str, int] = {}
         for name, size in sizes.items():

@@ -139,7 +139,7 @@ class Publication:
     def _publish(self, files: RelocatedFiles) -> None:
         target, served = self._work.target, self._plan.served
         token = uuid.uuid4()
-        path = f"{target.location}/metadata/{_next_name(served.pointer if served else None, token)}"
+        path = next_path(target.location, served.pointer if served else None, token)
         metadata = self._relocate_metadata()
         self.state = replace(self._make_state(path, token), content=compute_fingerprint(metadata))
         self.metadata = self.state.apply_to(metadata)
@@ -211,20 +211,51 @@ def republish(care: Care, table: ReplicaTable, served: ServedTable, state: Repli
             f"the writes to {table.name} cannot be taken back: {served.state.prepared} cannot be read",
             hint="drop the table from the replica's catalog without its files, and sync again",
         )
-    path = f"{target.location}/metadata/{_next_name(served.pointer)}"
+    path = next_path(target.location, served.pointer)
     metadata = replace(state, prepared=path).apply_to(prepared)
-    plan = plan_publication(
-        care.store, table.identifier, metadata, replace=True, current_only=table.current_only, relocated=True
+    publish_over(
+        care, table.identifier, served.pointer, path, metadata, current_only=table.current_only, step="replica.discard"
     )
-    if plan.expected != served.pointer:
-        raise ConflictError(f"another writer is committing to {table.name}", hint="stop the writers, then try again")
+
+
+def publish_over(
+    care: Care,
+    identifier: tuple[str, ...],
+    pointer: str,
+    path: str,
+    metadata: TableMetadata,
+    *,
+    current_only: bool,
+    step: str,
+) -> str:
+    """Replaces the metadata of a replica's table whose other files are all there. Returns what the catalog names then.
+
+    Args:
+        care: of the replica's catalog.
+        identifier: of the table.
+        pointer: the metadata file that it has now.
+        path: of the new one, from `next_path`.
+        metadata: its content.
+        current_only: whether the catalog keeps the current snapshot only.
+        step: what its fault points are called.
+
+    Raises:
+        ConflictError: another writer committed in between.
+    """
+    plan = plan_publication(care.store, identifier, metadata, replace=True, current_only=current_only, relocated=True)
+    if plan.expected != pointer:
+        name = ".".join(identifier)
+        raise ConflictError(f"another writer is committing to {name}", hint="stop the writers, then try again")
+    target = open_target(care, path.rpartition("/metadata/")[0])
     target.write(path, format_metadata(metadata))
     target.flush()
-    reach("replica.discard.before")
-    publish(care.store, plan, path, metadata)
-    reach("replica.discard.after")
+    reach(f"{step}.before")
+    published = publish(care.store, plan, path, metadata)
+    reach(f"{step}.after")
+    return published.metadata_location
 
 
-def _next_name(pointer: str | None, token: uuid.UUID | None = None) -> str:
+def next_path(location: str, pointer: str | None, token: uuid.UUID | None = None) -> str:
+    """Returns the path of the next metadata file in the folder of a table."""
     number = max(number_of((pointer or "").rpartition("/")[2]), -1) + 1
-    return f"{number:05}-{token or uuid.uuid4()}.metadata.json"
+    return f"{location}/metadata/{number:05}-{token or uuid.uuid4()}.metadata.json"
