@@ -21,6 +21,7 @@ from benchmarks import (
     documents,
     foundation,
     inside,
+    replica,
     tail,
     topics_commits,
     topics_log,
@@ -40,6 +41,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "documents": documents.run,
     "tail": tail.run,
     "backup": backup.run,
+    "replica": replica.run,
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from frazil.errors import FrazilError, NotFoundError
-from frazil.replica.sync import SyncReport
+from frazil.replica.report import SyncReport
 from frazil.storage import ObjectStore, open_store
 from tests.replica_sync_kit import Pair, describe, listing
 from tests.services.copy_tools import install_copy_tool

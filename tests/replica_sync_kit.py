@@ -17,7 +17,9 @@ from typing import Any
 from pyiceberg.table import Table
 
 from frazil.observe.faultpoints import handled
-from frazil.replica.sync import ReplicaTable, SyncReport, run_sync
+from frazil.replica.plan import ReplicaTable
+from frazil.replica.report import SyncReport
+from frazil.replica.sync import run_sync
 from frazil.tables.relocation.engine import LocalEngine
 from frazil.upkeep.context import UpkeepContext
 from tests.restore_kit import listing, rows_at

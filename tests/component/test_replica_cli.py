@@ -14,7 +14,7 @@ import structlog
 
 import frazil
 from frazil.cli.run import run_command
-from frazil.replica.sync import SyncPlan
+from frazil.replica.plan import SyncPlan
 from tests.e2e.conftest import fingerprint
 from tests.replica_kit import PrimaryTable, Replication, numbers, open_primary
 from tests.upkeep_files import care_of

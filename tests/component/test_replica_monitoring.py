@@ -17,7 +17,7 @@ from frazil.errors import NotFoundError
 from frazil.replica.config import ReplicaConfig, list_configs
 from frazil.replica.many import ReplicaRun, measure_run
 from frazil.replica.metrics import ReplicaMetrics, read_metrics, write_metrics
-from frazil.replica.sync import SyncReport
+from frazil.replica.report import SyncReport
 from frazil.settings import load_settings
 from tests.component.test_backup_monitoring import unit
 from tests.replica_kit import Replication, open_primary
@@ -86,6 +86,7 @@ def test_the_settings_of_the_example_are_complete():
     configs = {config.name: config for config in list_configs(settings)}
     assert configs["sales.orders"].source_prefixes[1] == ("s3://prod-imports", "s3://dr-bucket/imports")
     assert (configs["logs.requests"].mode, configs["logs.requests"].partition) == ("data-files", ("day(ts)",))
+    assert configs["logs.requests"].compact and not configs["sales.orders"].compact
     assert configs["prod.customers"].witnessed_only and not configs["prod.transactions"].witnessed_only
     assert configs["prod.transactions"].max_lag_s == 300
 

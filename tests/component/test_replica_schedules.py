@@ -15,7 +15,7 @@ from pyiceberg.types import LongType
 
 from frazil.errors import FrazilError
 from frazil.observe.faultpoints import handled
-from frazil.replica import sync as sync_module
+from frazil.replica import publication, relocation
 from frazil.replica.beacon import write_beacon
 from tests.replica_sync_kit import Pair, describe, grow, open_pair, sync_in_process
 from tests.upkeep_files import Crash, old_ids, replaced, rows
@@ -179,8 +179,8 @@ def run(pair: Pair, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replica_is_always_a_committed_version(pair: Pair, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_module, "CHECKPOINT_S", 0.0)
-    monkeypatch.setattr(sync_module, "RETIRE_S", 0.0)
+    monkeypatch.setattr(relocation, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(publication, "RETIRE_S", 0.0)
     run(pair, seed)
 
 
@@ -188,8 +188,8 @@ def test_a_replica_is_always_a_committed_version(pair: Pair, seed: int, monkeypa
 @pytest.mark.long("many random schedules")
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_further_schedules(pair: Pair, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_module, "CHECKPOINT_S", 0.0)
-    monkeypatch.setattr(sync_module, "RETIRE_S", 0.0)
+    monkeypatch.setattr(relocation, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(publication, "RETIRE_S", 0.0)
     run(pair, seed)
 
 

@@ -9,18 +9,25 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType
 
 from frazil.errors import ConflictError, NotAllowedError, UnavailableError
 from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import handled
-from frazil.replica import sync as sync_module
+from frazil.replica import publication, relocation
 from frazil.replica.beacon import write_beacon
+from frazil.replica.plan import ReplicaTable, plan_sync
 from frazil.replica.runs import list_runs
-from frazil.replica.sync import plan_sync
+from frazil.tables.commit_draft import build_draft, read_live_manifests
+from frazil.tables.manifest_writer import ManifestWriter
 from frazil.tables.relocation.prefixes import UnmappedPathError
+from frazil.tables.writing.data_files import WriteTarget
+from frazil.tables.writing.position_deletes import write_position_deletes
 from tests.lane import people
 from tests.replica_sync_kit import Pair, copy_tree, describe, grow, listing, make, open_pair, stop_at
 from tests.upkeep_files import Crash, old_ids, replaced, rows
@@ -89,6 +96,37 @@ def test_only_new_manifests_are_relocated(pair: Pair) -> None:
     assert (report.action, report.manifests_new, report.files_new) == ("updated", 2, 2)
     assert (steps.count("replica.manifest.before"), steps.count("replica.list.before")) == (2, 2)
     assert before.items() <= listing(pair.home / "warehouse").items()
+    pair.require_equal()
+
+
+def test_deletes_that_a_later_manifest_names_again_are_not_relocated_again(pair: Pair) -> None:
+    store, table = pair.primary.store, pair.table
+
+    def commit(operation: Operation, files: list[DataFile], manifests: list[ManifestFile]) -> None:
+        draft = build_draft(table, shop, manifests, operation, added=files)
+        store.catalog.commit_table(table, draft.requirements, draft.updates)
+        table.refresh()
+
+    for number, task in enumerate(list(table.scan().plan_files())[:2]):
+        place = pa.array([task.file.file_path]), pa.array([0])
+        files = write_position_deletes(WriteTarget.of(table), f"deletes-{number}", *place)
+        shop = ManifestWriter(store, table)
+        files[0].spec_id = 0
+        commit(Operation.DELETE, files, [shop.added(0, files), *read_live_manifests(store, table)])
+    pair.copy()
+    steps: list[str] = []
+    with handled(steps.append):
+        pair.sync()
+        assert steps.count("replica.deletes.before") == 2
+        pair.require_equal()
+        shop = ManifestWriter(store, table)
+        living = read_live_manifests(store, table)
+        deletes = [manifest for manifest in living if manifest.content == ManifestContent.DELETES]
+        rest = [manifest for manifest in living if manifest.content != ManifestContent.DELETES]
+        commit(Operation.OVERWRITE, [], [shop.merged(0, deletes), *rest])
+        pair.copy()
+        assert pair.sync().manifests_new == 1
+    assert steps.count("replica.deletes.before") == 2
     pair.require_equal()
 
 
@@ -164,7 +202,7 @@ def test_files_of_former_versions_are_removed_later(pair: Pair, monkeypatch: pyt
     pair.sync()
     place = pair.home / "warehouse/ns/t"
     assert len(list(place.rglob("*.avro"))) == 6
-    monkeypatch.setattr(sync_module, "RETIRE_S", 0.0)
+    monkeypatch.setattr(publication, "RETIRE_S", 0.0)
     grow(pair.table)
     pair.copy()
     pair.sync()
@@ -175,7 +213,7 @@ def test_files_of_former_versions_are_removed_later(pair: Pair, monkeypatch: pyt
 
 
 def test_storage_that_was_copied_to_the_same_place_is_served_as_it_is(pair: Pair) -> None:
-    pair.order = sync_module.ReplicaTable(str(pair.source), ("ns", "t"), pair.order.warehouse)
+    pair.order = ReplicaTable(str(pair.source), ("ns", "t"), pair.order.warehouse)
     before = listing(pair.source)
     for number in (3, 4):
         report = pair.sync()
@@ -202,7 +240,7 @@ def test_storage_that_moves_is_followed(pair: Pair) -> None:
     lost = next((moved / "data").iterdir())
     data = lost.read_bytes()
     lost.unlink()
-    pair.order = sync_module.ReplicaTable(str(moved), ("ns", "t"), pair.order.warehouse)
+    pair.order = ReplicaTable(str(moved), ("ns", "t"), pair.order.warehouse)
     assert (pair.sync().action, describe(pair.load())) == ("waiting", served)
     lost.write_bytes(data)
     assert pair.sync().action == "updated"
@@ -278,7 +316,7 @@ def test_a_path_that_no_prefix_covers_is_an_error(pair: Pair) -> None:
     with pytest.raises(UnmappedPathError, match="outside"):
         pair.sync()
     assert not pair.replica.store.catalog.table_exists("ns.t")
-    pair.order = sync_module.ReplicaTable(
+    pair.order = ReplicaTable(
         str(pair.landed), ("ns", "t"), pair.order.warehouse, ((outside.as_uri(), (pair.home / "landed/out").as_uri()),)
     )
     copy_tree(outside, pair.home / "landed/out")
@@ -293,7 +331,7 @@ def test_a_path_that_no_prefix_covers_is_an_error(pair: Pair) -> None:
 
 
 def test_a_sync_that_stops_at_any_step_is_continued(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_module, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(relocation, "CHECKPOINT_S", 0.0)
     pair.copy()
     pair.sync()
     served = describe(pair.load())
@@ -323,7 +361,7 @@ def test_a_sync_that_stops_at_any_step_is_continued(pair: Pair, monkeypatch: pyt
 def test_what_an_interrupted_sync_has_relocated_is_not_relocated_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_module, "CHECKPOINT_S", 0.0)
+    monkeypatch.setattr(relocation, "CHECKPOINT_S", 0.0)
     grow(pair.table, 5)
     pair.copy()
     with handled(stop_at("replica.manifest.before", Crash(), nth=6)), pytest.raises(Crash):
@@ -368,7 +406,7 @@ def test_runs_are_recorded(pair: Pair) -> None:
     make(pair.replica, "ns.other", commits=0)
     for _ in range(2):
         with pytest.raises(NotAllowedError):
-            pair.order = sync_module.ReplicaTable(str(pair.landed), ("ns", "other"), pair.order.warehouse)
+            pair.order = ReplicaTable(str(pair.landed), ("ns", "other"), pair.order.warehouse)
             pair.sync()
     runs = list_runs(pair.replica.store)
     assert [(run["table"], run["result"]) for run in runs] == [("ns.other", "failed"), ("ns.t", "created")]
@@ -427,7 +465,7 @@ def test_a_rename_is_followed_only_by_a_beacon(pair: Pair) -> None:
 
 
 def test_a_name_of_its_own_is_kept(pair: Pair) -> None:
-    pair.order = sync_module.ReplicaTable(str(pair.landed), ("copies", "mine"), pair.order.warehouse)
+    pair.order = ReplicaTable(str(pair.landed), ("copies", "mine"), pair.order.warehouse)
     pair.copy()
     send_beacon(pair)
     pair.sync()

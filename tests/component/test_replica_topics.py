@@ -20,7 +20,8 @@ from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.content.topic import ensure_events_topic
 from frazil.documents.iceberg.store import open_iceberg_store
 from frazil.log.batch import Batch
-from frazil.replica.sync import ReplicaTable, run_sync
+from frazil.replica.plan import ReplicaTable
+from frazil.replica.sync import run_sync
 from frazil.replica.topics import OldLog, OldTopic, find_losses, list_only_in_log, read_old_log
 from frazil.settings import Settings
 from frazil.tables import Position, TableStore, commit_append

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.replica.data_files import DataFileTable, DataSyncReport, plan_data_sync, run_data_sync
+from frazil.replica.data_files import DataFileTable
+from frazil.replica.data_plan import plan_data_sync
+from frazil.replica.data_sync import run_data_sync
 from frazil.replica.failover import run_failover
 from frazil.replica.verify import verify_replica
 from frazil.settings import NetworkSettings, S3Settings

@@ -11,7 +11,9 @@ import pytest
 from frazil.catalogs import flavor_of
 from frazil.errors import ConflictError, UnsupportedError
 from frazil.replica.failover import run_failover
-from frazil.replica.sync import ReplicaTable, SyncReport, run_sync
+from frazil.replica.plan import ReplicaTable
+from frazil.replica.report import SyncReport
+from frazil.replica.sync import run_sync
 from frazil.settings import Settings
 from frazil.storage import open_store
 from frazil.tables.relocation.engine import LocalEngine

@@ -11,7 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.replica.data_files import DataFileTable, DataSyncReport, plan_data_sync, run_data_sync
+from frazil.replica.config import ReplicaConfig
+from frazil.replica.data_files import DataFileTable
+from frazil.replica.data_plan import plan_data_sync
+from frazil.replica.data_sync import DataSyncReport, run_data_sync
+from frazil.replica.many import sync_table
 from frazil.settings import Settings
 from frazil.spark.hadoop import HadoopFiles
 from frazil.storage import open_store
@@ -77,6 +81,50 @@ def test_what_spark_writes_spark_registers_reads_and_compacts(lane: Bench, tmp_p
     frame.where("id < 5").write.mode("append").partitionBy("part", "city").parquet(str(landed))
     assert sync().action == "updated"
     check()
+
+
+@pytest.mark.spark
+def test_small_files_are_compacted_after_a_sync_where_the_policy_asks_for_it(lane: Bench, tmp_path: Path) -> None:
+    landed, warehouse = tmp_path / "landed", tmp_path / "warehouse"
+    landed.mkdir()
+
+    def put(name: str, start: int, count: int = 10) -> None:
+        pq.write_table(pa.table({"id": range(start, start + count)}), landed / name)
+
+    def listing() -> dict[str, tuple[int, int]]:
+        return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in landed.iterdir()}
+
+    def sync(*, prune_missing: bool = False) -> DataSyncReport:
+        config = ReplicaConfig(
+            f"{lane.namespace}.c", lane.catalog, str(landed), str(warehouse), "data-files", compact=True,
+            prune_missing=prune_missing,
+        )  # fmt: skip
+        with LocalEngine() as engine:
+            report = sync_table(lane.care, config, engine)
+        assert isinstance(report, DataSyncReport)
+        return report
+
+    def ids() -> list[int]:
+        lane.sql(f"REFRESH TABLE {lane.catalog}.{lane.namespace}.c")
+        return lane.ids(f"{lane.catalog}.{lane.namespace}.c")
+
+    for n in range(12):
+        put(f"{n:02}.parquet", n * 10)
+    before = listing()
+    report = sync()
+    assert (report.action, report.files_new, report.compacted, report.warnings) == ("created", 12, 12, ())
+    (file,) = lane.files(f"{lane.catalog}.{lane.namespace}.c")
+    assert str(warehouse) in file
+    assert listing() == before
+    assert lane.care.load(f"{lane.namespace}.c").metadata.properties["gc.enabled"] == "false"
+    assert (sync().action, ids()) == ("unchanged", list(range(120)))
+    # The compaction of a file that is removed is taken back, and done again without its rows.
+    put("12.parquet", 120)
+    (landed / "03.parquet").unlink()
+    report = sync(prune_missing=True)
+    assert (report.files_new, len(report.removed), report.compacted) == (1, 1, 12)
+    assert ids() == [*range(30), *range(40, 130)]
+    assert sync(prune_missing=True).action == "unchanged"
 
 
 def sync_on(care: UpkeepContext, root: str) -> DataSyncReport:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.replica.sync import ReplicaTable, SyncReport, run_sync
+from frazil.replica.plan import ReplicaTable
+from frazil.replica.report import SyncReport
+from frazil.replica.sync import run_sync
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.relocation.engine import LocalEngine

@@ -183,6 +183,8 @@ SAMPLES = {
     "replica.tables.<name>.mode": "data-files",
     "replica.tables.<name>.witnessed_only": "true",
     "replica.tables.<name>.partition": "day(ts), region",
+    "replica.compact": "true",
+    "replica.tables.<name>.compact": "true",
     "replica.tables.<name>.prune_missing": "true",
     "upkeep.enabled": "false",
     "upkeep.share": "0.5",

@@ -26,7 +26,6 @@ from frazil.backup.restore_location import (
 )
 from frazil.backup.restore_plan import RestorePlan
 from frazil.backup.restore_tasks import (
-    POSITION_DELETES,
     ManifestTask,
     RestoreWork,
     batch_files,
@@ -41,6 +40,7 @@ from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.observe.progress import Progress
 from frazil.tables.create import ensure_namespace
+from frazil.tables.metadata.manifest_entries import POSITION_DELETES
 from frazil.tables.publishing import PublicationPlan, Published, publish, reserve_table
 from frazil.tables.relocation.engine import Engine
 from frazil.tables.relocation.manifests import RelocatedManifest

@@ -13,6 +13,7 @@ from frazil.observe.faultpoints import reach
 from frazil.storage import parse
 from frazil.storage.bulk import read_file
 from frazil.tables.metadata.locations import UriStorage
+from frazil.tables.metadata.manifest_entries import POSITION_DELETES
 from frazil.tables.relocation.manifests import (
     FileSize,
     OmittedCounts,
@@ -25,8 +26,6 @@ from frazil.tables.relocation.prefixes import PrefixMap
 from frazil.tables.relocation.target_folder import TargetFolder, relocate_deletes
 
 _NOTHING = OmittedCounts()
-#: Files whose content names data files: position deletes, deletion vectors among them.
-POSITION_DELETES = 1
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def find_configs(settings: Settings, choice: Choice, care: UpkeepContext | None 
         NotFoundError: there is no such table in the settings, or none below the replicated path.
     """
     from frazil.replica.config import discover_tables, list_configs, resolve_config
-    from frazil.replica.many import open_files
+    from frazil.replica.places import open_files
 
     path, names = choice.replicated_path, choice.names
     if choice.is_all and names:

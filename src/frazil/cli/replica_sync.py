@@ -35,9 +35,10 @@ from frazil.errors import PartialError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frazil.replica.data_files import DataSyncPlan
+    from frazil.replica.data_plan import DataSyncPlan
     from frazil.replica.many import ReplicaRun
-    from frazil.replica.sync import SyncPlan, SyncReport
+    from frazil.replica.plan import SyncPlan
+    from frazil.replica.report import SyncReport
 
 
 def sync(
@@ -242,7 +243,7 @@ def _row(one: ReplicaRun) -> list[Any]:
 
 
 def _print_report(run: Run, report: SyncReport, catalog: str) -> None:
-    from frazil.replica.data_files import DataSyncReport
+    from frazil.replica.data_sync import DataSyncReport
     from frazil.upkeep.plans.format_amounts import format_count
 
     version = "" if report.version is None else f"version {report.version}, "
@@ -273,6 +274,8 @@ def _print_report(run: Run, report: SyncReport, catalog: str) -> None:
 def _print_files(report: Any) -> None:
     if report.columns_added:
         print(f"  new columns: {', '.join(report.columns_added)}")
+    if report.compacted:
+        print(f"  compacted: {report.compacted:,} files")
     for name in ("removed", "waiting", "rejected"):
         _print_missing(getattr(report, name), name)
 

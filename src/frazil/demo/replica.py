@@ -12,7 +12,7 @@ from frazil.errors import IntegrityError
 from frazil.replica.config import ReplicaConfig
 from frazil.replica.failover import plan_failover, run_failover
 from frazil.replica.many import sync_table
-from frazil.replica.sync import SyncReport
+from frazil.replica.report import SyncReport
 from frazil.replica.verify import verify_replica
 from frazil.settings import CatalogSettings, Settings
 from frazil.tables.relocation.engine import Engine, open_engine

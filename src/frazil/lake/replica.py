@@ -12,12 +12,13 @@ from frazil.catalogs import parse_name
 from frazil.lake.connection import Connection
 from frazil.replica.beacon import Beacon, write_beacon
 from frazil.replica.config import ReplicaConfig, resolve_config
-from frazil.replica.data_files import DataSyncPlan
+from frazil.replica.data_plan import DataSyncPlan
 from frazil.replica.failover import FailoverReport, FailoverTable, plan_failover, run_failover
 from frazil.replica.many import ReplicaRun, plan_table, run_replicas, sync_table
+from frazil.replica.plan import SyncPlan
+from frazil.replica.report import SyncReport
 from frazil.replica.runs import list_runs
 from frazil.replica.status import ReplicaStatus, list_status
-from frazil.replica.sync import SyncPlan, SyncReport
 from frazil.replica.topics import read_old_log
 from frazil.replica.verify import VerifyReport, verify_replica
 from frazil.tables.relocation.engine import EngineChoice, open_engine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,8 +11,13 @@ from frazil.errors import IntegrityError, NotFoundError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.replica.candidates import MetadataCandidate
 from frazil.replica.scan import ReplicaFiles, map_in_threads
+from frazil.tables.metadata.manifest_entries import POSITION_DELETES
 from frazil.tables.relocation import PrefixMap, UnmappedPathError
-from frazil.tables.relocation.manifests import ManifestListEntry, read_manifest_files, read_manifest_list
+from frazil.tables.relocation.manifests import (
+    ManifestListEntry,
+    read_manifest_files,
+    read_manifest_list,
+)
 from frazil.tables.relocation.table_metadata import list_metadata_paths
 
 #: Missing files that are named.
@@ -76,6 +81,7 @@ class Closure:
         statistics: source paths of those that are not known.
         files: data and delete files that were measured.
         bytes: of these.
+        deletes: source paths of the position deletes in a manifest, by its source path.
     """
 
     missing: tuple[MissingFile, ...]
@@ -85,6 +91,7 @@ class Closure:
     statistics: tuple[str, ...]
     files: int
     bytes: int
+    deletes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -121,7 +128,7 @@ def check_closure(
     check.measure_data(at_least=1)
     return Closure(
         tuple(check.missing), check.missing_count, tuple(check.lists), tuple(check.manifests.values()),
-        tuple(check.statistics), check.files_checked, check.bytes_checked,
+        tuple(check.statistics), check.files_checked, check.bytes_checked, check.deletes,
     )  # fmt: skip
 
 
@@ -138,6 +145,7 @@ class _Check:
     lists: list[str] = field(default_factory=list)
     manifests: dict[str, ManifestListEntry] = field(default_factory=dict)
     statistics: list[str] = field(default_factory=list)
+    deletes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     files_checked: int = 0
     bytes_checked: int = 0
     _pending: dict[str, tuple[int, FileKind]] = field(default_factory=dict)
@@ -190,13 +198,18 @@ class _Check:
             if size is None or (entry.length and size != entry.length):
                 self._miss(MissingFile(targets[path], "manifest", entry.length or None, size))
             else:
-                arrived.append(targets[path])
-        for target, found in zip(arrived, map_in_threads(self._read_manifest, arrived), strict=True):
+                arrived.append(path)
+        read = map_in_threads(lambda path: self._read_manifest(targets[path]), arrived)
+        for path, found in zip(arrived, read, strict=True):
             if found is None:
-                self._miss(MissingFile(target, "manifest", sizes[target], sizes[target], "it cannot be read"))
-            else:
-                self._pending |= found
-                self.measure_data(at_least=_MEASURED)
+                size = sizes[targets[path]]
+                self._miss(MissingFile(targets[path], "manifest", size, size, "it cannot be read"))
+                continue
+            pending, deletes = found
+            if deletes:
+                self.deletes[path] = deletes
+            self._pending |= pending
+            self.measure_data(at_least=_MEASURED)
 
     def measure_data(self, *, at_least: int) -> None:
         """Compares the sizes of files once there are so many."""
@@ -211,13 +224,15 @@ class _Check:
                 self._miss(MissingFile(path, kind, size, sizes.get(path)))
         self._pending = {}
 
-    def _read_manifest(self, target: str) -> dict[str, tuple[int, FileKind]] | None:
+    def _read_manifest(self, target: str) -> tuple[dict[str, tuple[int, FileKind]], tuple[str, ...]] | None:
+        """Returns the files to measure, and the source paths of position deletes; None if it cannot be read."""
         raise_if_stopped(self.stop)
         place = self.places.map
         kinds: tuple[FileKind, ...] = ("data", "deletes", "deletes")
         try:
-            entries = read_manifest_files(self.files.read(target), target)
-            return {place(file.path): (file.size, kinds[file.content]) for file in entries if file.is_live}
+            live = [file for file in read_manifest_files(self.files.read(target), target) if file.is_live]
+            deletes = tuple(dict.fromkeys(file.path for file in live if file.content == POSITION_DELETES))
+            return {place(file.path): (file.size, kinds[file.content]) for file in live}, deletes
         except (IntegrityError, NotFoundError) as error:
             if isinstance(error, UnmappedPathError):
                 raise error.adding(f"{target} has it") from None

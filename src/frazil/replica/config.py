@@ -38,6 +38,7 @@ class ReplicaConfig:
         current_only: keep the current snapshot only.
         partition: of a new table of bare Parquet files.
         prune_missing: take files out of such a table that are gone.
+        compact: keep such a table compact, by the policy of upkeep.
         max_lag_s: what the alert rules call late.
     """
 
@@ -51,6 +52,7 @@ class ReplicaConfig:
     current_only: bool = False
     partition: tuple[str, ...] = ()
     prune_missing: bool = False
+    compact: bool = False
     max_lag_s: float = 3600.0
 
     @property
@@ -108,6 +110,7 @@ def resolve_config(
         common.witnessed_only if own.witnessed_only is None else own.witnessed_only,
         partition=tuple(own.partition),
         prune_missing=own.prune_missing,
+        compact=common.compact if own.compact is None else own.compact,
         max_lag_s=own.max_lag_s or common.max_lag_s,
     )
 

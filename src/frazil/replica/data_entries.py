@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, UsageError
-from frazil.replica.scan import open_replica_files
-from frazil.storage import parse
+from frazil.replica.places import needs_jvm, open_files, s3_of
 from frazil.tables.errors import SchemaMismatchError
 from frazil.tables.layout import parse_partition_spec
 from frazil.tables.metadata.locations import UriStorage
@@ -208,8 +207,8 @@ class _Reader:
 
     def __init__(self, care: UpkeepContext, root: str, engine: Engine, progress: Progress | None) -> None:
         self._care, self._root, self._engine, self._progress = care, root, engine, progress
-        self._s3 = care.catalog.s3 or care.settings.model.s3
-        self._storage = UriStorage(self._s3, care.settings.model.network, (root,))
+        self._is_plain = not needs_jvm(root)
+        self._storage = UriStorage(s3_of(care), care.settings.model.network, (root,))
 
     def sample(self, files: list[File]) -> list[OtherColumns]:
         """Columns of some files."""
@@ -256,17 +255,10 @@ class _Reader:
         tasks = (EntryTask(batch, self._root, columns, self._storage) for batch in _batched(files))
         yield from self._engine.map(make_entries, tasks, kind="cpu")
 
-    @property
-    def _is_plain(self) -> bool:
-        return not parse(self._root).needs_jvm
-
     def _read_here(self, files: list[File], columns: TableColumns) -> list[Entry]:
         if self._is_plain:
             return make_entries(EntryTask(tuple(files), self._root, columns, self._storage))
-        opened = open_replica_files(
-            self._root, s3=self._s3, network=self._care.settings.model.network, spark=self._care.spark
-        )
-        return list(read_entries_of(opened.read_range, files, self._root, columns))
+        return list(read_entries_of(open_files(self._care, self._root).read_range, files, self._root, columns))
 
 
 def _batched(files: list[File]) -> Iterator[tuple[File, ...]]:

@@ -6,7 +6,6 @@ Each table changes by one commit of the replica's catalog. A second call goes on
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,14 +19,14 @@ from frazil.errors import ConflictError, FrazilError, NotAllowedError, NotFoundE
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.replica import data_files
-from frazil.replica.choose import number_of
+from frazil.replica.places import warehouse_of
+from frazil.replica.plan import ReplicaTable, SyncPlan, plan_sync
+from frazil.replica.publication import next_path, publish_over
 from frazil.replica.runs import record_run
-from frazil.replica.state import ReplicaState, parse_state, with_role
-from frazil.replica.sync import ReplicaTable, SyncPlan, plan_sync, run_sync
+from frazil.replica.state import ReplicaState, parse_state
+from frazil.replica.sync import run_sync
 from frazil.replica.topics import OldLog, TopicLoss, find_losses
-from frazil.tables.publishing import plan_publication, publish
-from frazil.tables.relocation.table_metadata import TableMetadata, format_metadata
-from frazil.tables.relocation.target_folder import TargetFolder
+from frazil.tables.relocation.table_metadata import TableMetadata, current_snapshot_id
 
 if TYPE_CHECKING:
     from frazil.tables.relocation.engine import Engine
@@ -189,7 +188,7 @@ def run_failover(
         name,
         fenced_as,
         None if state is None else state.version,
-        _current(metadata),
+        current_snapshot_id(metadata),
         location,
         _list_lost(metadata, there or {}),
         time.monotonic() - began,
@@ -207,7 +206,7 @@ def _plan(
     _, metadata, state = _read(care, identifier)
     if state is None:
         is_done = metadata["properties"][data_files.ROLE] == "primary"
-        return FailoverTable(name, is_done, None, _current(metadata), None, None, None, (), "not-given", ())
+        return FailoverTable(name, is_done, None, current_snapshot_id(metadata), None, None, None, (), "not-given", ())
     reached, there = _look_at(primary, primary_name, state)
     warnings = []
     plan: SyncPlan | None = None
@@ -319,9 +318,7 @@ def _order_of(
     care: UpkeepContext, identifier: tuple[str, ...], state: ReplicaState, metadata: TableMetadata
 ) -> ReplicaTable:
     """The sync of a replica, as its last one was."""
-    location = str(metadata["location"]).rstrip("/")
-    tail = "/" + "/".join(identifier)
-    warehouse, is_single = location.removesuffix(tail), _holds_one_snapshot(care)
+    warehouse, is_single = warehouse_of(metadata["location"], identifier), _holds_one_snapshot(care)
     return ReplicaTable(state.replicated_path, identifier, warehouse, state.prefixes, current_only=is_single)
 
 
@@ -333,28 +330,15 @@ def _make_writable(care: UpkeepContext, identifier: tuple[str, ...]) -> tuple[st
         return pointer, metadata
     changes: dict[str, str | None] = {FAILED_OVER_AT: datetime.now(UTC).isoformat(timespec="milliseconds")}
     if state is not None:
-        changes |= with_role(state, "primary").to_properties()
+        changes |= replace(state, role="primary").to_properties()
     else:
         changes |= {data_files.ROLE: "primary", _GC: None}
     kept = {name: value for name, value in {**properties, **changes}.items() if value is not None}
     changed = {**metadata, "properties": kept}
-    plan = plan_publication(
-        care.store, identifier, changed, replace=True, relocated=True, current_only=_holds_one_snapshot(care)
-    )
-    if plan.expected != pointer:
-        raise ConflictError(
-            f"another writer is committing to {'.'.join(identifier)}", hint="stop the writers, then try again"
-        )
-    location = str(metadata["location"]).rstrip("/")
-    target = TargetFolder(location, care.catalog.s3 or care.settings.model.s3, care.settings.model.network)
-    number = number_of(pointer.rpartition("/")[2]) + 1
-    path = f"{location}/metadata/{number:05}-{uuid.uuid4()}.metadata.json"
-    target.write(path, format_metadata(changed))
-    target.flush()
-    reach("replica.failover.before")
-    published = publish(care.store, plan, path, changed)
-    reach("replica.failover.after")
-    return published.metadata_location, changed
+    path = next_path(str(metadata["location"]).rstrip("/"), pointer)
+    is_single = _holds_one_snapshot(care)
+    where = publish_over(care, identifier, pointer, path, changed, current_only=is_single, step="replica.failover")
+    return where, changed
 
 
 def _holds_one_snapshot(care: UpkeepContext) -> bool:
@@ -379,8 +363,3 @@ def _list_lost(kept: TableMetadata, other: TableMetadata) -> tuple[LostSnapshot,
                 )
             )
     return tuple(found)
-
-
-def _current(metadata: TableMetadata) -> int | None:
-    found = metadata.get("current-snapshot-id")
-    return None if found in (None, -1) else int(found)

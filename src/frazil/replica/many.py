@@ -15,10 +15,14 @@ from frazil.errors import FrazilError, NotFoundError, translate_os_error
 from frazil.observe.cancellation import StoppedError, raise_if_stopped
 from frazil.observe.progress import Progress
 from frazil.replica.config import ReplicaConfig, list_configs
-from frazil.replica.data_files import DataFileTable, DataSyncPlan, plan_data_sync, run_data_sync
+from frazil.replica.data_files import DataFileTable
+from frazil.replica.data_plan import DataSyncPlan, plan_data_sync
+from frazil.replica.data_sync import compact_table, run_data_sync
 from frazil.replica.metrics import ReplicaMetrics, read_metrics, write_metrics
-from frazil.replica.scan import ReplicaFiles, open_replica_files
-from frazil.replica.sync import ReplicaTable, SyncPlan, SyncReport, plan_sync, run_sync
+from frazil.replica.places import open_files
+from frazil.replica.plan import ReplicaTable, SyncPlan, plan_sync
+from frazil.replica.report import SyncReport
+from frazil.replica.sync import run_sync
 from frazil.settings import Settings
 from frazil.tables.relocation.engine import Engine, EngineChoice, open_engine
 from frazil.upkeep.context import Sessions, UpkeepContext
@@ -44,12 +48,6 @@ class ReplicaRun:
         return {"catalog": self.config.catalog, **report, "error": self.error and self.error.to_dict()}
 
 
-def open_files(care: UpkeepContext, replicated_path: str) -> ReplicaFiles:
-    """Opens a replicated folder with the access that a catalog has. Nothing is read yet."""
-    model = care.settings.model
-    return open_replica_files(replicated_path, s3=care.catalog.s3 or model.s3, network=model.network, spark=care.spark)
-
-
 def plan_table(care: UpkeepContext, config: ReplicaConfig) -> SyncPlan | DataSyncPlan:
     """Returns what a sync of a table would do. Changes nothing.
 
@@ -57,9 +55,9 @@ def plan_table(care: UpkeepContext, config: ReplicaConfig) -> SyncPlan | DataSyn
         FrazilError: as `plan_sync` and `plan_data_sync`.
     """
     if config.mode == "data-files":
-        return plan_data_sync(care, _to_data_files(care, config), spark=care.spark)
+        return plan_data_sync(care, _to_data_files(care, config))
     with _explained():
-        return plan_sync(care, _to_table(config), stop=care.stop, spark=care.spark)
+        return plan_sync(care, _to_table(config))
 
 
 def sync_table(
@@ -77,12 +75,13 @@ def sync_table(
         StoppedError: the stop event of `care` was set.
     """
     if config.mode == "data-files":
-        plan = plan_data_sync(care, _to_data_files(care, config), spark=care.spark)
-        return run_data_sync(care, plan, engine, progress, care.stop)
+        plan = plan_data_sync(care, _to_data_files(care, config))
+        report = run_data_sync(care, plan, engine, progress, care.stop)
+        return compact_table(care, report) if config.compact and report.action in ("created", "updated") else report
     with _explained():
         return run_sync(
             care, _to_table(config), engine, progress, care.stop,
-            discard_replica_writes=discard_replica_writes, spark=care.spark,
+            discard_replica_writes=discard_replica_writes,
         )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,7 @@ from frazil.errors import ConflictError, FrazilError, IntegrityError, NotAllowed
 from frazil.replica.choose import ServedVersion, number_of
 from frazil.replica.closure import KnownFiles
 from frazil.tables.metadata_losses import normalize
-from frazil.tables.relocation.manifests import ManifestListEntry
+from frazil.tables.relocation.manifests import FileSize, ManifestListEntry
 from frazil.tables.relocation.table_metadata import TableMetadata, list_metadata_paths
 
 if TYPE_CHECKING:
@@ -98,6 +98,11 @@ class ReplicaState:
         }
         found[_GC] = "false" if self.role == "replica" else self.source_gc or None
         return found
+
+    def apply_to(self, metadata: TableMetadata) -> TableMetadata:
+        """Returns metadata with these properties."""
+        changed = {**(metadata.get("properties") or {}), **self.to_properties()}
+        return {**metadata, "properties": {name: value for name, value in changed.items() if value is not None}}
 
 
 @dataclass(frozen=True)
@@ -233,6 +238,35 @@ def _describe_history(metadata: TableMetadata) -> str:
     return f"{before}{', '.join(newest) or 'no snapshots'}"
 
 
+@dataclass(frozen=True)
+class RelocatedDeletes:
+    """A relocated file of position deletes, which other manifests may name too.
+
+    Attributes:
+        source_size: of the file that it was made from.
+        measured: what a manifest says of it.
+    """
+
+    source_size: int
+    measured: FileSize
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> RelocatedDeletes:
+        """Raises TypeError or ValueError for what is none."""
+        source_size, size, offsets, columns, bounds = values
+        measured = FileSize(
+            int(size),
+            None if offsets is None else tuple(offsets),
+            None if columns is None else {int(column): int(count) for column, count in columns.items()},
+            None if bounds is None else (str(bounds[0]), str(bounds[1])),
+        )
+        return cls(int(source_size), measured)
+
+    def to_json(self) -> list[Any]:
+        found = self.measured
+        return [self.source_size, found.size, found.split_offsets, found.column_sizes, found.path_bounds]
+
+
 class RelocatedFiles:
     """The manifests and lists of the primary that were relocated, so that the next sync need not read them.
 
@@ -249,14 +283,19 @@ class RelocatedFiles:
         self.statistics: set[str] = set()
         #: Source paths of the position deletes in a manifest, by its source path.
         self.deletes: dict[str, tuple[str, ...]] = {}
+        #: These, by their source paths.
+        self.relocated_deletes: dict[str, RelocatedDeletes] = {}
         #: Files of former versions, and since when (seconds) they are not needed any more.
         self.retired: dict[str, float] = {}
         self._next = 0
 
-    def add_manifest(self, path: str, length: int, relocated: int, deletes: tuple[str, ...] = ()) -> None:
+    def add_manifest(
+        self, path: str, length: int, relocated: int, deletes: Mapping[str, RelocatedDeletes] | None = None
+    ) -> None:
         self.manifests[path] = (length, relocated, -1, -1)
         if deletes:
-            self.deletes[path] = deletes
+            self.deletes[path] = tuple(deletes)
+            self.relocated_deletes.update(deletes)
 
     def add_list(self, path: str, manifests: Iterable[str]) -> None:
         """Adds a list, all of whose manifests were added."""
@@ -290,6 +329,8 @@ class RelocatedFiles:
             path: found for path, found in self.manifests.items() if is_live(path, found[2], found[3])
         }  # fmt: skip
         self.deletes = {path: found for path, found in self.deletes.items() if path in self.manifests}
+        named = {path for found in self.deletes.values() for path in found}
+        self.relocated_deletes = {path: found for path, found in self.relocated_deletes.items() if path in named}
         self.statistics &= {*paths.statistics, *paths.partition_statistics}
 
     def list_sources(self) -> set[str]:
@@ -304,6 +345,7 @@ class RelocatedFiles:
             "manifests": self.manifests,
             "statistics": sorted(self.statistics),
             "deletes": self.deletes,
+            "relocated_deletes": {path: found.to_json() for path, found in self.relocated_deletes.items()},
             "retired": self.retired,
         }
         return json.dumps(content, separators=(",", ":")).encode()
@@ -319,6 +361,9 @@ class RelocatedFiles:
                 found.manifests[path] = (int(length), int(relocated), int(first), int(last))
             found.statistics = set(content["statistics"])
             found.deletes = {str(path): tuple(some) for path, some in content["deletes"].items()}
+            # Older lists do not have it: deletes are then relocated again if a new manifest names them.
+            measured = content.get("relocated_deletes", {})
+            found.relocated_deletes = {str(path): RelocatedDeletes.from_json(one) for path, one in measured.items()}
             found.retired = {str(path): float(since) for path, since in content["retired"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise IntegrityError(
@@ -383,10 +428,6 @@ class _Later(Collection[Any]):
 
     def __len__(self) -> int:
         return len(self._made)
-
-
-def with_role(state: ReplicaState, role: Role) -> ReplicaState:
-    return replace(state, role=role)
 
 
 def read_prepared(target: TargetFolder, served: ServedTable) -> TableMetadata | None:

@@ -13,9 +13,11 @@ from frazil.errors import FrazilError, NotFoundError
 from frazil.observe.cancellation import StoppedError, raise_if_stopped
 from frazil.replica import data_files
 from frazil.replica.config import Mode
+from frazil.replica.data_plan import plan_data_sync
+from frazil.replica.places import warehouse_of
+from frazil.replica.plan import ReplicaTable, plan_sync
 from frazil.replica.state import Role, ServedTable, parse_state
-from frazil.replica.sync import ReplicaTable, plan_sync
-from frazil.tables.relocation.table_metadata import TableMetadata
+from frazil.tables.relocation.table_metadata import TableMetadata, current_snapshot_id
 from frazil.upkeep.context import UpkeepContext
 
 
@@ -126,11 +128,10 @@ def _describe(care: UpkeepContext, identifier: tuple[str, ...], metadata: TableM
     name = ".".join(identifier)
     properties = metadata.get("properties") or {}
     state = parse_state(properties, name)
-    current = metadata.get("current-snapshot-id")
     shared: dict[str, Any] = {
         "table": name,
         "snapshots": len(metadata.get("snapshots") or ()),
-        "snapshot_id": None if current in (None, -1) else current,
+        "snapshot_id": current_snapshot_id(metadata),
     }
     if state is None:
         return ReplicaStatus(
@@ -166,10 +167,9 @@ def _look_at_metadata(care: UpkeepContext, identifier: tuple[str, ...], served: 
     state = served.state
     if state.role == "primary":
         return {"state": "primary"}
-    warehouse = str(served.metadata["location"]).rstrip("/").removesuffix("/" + "/".join(identifier))
-    table = ReplicaTable(state.replicated_path, identifier, warehouse, state.prefixes)
+    warehouse = warehouse_of(served.metadata["location"], identifier)
     try:
-        plan = plan_sync(care, table, stop=care.stop, spark=care.spark)
+        plan = plan_sync(care, ReplicaTable(state.replicated_path, identifier, warehouse, state.prefixes))
     except StoppedError:
         raise
     except FrazilError as error:
@@ -194,11 +194,11 @@ def _look_at_files(care: UpkeepContext, name: str, metadata: TableMetadata) -> d
     properties = metadata.get("properties") or {}
     if properties[data_files.ROLE] == "primary":
         return {"state": "primary"}
-    warehouse = str(metadata["location"]).rstrip("/").removesuffix("/" + name.replace(".", "/"))
     identifier = tuple(name.split("."))
+    warehouse = warehouse_of(metadata["location"], identifier)
     config = data_files.DataFileTable(properties.get(data_files.PATH, ""), identifier, warehouse)
     try:
-        plan = data_files.plan_data_sync(care, config, spark=care.spark)
+        plan = plan_data_sync(care, config)
     except StoppedError:
         raise
     except FrazilError as error:

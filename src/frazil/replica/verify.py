@@ -11,10 +11,10 @@ from frazil.replica.candidates import MetadataCandidate, MetadataFile
 from frazil.replica.choose import Version, number_of
 from frazil.replica.closure import Closure, check_closure
 from frazil.replica.data_files import PATH, is_data_file_replica
-from frazil.replica.scan import open_replica_files
+from frazil.replica.places import open_files
 from frazil.replica.state import parse_state
 from frazil.tables.relocation import PrefixMap
-from frazil.tables.relocation.table_metadata import TableMetadata, list_metadata_paths, trim_metadata
+from frazil.tables.relocation.table_metadata import keep_current_snapshot, list_metadata_paths
 from frazil.upkeep.context import UpkeepContext
 
 
@@ -88,10 +88,9 @@ def verify_replica(care: UpkeepContext, name: str) -> VerifyReport:
     if state is None and not is_data_file_replica(properties):
         raise NotFoundError(f"{table} is no replica", hint="frazil replica status")
     if state is None:  # files that are gone from the folder are still in older snapshots
-        metadata = _select_current(metadata)
-    model = care.settings.model
+        metadata = keep_current_snapshot(metadata)
     root = state.replicated_path if state is not None else properties[PATH]
-    files = open_replica_files(root, s3=care.catalog.s3 or model.s3, network=model.network, spark=care.spark)
+    files = open_files(care, root)
     folders = [str(metadata["location"]).rstrip("/"), root, files.root]
     folders += [landed for _, landed in state.prefixes] if state is not None else []
     folders += [path.rpartition("/")[0] for path in list_metadata_paths(metadata).statistics]
@@ -99,12 +98,6 @@ def verify_replica(care: UpkeepContext, name: str) -> VerifyReport:
     file = MetadataFile(pointer, pointer.rpartition("/")[2], number_of(pointer.rpartition("/")[2]), 0)
     served = MetadataCandidate(file, Version(file.name), str(metadata.get("table-uuid") or ""), metadata, pointer)
     return _report(table, pointer, metadata, check_closure(served, files, places, stop=care.stop))
-
-
-def _select_current(metadata: TableMetadata) -> TableMetadata:
-    current = metadata.get("current-snapshot-id")
-    keep = set() if current in (None, -1) else {current}
-    return trim_metadata(metadata, keep=keep, refs={"main"} if keep else set())
 
 
 def _report(table: str, pointer: str, metadata: dict[str, Any], found: Closure) -> VerifyReport:

@@ -247,6 +247,7 @@ class ReplicaTableSettings(Section):
         description="data-files: partitioning of a new table, such as day(ts); by default by folders like `year=2026`",
     )
     prune_missing: bool = Field(False, description="data-files: take files out of the table that are gone")
+    compact: bool | None = Field(None, description="data-files: by default that of `replica`")
     max_lag_s: Annotated[float, Field(gt=0)] | None = Field(None, description="by default that of `replica`")
 
     @field_validator("partition", mode="before")
@@ -271,6 +272,11 @@ class ReplicaSettings(Section):
     )
     witnessed_only: bool = Field(
         False, description="serve only versions that a later log, a beacon or a version hint proves to be committed"
+    )
+    compact: bool = Field(
+        False,
+        description="data-files: after a sync that changed something, compact small files and merge manifests, as the "
+        "policy of upkeep asks; needs Spark, and copies what it compacts to the warehouse",
     )
     max_lag_s: Annotated[float, Field(gt=0)] = Field(
         3600.0, description="seconds after which the alert rules call a replica late"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
@@ -18,7 +18,7 @@ from frazil.tables.commit_retry import commit_with_retry
 from frazil.tables.create import require_writable
 from frazil.tables.durability import sync_metadata
 from frazil.tables.manifest_writer import ManifestWriter
-from frazil.tables.metadata.manifest_entries import DELETED, PATH, SIZE, STATUS, read_entries
+from frazil.tables.metadata.manifest_entries import ADDED, DELETED, PATH, SIZE, STATUS, read_entries
 from frazil.tables.position import list_ancestors
 from frazil.tables.store import TableStore
 
@@ -43,16 +43,31 @@ class RegisteredFile:
 
 
 @dataclass(frozen=True)
+class Compaction:
+    """A commit that wrote the rows of some data files into others.
+
+    Attributes:
+        before: paths and sizes of the files that it took out of the table.
+        after: paths of those that it added.
+    """
+
+    before: dict[str, int]
+    after: set[str]
+
+
+@dataclass(frozen=True)
 class Registration:
     """What one commit changes.
 
     Attributes:
         added: entries of new files.
         removed: paths of files to take out.
+        summary: further fields of the snapshot.
     """
 
     added: Sequence[DataFile] = ()
     removed: Sequence[str] = ()
+    summary: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Returns what a table still lacks, by the files that it has; None if nothing.
@@ -69,21 +84,26 @@ def read_registered(store: TableStore, table: Table) -> dict[str, RegisteredFile
     }
 
 
-def read_compacted(store: TableStore, table: Table) -> dict[str, int]:
-    """Returns paths and sizes of files whose rows a compaction has written into others, in the history of main.
-
-    As long as no snapshot is expired, these are all.
-    """
-    manifests = [
-        manifest
-        for snapshot in list_ancestors(table.metadata)
-        if snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE
-        for manifest in store.read_manifests(table.io, snapshot.manifest_list)
-        if manifest.added_snapshot_id == snapshot.snapshot_id
-        and manifest.content == ManifestContent.DATA
-        and manifest.deleted_files_count
-    ]
-    return {path: size for _, status, path, size in _read_all(store, table, manifests) if status == DELETED}
+def read_compactions(store: TableStore, table: Table) -> list[Compaction]:
+    """Returns the compactions in the history of main, newest first: all of them as long as no snapshot is expired."""
+    written: dict[str, int] = {}
+    manifests: list[ManifestFile] = []
+    for snapshot in list_ancestors(table.metadata):
+        if snapshot.summary is None or snapshot.summary.operation != Operation.REPLACE:
+            continue
+        for manifest in store.read_manifests(table.io, snapshot.manifest_list):
+            is_own = manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA
+            if is_own and (manifest.added_files_count or manifest.deleted_files_count):
+                written[manifest.manifest_path] = snapshot.snapshot_id
+                manifests.append(manifest)
+    found: dict[int, Compaction] = {}
+    for place, status, path, size in _read_all(store, table, manifests):
+        compaction = found.setdefault(written[place], Compaction({}, set()))
+        if status == DELETED:
+            compaction.before[path] = size
+        elif status == ADDED:
+            compaction.after.add(path)
+    return list(found.values())
 
 
 def _read_all(
@@ -110,7 +130,6 @@ def register_files(
     table: Table,
     decide: Decide,
     *,
-    summary: Mapping[str, str],
     properties: Mapping[str, str],
     keep_snapshots: int,
     known: Mapping[str, RegisteredFile] | None = None,
@@ -121,7 +140,6 @@ def register_files(
         store: the catalog.
         table: may be out of date.
         decide: is called before each attempt with the table as it is then.
-        summary: further fields of the snapshot.
         properties: that the table has with the commit. The name mapping of its schema is set besides, by which engines
             find columns in files without field ids.
         keep_snapshots: how many stay for time travel, where the table may expire any.
@@ -147,7 +165,7 @@ def register_files(
         if change is None:
             return None
         wanted = {**properties, NAME_MAPPING: now.schema().name_mapping.model_dump_json()}
-        draft = _draft(store, now, change, files, summary, wanted)
+        draft = _draft(store, now, change, files, wanted)
         attempts[draft.snapshot.snapshot_id] = change
         return expire_old_snapshots(store, draft, keep_snapshots)
 
@@ -172,7 +190,6 @@ def _draft(
     base: Table,
     change: Registration,
     files: Mapping[str, RegisteredFile],
-    summary: Mapping[str, str],
     properties: Mapping[str, str],
 ) -> Draft:
     shop = ManifestWriter(store, base)
@@ -196,5 +213,5 @@ def _draft(
     more = [SetPropertiesUpdate(updates=lacking)] if lacking else []
     operation = Operation.DELETE if not change.added else Operation.OVERWRITE if removed else Operation.APPEND
     return build_draft(
-        base, shop, manifests, operation, added=change.added, removed=removed, summary=summary, more=more
+        base, shop, manifests, operation, added=change.added, removed=removed, summary=change.summary, more=more
     )

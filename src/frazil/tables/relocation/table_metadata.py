@@ -215,6 +215,22 @@ def trim_metadata(
     return found
 
 
+def keep_current_snapshot(metadata: TableMetadata) -> TableMetadata:
+    """Returns metadata without history, branches and tags."""
+    current = current_snapshot_id(metadata)
+    return (
+        trim_metadata(metadata, keep=set(), refs=set())
+        if current is None
+        else trim_metadata(metadata, keep={current}, refs={MAIN})
+    )
+
+
+def current_snapshot_id(metadata: TableMetadata) -> int | None:
+    """Returns the id of the current snapshot; None where there is none, which older versions write as -1."""
+    found = metadata.get("current-snapshot-id")
+    return None if found in (None, -1) else int(found)
+
+
 def drop_refs(metadata: TableMetadata, names: Collection[str]) -> TableMetadata:
     """Returns metadata without some branches and tags; their snapshots stay. The same object if it has none of them."""
     refs = _refs_of(metadata)
