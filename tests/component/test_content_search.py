@@ -252,7 +252,7 @@ def test_pages_follow_each_other_in_every_order(cli):
         (["--radius", "5km"], "a radius needs a point"),
         (["--box", "1,2,3"], "is no place"),
         (["--rating", "9"], "is no rating"),
-        (["--min-size", "big"], "is no size"),
+        (["--min-size", "big"], "is not a size"),
         (["--field", "Model=x"], "there is no column 'Model'"),
         (["--field", "rating=high"], "column 'rating' has values of type int32"),
         (["--exif", "$.a[?"], "no JSONPath"),
@@ -613,8 +613,8 @@ def test_files_of_a_folder_are_opened(cli, content, tmp_path, opener, monkeypatc
         ([str(folder)], 2, "at most 20"),
         ([str(folder), "--path", "lost.jpg"], 10, "is not there any more"),
         ([str(folder), "--path", "bad.jpg"], 1, "could not be opened"),
-        ([str(folder), "--path", "../*"], 2, "is no file inside"),
-        (["photos", "--label", "sofa"], 2, "only files here can be opened"),
+        ([str(folder), "--path", "../*"], 2, "is not a file inside"),
+        (["photos", "--label", "sofa"], 2, "only local files can be opened"),
     ):
         got, _, errors = cli.raw("search", *args, "--open")
         assert got == code and says in errors and "Try: " in errors, errors

@@ -378,7 +378,11 @@ def test_an_empty_table_is_healthy(lake: Lake, frazil):
     lake.table()
     code, out, _ = frazil("table", "health", "shop.orders")
     assert code == 0
-    assert out.splitlines()[1:] == ["nothing was written yet", "", "next: nothing, all is as the policy wants it"]
+    assert out.splitlines()[1:] == [
+        "nothing was written yet",
+        "",
+        "next: nothing to do, the table complies with its policy",
+    ]
 
 
 def test_an_unknown_table_and_a_policy_that_contradicts_itself_are_told(lake: Lake, frazil):

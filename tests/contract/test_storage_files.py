@@ -183,7 +183,7 @@ def test_only_archived_objects_are_restored(services: Services, tmp_path: Path):
 def test_a_server_without_an_archive_says_so(services: Services, tmp_path: Path):
     files = bucket(services, "seaweedfs")
     upload(files, "a", tmp_path, b"content", "GLACIER")
-    with pytest.raises(UnsupportedError, match="restores nothing"):
+    with pytest.raises(UnsupportedError, match="does not support restores"):
         files.restore("a", "", 3, "Standard")
 
 

@@ -42,7 +42,7 @@ def fails(
 
 def test_broken_yaml_is_named_by_line_and_column(shell):
     shell.write("frazil.yaml", "catalog:\n  uri: [unclosed\nhome: x\n")
-    fails(shell, "table", "list", code=2, says=["frazil.yaml:3:", "not valid YAML"])
+    fails(shell, "table", "list", code=2, says=["frazil.yaml:3:", "invalid YAML"])
 
 
 def test_an_unknown_setting_names_the_nearest(shell):
@@ -105,7 +105,9 @@ def make_table(shell: Shell) -> str:
 @pytest.mark.slow
 def test_a_wrong_s3_secret(shell, table_on_s3, services):
     wrong = ["--set", f"s3.access_key={services.rest_on_s3.access.access_key}", "--set", "s3.secret_key=hush-hush"]
-    said = fails(shell, "table", "files", table_on_s3, *wrong, code=12, says=["refuses our keys", "s3.secret_key"])
+    said = fails(
+        shell, "table", "files", table_on_s3, *wrong, code=12, says=["rejects our credentials", "s3.secret_key"]
+    )
     for engine in ("duckdb", "spark"):
         said += fails(
             shell, "sql", f"SELECT * FROM {table_on_s3}", "--engine", engine, *wrong, code=12, says=["refuses"]

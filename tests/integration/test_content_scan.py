@@ -448,7 +448,7 @@ def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, s
 
     (folder / "a.jpg").unlink()
     code, out, err = frazil("scan", *on, "--keep-gone", "--no-extract")
-    assert code == 0 and "1 rows more than were seen" in err and "1 file, 1 B: nothing has changed" in out
+    assert code == 0 and "1 more rows than objects were seen" in err and "1 file, 1 B: nothing has changed" in out
     code, out, err = frazil("reconcile", *on, "-o", "json")
     assert code == 14 and json.loads(err.splitlines()[-1])["error"] == "DifferencesError"
     told = json.loads(out)
@@ -465,7 +465,7 @@ def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, s
     assert code == 0, err
     changes = [json.loads(line) for line in out.splitlines()]
     assert sorted((c["change"], c["key"]) for c in changes) == [("gone", "b/c.jpg"), ("new", "d.jpg")]
-    assert "2 changes were told" in err
+    assert "2 changes were published" in err
     code, out, _ = frazil("reconcile", *on, "-o", "json")
     assert code == 0 and json.loads(out)["matching"] == 1
     code, out, err = frazil("watch", *on, "--every", "0.2", "--for", "0.5")
@@ -558,7 +558,7 @@ def test_a_bucket_that_was_removed_is_recorded_where_its_store_says_so(
     assert json.loads(frazil(*gone)[1])["orphaned"] == 0
     assert count_rows(content.tables, "photos", "") == 1, "other buckets are as they were"
     code, out, err = frazil("reconcile", str(tmp_path), "--bucket-gone")
-    assert code == 2 and "only the store of a bucket" in err
+    assert code == 2 and "only an object store" in err
 
 
 def test_bad_input_changes_nothing(frazil: Callable[..., tuple[int, str, str]], tmp_path: Path):

@@ -113,7 +113,7 @@ def test_a_cache_that_cannot_be_made_is_told(place, lock, mode):
 def test_a_cache_that_cannot_be_written_is_told(place, lock):
     folder = place / "cache" / "jars"
     folder.mkdir(parents=True)
-    with closed(folder, 0o555), pytest.raises(NotAllowedError, match="cannot be made or written"):
+    with closed(folder, 0o555), pytest.raises(NotAllowedError, match="cannot create or write"):
         fetch_jars(place / "cache", NO_JAVA, lock=lock)
 
 

@@ -120,7 +120,7 @@ class HadoopFiles:
                 stream.close()
             system.delete(path, False)
             if not system.rename(temporary, path):
-                raise UnavailableError(f"cannot rename {temporary.toString()} to {uri}", hint="repeat the command")
+                raise UnavailableError(f"cannot rename {temporary.toString()} to {uri}", hint="run the command again")
 
         self._call(write_now, uri)
 
