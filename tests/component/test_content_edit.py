@@ -194,7 +194,7 @@ def test_what_cannot_be_changes_nothing(kit, args, code, says):
 
 
 def test_erasing_is_about_all_versions_and_needs_yes(kit):
-    assert "needs --yes" in kit.refused("erase", "photos", "v", code=2)
+    assert "requires --yes" in kit.refused("erase", "photos", "v", code=2)
     done = kit.json("erase", "photos", "v", "gone", "--yes", "--no-wait")
     assert (done["objects"], done["versions"], done["done"]) == (2, 3, True)
     (message,) = kit.told()
@@ -269,7 +269,7 @@ def test_a_column_is_dropped_only_with_yes_and_when_no_setting_names_it(kit):
     kit.fields(ISO, LENS)
     assert "needs --yes" in kit.refused("fields", "--drop", "lens", code=2, **CONFIGURED)
     assert "still name 'iso'" in kit.refused("fields", "--drop", "iso", "--yes", code=2, **CONFIGURED)
-    assert "column of every table" in kit.refused("fields", "--drop", "labels", "--yes", code=2, **CONFIGURED)
+    assert "built-in column" in kit.refused("fields", "--drop", "labels", "--yes", code=2, **CONFIGURED)
     assert "no custom column 'x'" in kit.refused("fields", "--drop", "x", "--yes", code=10, **CONFIGURED)
     assert kit.json("fields", "--drop", "lens", "--yes", "--no-wait", **CONFIGURED)["drop"] == ["lens"]
     (message,) = kit.told()
@@ -289,8 +289,8 @@ def test_backfill_names_the_fields(kit):
     ("args", "schema", "code", "says"),
     [
         (["--field", "nope"], CONFIGURED, 10, "unknown custom column 'nope'"),
-        ([], CONFIGURED, 2, "which columns"),
-        (["--field", "iso", "--all"], CONFIGURED, 2, "which columns"),
+        ([], CONFIGURED, 2, "no columns to compute"),
+        (["--field", "iso", "--all"], CONFIGURED, 2, "no columns to compute"),
         (["--all"], {}, 10, "no custom columns are configured"),
         (["--field", "iso"], {**CONFIGURED, "include_raw_metadata": "false"}, 2, "metadata was not kept"),
         (["--field", "iso"], {**CONFIGURED, "field.iso.jpath": "exif.ISO"}, 2, "--set content.schema.field.iso.jpath"),

@@ -206,7 +206,7 @@ def test_a_file_is_one_message_or_one_per_line(cli, tmp_path):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--header", "nothing", "x"], "no header"),
+        (["--header", "nothing", "x"], "not a header"),
         (["x", "--file", "y"], "exclude each other"),
         (["x", "--lines"], "--lines"),
         (["x", "--level", "safe"], "memory"),
@@ -706,7 +706,7 @@ def test_dead_letters_are_chosen_by_what_is_known_of_them(cli, tmp_path):
     assert offsets("--status", "dead") == [5, 2, 1, 0]
     cli.fails(*listed, "--from", "3", "--to", "3", code=2, says=["is empty"])
     cli.fails(*listed, "--since", "2026-01-02", "--until", "2026-01-01", code=2, says=["is empty"])
-    cli.fails(*listed, "--since", "yesterday", code=2, says=["is no time"])
+    cli.fails(*listed, "--since", "yesterday", code=2, says=["is not a time"])
 
 
 def test_a_replay_names_the_dead_letters_that_the_log_refuses_and_publishes_the_others(cli, tmp_path):

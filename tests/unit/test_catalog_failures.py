@@ -69,12 +69,18 @@ def test_a_full_disk_is_told(embedded, tmp_path):
     ("theirs", "told"),
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no space left"),
-        (OSError("When uploading part for key 'k' in bucket 'b': AWS Error SLOW_DOWN during UploadPart"), "is busy"),
+        (
+            OSError("When uploading part for key 'k' in bucket 'b': AWS Error SLOW_DOWN during UploadPart"),
+            "is overloaded",
+        ),
         (
             OSError("When reading information for key 'k': AWS Error UNKNOWN (HTTP status 503) during HeadObject"),
-            "is busy",
+            "is overloaded",
         ),
-        (OSError("When reading key 'k': AWS Error UNKNOWN (HTTP status 503): HTTP response code: 503"), "is busy"),
+        (
+            OSError("When reading key 'k': AWS Error UNKNOWN (HTTP status 503): HTTP response code: 503"),
+            "is overloaded",
+        ),
     ],
 )
 def test_storage_that_asks_for_patience_or_room_is_away_for_now(embedded, theirs, told):

@@ -122,7 +122,7 @@ def test_show_of_an_unknown_catalog_lists_the_known_ones(config):
 def test_show_says_aloud_which_foreign_variable_is_used(config, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DATABASE_URL", "mysql://root:zQ7@host/db")
     _, out, err = config("show")
-    assert err == "note: database.url is 'mysql://root:********@host/db': from environment DATABASE_URL\n"
+    assert err == "note: database.url is 'mysql://root:********@host/db', from environment DATABASE_URL\n"
     assert "zQ7" not in out
     assert config("show", "topics")[2] == ""
 
@@ -142,7 +142,7 @@ def test_check_of_valid_settings_names_the_sources_and_what_is_worth_knowing(con
     assert out == (
         "the settings are valid\n"
         "from: flag --set topics.namespace, environment S3_ENDPOINT, frazil.yaml\n"
-        "note: s3.endpoint is 'http://other': from environment S3_ENDPOINT, "
+        "note: s3.endpoint is 'http://other', from environment S3_ENDPOINT, "
         "which overrides 'http://s3:9000' of frazil.yaml:5\n"
     )
 

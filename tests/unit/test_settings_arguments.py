@@ -38,7 +38,7 @@ def test_sections_may_be_nested_or_dotted_and_values_have_pythons_types():
     ("settings", "says"),
     [
         ({"log": {"min_fre": 1}}, "connect(): unknown setting 'log.min_fre'"),
-        ({"home": {"a": 1}}, "'home' takes one value"),
+        ({"home": {"a": 1}}, "'home' takes a single value"),
         ({"log.min_free": "much"}, "connect() log.min_free: log.min_free is 'much'"),
     ],
 )

@@ -64,7 +64,7 @@ def test_the_only_catalog_of_pyiceberg_becomes_the_default_and_this_is_said(plac
     loaded = place.load()
     assert (loaded.catalog().name, loaded.catalog().uri) == ("main", "http://main")
     assert loaded.catalog().token == SecretStr("123")
-    assert texts(loaded) == "the catalog 'main' comes from PyIceberg's configuration (~/.pyiceberg.yaml:3)"
+    assert texts(loaded) == "catalog 'main' comes from PyIceberg's configuration (~/.pyiceberg.yaml:3)"
 
 
 def test_of_several_the_default_of_pyiceberg_is_taken(place: Place):
@@ -140,7 +140,7 @@ def test_a_name_is_shown_as_the_file_spells_it(place: Place):
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
-        ({"type": "dynamodb"}, "no catalogs of type 'dynamodb', but of sql, rest, glue, hive"),
+        ({"type": "dynamodb"}, "does not support catalogs of type 'dynamodb', only sql, rest, glue, hive"),
         ({"type": "sql", "uri": "postgresql://u:pw@h/db"}, "uri is not one of"),
         ({"py-catalog-impl": "a.B", "uri": "http://x"}, "py-catalog-impl"),
         ({"warehouse": "s3://x"}, "neither a type nor a uri"),
@@ -164,7 +164,7 @@ def test_a_token_of_pyiceberg_is_not_sent_to_another_server_of_the_same_name(pla
     for ours in ({"catalogs": {"prod": {"uri": "http://ours"}}}, {"catalog": {"name": "prod", "uri": "http://ours"}}):
         loaded = place.load(ours)
         assert (loaded.catalog("prod").uri, loaded.catalog("prod").token) == ("http://ours", None)
-        assert "PyIceberg's catalog 'prod' (~/.pyiceberg.yaml:3) is left out" in texts(loaded)
+        assert "PyIceberg's catalog 'prod' (~/.pyiceberg.yaml:3) is ignored" in texts(loaded)
 
 
 def test_keys_for_s3_go_before_keys_for_all_of_aws_and_are_not_mixed_with_them(place: Place):

@@ -137,7 +137,7 @@ def test_one_that_dies_again_and_again_ends_everything_with_its_last_words(monke
         stage.run(lambda: None)
     assert raised.value.cause == "it broke"
     assert stage.said.count("b | error: it broke") == 2, "once for each restart"
-    assert sum("starts again" in line for line in stage.said) == 2
+    assert sum("restarting in" in line for line in stage.said) == 2
 
 
 def test_one_that_does_not_stop_is_killed_with_all_that_it_started(monkeypatch):

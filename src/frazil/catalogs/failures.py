@@ -125,7 +125,7 @@ def _from_network(error: Exception, settings: CatalogSettings) -> FrazilError | 
         if "NoCredentials" in type(error).__name__ or any(word in text for word in _WRONG_KEYS):
             return _refused(settings)
         return UnavailableError(
-            f"AWS ({where}) returns invalid responses", cause=first_line(error), hint="frazil doctor"
+            f"AWS ({where}) does not respond as expected", cause=first_line(error), hint="frazil doctor"
         )
     if module == "sqlalchemy" or isinstance(error, sqlite3.Error):
         return _from_sqlite(error, settings)
