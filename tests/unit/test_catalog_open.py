@@ -59,7 +59,7 @@ def test_a_silent_server_is_an_error_within_ten_seconds(tmp_path, silent, kind):
     )
 
     def ask() -> None:
-        with pytest.raises(UnavailableError, match=r"does not answer"):
+        with pytest.raises(UnavailableError, match=r"does not respond"):
             list(list_namespaces(open_catalog(catalog(tmp_path, **where))))
 
     assert takes(10, ask)
