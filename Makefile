@@ -5,6 +5,8 @@ PYTHON ?= $(shell command -v python3 || command -v python)
 BIN := .venv/bin
 # Without bytecode files every process would compile all of its imports anew: seconds per command.
 unexport PYTHONDONTWRITEBYTECODE
+# Shared by all checkouts: mypy compares the hashes of the sources, so a new clone need not analyse everything again.
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/frazil/mypy
 # Options for pytest, for example: make test ARGS="-k storage -x"
 ARGS ?=
 

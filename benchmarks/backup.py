@@ -31,8 +31,8 @@ from frazil.tables import ensure_table
 from frazil.tables.relocation.engine import open_engine
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_rows
-from frazil.upkeep.care import Care
-from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.runs.open_context import open_context
 from tests.services.debian import find_program, install_packages
 from tests.services.kit import Services
 
@@ -67,7 +67,7 @@ def run() -> list[Result]:
 def _copying(folder: Path, where: str, flags: Mapping[str, str]) -> Iterator[Result]:
     settings = load_settings(flags={"home": str(folder / "home"), **flags}, environ={})
     rclone = _Rclone(settings)
-    with open_care(settings) as care:
+    with open_context(settings) as care:
         table = ensure_table(care.store, "bench.t", SCHEMA)
         _append(table, FILES, FILE_BYTES)
         full, bare = [], []
@@ -191,7 +191,7 @@ def _many_files(folder: Path) -> Iterator[Result]:
     for size in SIZES:
         home = folder / f"home-{size}"
         settings = load_settings(flags={"home": str(home)}, environ={})
-        with open_care(settings) as care:
+        with open_context(settings) as care:
             _links(care, size)
         highest[size] = {}
         for step in ("create", "restore"):
@@ -223,7 +223,7 @@ def _against_spark(home: Path) -> Iterator[Result]:
     settings = load_settings(
         flags={"home": str(home), "spark.master": "local[1]", "spark.driver_memory": "4g"}, environ={}
     )
-    with open_care(settings) as care:
+    with open_context(settings) as care:
         table = care.load("bench.t")
         snapshot = table.current_snapshot()
         assert snapshot is not None
@@ -258,7 +258,7 @@ def _against_spark(home: Path) -> Iterator[Result]:
     )
 
 
-def _links(care: Care, count: int) -> None:
+def _links(care: UpkeepContext, count: int) -> None:
     """A table of many small files: hard links to a few distinct ones, in manifests of a thousand entries."""
     table = ensure_table(care.store, "bench.t", SCHEMA)
     made: list[DataFile] = []
@@ -299,7 +299,7 @@ def _open(settings: Settings, name: str) -> Repository:
     return Repository.open(root, s3=settings.model.s3, network=settings.model.network, create=True)
 
 
-def _restore(care: Care, repository: Repository, backup: str, name: str) -> None:
+def _restore(care: UpkeepContext, repository: Repository, backup: str, name: str) -> None:
     record = repository.read_record(backup)
     plan = plan_restore(care, repository, record, record.tables[0], RestoreTarget(name))
     with open_engine("local", care.settings) as engine:
@@ -325,7 +325,7 @@ def _peak() -> Iterator[dict[str, float]]:
 def main(step: str, home: str) -> None:
     """Runs one step in a separate process; prints what it took."""
     settings = load_settings(flags={"home": home}, environ={})
-    with open_care(settings) as care, _peak() as found:
+    with open_context(settings) as care, _peak() as found:
         repository = _open(settings, "many")
         if step == "create":
             create_backup(care, repository, ["bench.t"], engine="local", name="first")

@@ -28,10 +28,10 @@ from benchmarks.targets import verdict
 from frazil.catalogs import open_catalog
 from frazil.content.buckets import bucket_of
 from frazil.content.columns import OBJECTS, ORDER, TIME
-from frazil.content.looking.engine import Ready
-from frazil.content.looking.folder import open_folder
-from frazil.content.looking.work import Work
 from frazil.content.names import CONTENT, objects_name
+from frazil.content.scan.engine import Ready
+from frazil.content.scan.folder import open_folder
+from frazil.content.scan.session import Work
 from frazil.content.tables import ensure_objects
 from frazil.content.topic import ensure_events_topic
 from frazil.log.remote.client import Client

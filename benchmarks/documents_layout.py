@@ -31,9 +31,9 @@ from frazil.documents.model import Document, Revision, from_micros
 from frazil.documents.names import metadata_name
 from frazil.documents.sink import DocumentsSink
 from frazil.documents.tables import ensure_history, ensure_metadata
+from frazil.log.batch import batch_with_headers
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
-from frazil.log.singles import batch_with_headers
 from frazil.log.trust import marked
 from frazil.settings import Settings, load_settings
 from frazil.spark import spark_session

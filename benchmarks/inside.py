@@ -19,15 +19,15 @@ from benchmarks.content import Content, content
 from benchmarks.lake import FRAZIL
 from benchmarks.measure import Result, seconds
 from benchmarks.targets import verdict
+from frazil.content.annotations.messages import fields
 from frazil.content.buckets import bucket_of
-from frazil.content.extract.choose import Asked
-from frazil.content.extract.job import extract
-from frazil.content.looking.bucket import open_bucket
-from frazil.content.looking.engine import Ready
-from frazil.content.looking.folder import open_folder
-from frazil.content.looking.listing import Place
-from frazil.content.looking.work import Work
-from frazil.content.notes.messages import fields
+from frazil.content.extraction.job import extract
+from frazil.content.extraction.selection import Asked
+from frazil.content.scan.bucket import open_bucket
+from frazil.content.scan.engine import Ready
+from frazil.content.scan.folder import open_folder
+from frazil.content.scan.listing import Place
+from frazil.content.scan.session import Work
 from frazil.content.search.asked import asked
 from frazil.content.search.finding import find
 from frazil.content.tables import ContentTables
@@ -129,8 +129,8 @@ def _labels() -> list[Result]:
     """One thread: the extractor, against the bare session on the same pictures, and on tensors that are ready."""
     from PIL import Image
 
-    from frazil.content.extract.seeing import labels, network
-    from frazil.content.extract.seeing.model import session
+    from frazil.extract.vision import labels, network
+    from frazil.extract.vision.model import session
     from tests.extract_kit import MemoryItem
 
     cat = Image.open(Path("tests/data/pictures/chelsea.jpg"))

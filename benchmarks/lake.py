@@ -24,7 +24,7 @@ from frazil.topics.layout import ARCHIVE, table_name
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.sinks.jobs import for_pipeline
 from frazil.topics.sinks.pipeline import Pipeline
-from frazil.upkeep.runs.caretaker import caretaking
+from frazil.upkeep.runs.pipeline_upkeep import make_pipeline_upkeep
 
 FRAZIL = Path(sys.executable).with_name("frazil")
 BATCH = 1000
@@ -79,7 +79,7 @@ def lake(home: Path) -> Iterator[Lake]:
         running.callback(store.close)
         client = running.enter_context(Client(address))
         spark = running.enter_context(spark_session(settings))
-        caretaker = running.enter_context(caretaking(settings, spark))
+        caretaker = running.enter_context(make_pipeline_upkeep(settings, spark))
         pipeline = running.enter_context(Pipeline(settings, client, spark, address, caretaker=caretaker))
         yield Lake(settings, broker, client, pipeline, store, spark, address)
 

@@ -14,7 +14,7 @@ from frazil.log import Batch
 from frazil.spark import spark_session
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.sinks.jobs import for_pipeline
-from frazil.upkeep.runs.caretaker import TableCaretaker, caretaking
+from frazil.upkeep.runs.pipeline_upkeep import PipelineUpkeep, make_pipeline_upkeep
 from tests.sink_kit import SinkKit, sink_kit
 
 COMMITS = 10_000
@@ -28,7 +28,7 @@ def run() -> list[Result]:
         tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder,
         sink_kit(Path(folder)) as kit,
         spark_session(for_pipeline(kit.settings)) as spark,
-        caretaking(kit.settings, spark, clock=(clock := _Clock()).now) as caretaker,
+        make_pipeline_upkeep(kit.settings, spark, clock=(clock := _Clock()).now) as caretaker,
     ):
         assert caretaker is not None
         kit.create("many")
@@ -54,7 +54,7 @@ class _Clock:
         return time.monotonic() + self.commits
 
 
-def _rounds(kit: SinkKit, caretaker: TableCaretaker, clock: _Clock) -> dict[str, list[float]]:
+def _rounds(kit: SinkKit, caretaker: PipelineUpkeep, clock: _Clock) -> dict[str, list[float]]:
     """Batches are written without Spark, whose jobs cost the same each time: what may grow is the table and the log.
 
     Upkeep takes its turns between commits as in a pipeline; its own time is not a commit's.
@@ -65,13 +65,13 @@ def _rounds(kit: SinkKit, caretaker: TableCaretaker, clock: _Clock) -> dict[str,
     times: dict[str, list[float]] = {name: [] for name in STEPS}
     for number in range(COMMITS):
         times["publish"].append(seconds(lambda: kit.client.append("many", Batch.of_messages([payload]))))
-        times["commit"].append(seconds(lambda: engine.turn(at_once=True)))
+        times["commit"].append(seconds(lambda: engine.run_batch(at_once=True)))
         times["tail"].append(seconds(lambda at=number: list(kit.client.chunks("many", at, at + 1))))
         if not EDGE <= number < COMMITS - EDGE:  # it takes longer than the rest
             times["replay"].append(seconds(lambda at=number: list(reader.read(at, end=at + 1))))
         clock.commits += 1
         if caretaker.turn(["topics.many"], lambda: 0.0):
-            engine.look_again()
+            engine.invalidate()
         if number % 1000 == 999:
             print(f"  … {number + 1:,} commits, the last {shown(times['commit'][-1])}", flush=True)
     return times

@@ -26,7 +26,7 @@ from frazil.tables import Position, TableStore, commit_append, ensure_table
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
 from frazil.tables.writing.type_conversion import convert_rows
 from frazil.topics.layout import ARCHIVE, table_properties, table_schema
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.model import Step
 from frazil.upkeep.rewrite import compact
 
@@ -62,11 +62,11 @@ def run() -> list[Result]:
         with TableStore(open_catalog(chosen), chosen) as store:
             table = small_files(store, settings)
             with spark_session(settings) as spark:
-                care = Care(settings, chosen, store, lambda: spark, threading.Event())
+                care = UpkeepContext(settings, chosen, store, lambda: spark, threading.Event())
                 return list(compaction(care, table, spark))
 
 
-def compaction(care: Care, table: Table, spark: SparkSession) -> Iterator[Result]:
+def compaction(care: UpkeepContext, table: Table, spark: SparkSession) -> Iterator[Result]:
     start = table.metadata.current_snapshot_id
     stored = sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
     ways: dict[str, Callable[[], object]] = {

@@ -21,10 +21,10 @@ from frazil.catalogs import open_catalog
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore, ensure_table
 from frazil.tables.manifest_writer import ManifestWriter
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.plans.census import take
+from frazil.upkeep.plans.manifest_stats import ManifestStatsCache
 from frazil.upkeep.plans.plan import plan
-from frazil.upkeep.plans.tally import Tallies
 from frazil.upkeep.policy import policy_for
 
 FILES = 100_000
@@ -44,7 +44,7 @@ def planning(folder: Path) -> Iterator[Result]:
     settings = load_settings(flags={"home": str(folder)}, environ={})
     chosen = settings.catalog()
     with TableStore(open_catalog(chosen), chosen) as store:
-        care = Care(settings, chosen, store, _no_jvm, threading.Event())
+        care = UpkeepContext(settings, chosen, store, _no_jvm, threading.Event())
         for what, per_manifest, merged in (
             ("as Frazil and PyIceberg write them, 100 manifests", 1000, False),
             ("as Frazil merges them, 100 manifests", 1000, True),
@@ -54,10 +54,10 @@ def planning(folder: Path) -> Iterator[Result]:
             yield from _measured(care, settings, table, what)
 
 
-def _measured(care: Care, settings: Settings, table: Table, what: str) -> Iterator[Result]:
-    policy, known = policy_for(settings, table), Tallies()
+def _measured(care: UpkeepContext, settings: Settings, table: Table, what: str) -> Iterator[Result]:
+    policy, known = policy_for(settings, table), ManifestStatsCache()
 
-    def ours(tallies: Tallies | None = None) -> None:
+    def ours(tallies: ManifestStatsCache | None = None) -> None:
         census = take(care, table, policy, known=tallies)
         assert census.files == FILES
         assert plan(census, policy)[0].kind == "compact"

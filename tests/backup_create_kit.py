@@ -31,7 +31,7 @@ from frazil.settings import load_settings
 from frazil.tables.metadata.locations import canonical_uri
 from frazil.tables.relocation.manifests import read_manifest_files, read_manifest_list
 from frazil.tables.relocation.table_metadata import list_metadata_paths, parse_metadata
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.upkeep_files import care_of, care_of_settings
 
 #: What a create copied of a table, by the steps it has reached.
@@ -46,7 +46,7 @@ class Bench:
         steps: reached by the last `backup`, with their number.
     """
 
-    care: Care
+    care: UpkeepContext
     repository: Repository
     steps: Counter[str]
 
@@ -71,7 +71,7 @@ class Bench:
 
 
 @contextmanager
-def open_bench(folder: Path, care: Care | None = None, root: str | None = None) -> Iterator[Bench]:
+def open_bench(folder: Path, care: UpkeepContext | None = None, root: str | None = None) -> Iterator[Bench]:
     care = care or care_of(folder / "home")
     model = care.settings.model
     repository = Repository.open(root or str(folder / "repository"), s3=model.s3, network=model.network, create=True)
@@ -79,7 +79,7 @@ def open_bench(folder: Path, care: Care | None = None, root: str | None = None) 
         yield Bench(care, repository, Counter())
 
 
-def metadata_bytes(care: Care, table: Table | str) -> bytes:
+def metadata_bytes(care: UpkeepContext, table: Table | str) -> bytes:
     name = table if isinstance(table, str) else ".".join(table.name())
     loaded = care.load(name)
     return care.storage_of(loaded).read(loaded.metadata_location)
@@ -114,7 +114,7 @@ def reach_all(metadata: bytes, where: str, read: Any) -> Reached:
     return Reached(lists, manifests, files)
 
 
-def expected(care: Care, name: str = "ns.t", metadata: bytes | None = None) -> Reached:
+def expected(care: UpkeepContext, name: str = "ns.t", metadata: bytes | None = None) -> Reached:
     """What a backup of a table must hold now."""
     table = care.load(name)
     storage = care.storage_of(table)

@@ -14,13 +14,13 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
+from frazil.content.annotations.carry_over import Shape
+from frazil.content.annotations.custom_columns import fields_of
 from frazil.content.events.parse import parse_messages
-from frazil.content.evidence import PACKED, of_changes, packed, packed_notes, unverified
-from frazil.content.filling import fields_of
 from frazil.content.intake.messages import headers_of, store
-from frazil.content.keeping import Shape
-from frazil.content.merge import merge_changes
 from frazil.content.names import CONTENT
+from frazil.content.sink.evidence import PACKED, of_changes, packed, packed_notes, unverified
+from frazil.content.sink.merge import merge_changes
 from frazil.content.tables import ContentTables, ensure_objects
 from frazil.content.tail import BOUND, ContentTail
 from frazil.content.topic import ensure_events_topic

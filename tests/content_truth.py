@@ -1,4 +1,4 @@
-"""Changes of objects made up, and what is true of them by a plain loop: the measure for `frazil.content.resolve`."""
+"""Generates changes of objects and resolves them in a plain loop: the reference for `frazil.content.sink.resolve`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.content.columns import BASE, CHANGE, CREATE, DELETE, KEPT, OBSERVED, UPDATE
-from frazil.content.evidence import DECISIVE, STORED, of_changes, of_stored, unverified
-from frazil.content.resolve import Resolved, decide, resolve
+from frazil.content.sink.evidence import DECISIVE, STORED, of_changes, of_stored, unverified
+from frazil.content.sink.resolve import Resolved, decide, resolve
 
 BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 RANK = {CREATE: 0, UPDATE: 1, DELETE: 2}

@@ -21,9 +21,9 @@ from frazil.documents.merge import spread_added
 from frazil.documents.messages import decode_messages
 from frazil.documents.names import DOCUMENTS, history_name, metadata_name
 from frazil.documents.tables import add_columns, added_columns, ensure_history, ensure_metadata
-from frazil.log.access import LogAccess
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings, load_settings
 from frazil.tables import Position, commit_append, find_position
 from frazil.tables.position import position_key

@@ -21,8 +21,7 @@ from frazil.documents.model import Column, Document, Revision
 from frazil.documents.names import history_name, metadata_name
 from frazil.documents.sink import DocumentsSink
 from frazil.documents.store import Write
-from frazil.log.batch import Batch
-from frazil.log.singles import batch_with_headers
+from frazil.log.batch import Batch, batch_with_headers
 from frazil.log.trust import marked
 from frazil.settings import Settings
 from frazil.tables.store import find_table

@@ -41,7 +41,7 @@ class MemoryItem:
         self.detected_type = detected_type or self._detected()
 
     def _detected(self) -> str:
-        from frazil.content.extract.images.kind import TYPE
+        from frazil.extract.types.detect import TYPE
 
         return str(TYPE.look(self)["media_type"])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.content.extract.registry import registry
+from frazil.extract.registry import registry
 
 _MODULE = """
 import ctypes, os, time

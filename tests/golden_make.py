@@ -20,10 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from frazil.content.annotations import messages
 from frazil.content.intake.messages import headers_of, store
-from frazil.content.looking.listing import Shard, Skipped
-from frazil.content.looking.state import Part, State, Tally, state_file
-from frazil.content.notes import messages
+from frazil.content.scan.listing import Shard, Skipped
+from frazil.content.scan.state import Part, State, Tally, state_file
 from frazil.content.topic import ensure_events_topic
 from frazil.log.batch import Batch
 from frazil.settings import Settings, load_settings

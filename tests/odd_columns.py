@@ -12,10 +12,10 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from frazil.errors import UsageError
-from frazil.log.access import Ack
 from frazil.log.batch import Batch
 from frazil.log.columns import HEADERS, MESSAGE
 from frazil.log.frame import Kind
+from frazil.log.protocol import Ack
 from frazil.topics.dead_letters.json_values import python_values
 from tests.sink_kit import SinkKit
 

@@ -21,7 +21,7 @@ from frazil.catalogs import local_path
 from frazil.replica.beacon import Beacon, write_beacon
 from frazil.replica.scan import ReplicaFiles, open_replica_files
 from frazil.settings import NetworkSettings, S3Settings
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.upkeep_files import Crash, care_of
 
 Order = Literal["metadata-first", "data-first", "random"]
@@ -54,7 +54,7 @@ class PrimaryTable:
         lost: names of metadata files whose commit lost a race.
     """
 
-    care: Care
+    care: UpkeepContext
     name: str
     history: list[Committed] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ class PrimaryTable:
 class Primary:
     """Tables below one folder, the warehouse of an embedded catalog."""
 
-    def __init__(self, care: Care, warehouse: Path) -> None:
+    def __init__(self, care: UpkeepContext, warehouse: Path) -> None:
         self.care = care
         self.warehouse = warehouse
 

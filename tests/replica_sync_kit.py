@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from frazil.observe.faultpoints import handled
 from frazil.replica.sync import ReplicaTable, SyncReport, run_sync
 from frazil.tables.relocation.engine import LocalEngine
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.restore_kit import listing, rows_at
 from tests.upkeep_files import care_of, folder, grow, make
 
@@ -144,7 +144,7 @@ def _main(order: str) -> None:
         if step == given["step"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    care: Care = care_of(Path(given["home"]))
+    care: UpkeepContext = care_of(Path(given["home"]))
     fields = given["table"] | {"identifier": tuple(given["table"]["identifier"]), "source_prefixes": ()}
     with care.store, LocalEngine() as engine, handled(strike):
         report = run_sync(care, ReplicaTable(**fields), engine)

@@ -16,29 +16,31 @@ from frazil.backup.restore import RestoreReport, run_restore
 from frazil.backup.restore_plan import RestorePlan, RestoreTarget, plan_restore
 from frazil.catalogs import local_path
 from frazil.tables.relocation.engine import LocalEngine
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 
 
-def open_repository(care: Care, root: str | None = None) -> Repository:
+def open_repository(care: UpkeepContext, root: str | None = None) -> Repository:
     model = care.settings.model
     return Repository.open(root or str(model.home / "backups"), s3=model.s3, network=model.network, create=True)
 
 
-def back_up(care: Care, repository: Repository, *names: str, name: str = "b1", **options: Any) -> BackupRecord:
+def back_up(care: UpkeepContext, repository: Repository, *names: str, name: str = "b1", **options: Any) -> BackupRecord:
     return create_backup(care, repository, names or ("ns.t",), name=name, engine="local", **options)
 
 
-def plan(care: Care, repository: Repository, record: BackupRecord, name: str = "ns.r", **options: Any) -> RestorePlan:
+def plan(
+    care: UpkeepContext, repository: Repository, record: BackupRecord, name: str = "ns.r", **options: Any
+) -> RestorePlan:
     return plan_restore(care, repository, record, record.tables[0], RestoreTarget(name, **options))
 
 
 def restore(
-    care: Care, repository: Repository, record: BackupRecord, name: str = "ns.r", **options: Any
+    care: UpkeepContext, repository: Repository, record: BackupRecord, name: str = "ns.r", **options: Any
 ) -> RestoreReport:
     return run_plan(care, repository, plan(care, repository, record, name, **options))
 
 
-def run_plan(care: Care, repository: Repository, planned: RestorePlan) -> RestoreReport:
+def run_plan(care: UpkeepContext, repository: Repository, planned: RestorePlan) -> RestoreReport:
     with LocalEngine(stop=care.stop) as engine:
         return run_restore(care, repository, planned, engine)
 

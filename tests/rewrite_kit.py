@@ -18,7 +18,7 @@ from frazil.catalogs.locations import local_path
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 
 MIB = 1024 * 1024
 #: As a policy would give them, for tables of a few small files.
@@ -40,7 +40,7 @@ class Bench:
         # Its tables have no neighbours in the other catalogs, and nobody needs to look for them there each time.
         alone = self.settings.model.model_copy(update={"catalog": chosen, "catalogs": {}})
         settings = replace(self.settings, model=alone)
-        self.care = Care(settings, chosen, store, lambda: self.spark, threading.Event())
+        self.care = UpkeepContext(settings, chosen, store, lambda: self.spark, threading.Event())
         self.sql(f"CREATE NAMESPACE {self.catalog}.{self.namespace}")
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:

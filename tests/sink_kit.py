@@ -16,9 +16,9 @@ from pyiceberg.table import Table
 from pyiceberg.types import DateType
 
 from frazil.catalogs import local_path
-from frazil.log.access import Ack
 from frazil.log.batch import Batch
 from frazil.log.log import Log
+from frazil.log.protocol import Ack
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.observe.metrics import REGISTRY

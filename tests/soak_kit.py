@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from frazil.tables.store import find_table
 from frazil.topics.layout import table_name
 from frazil.topics.reading.reader import TopicReader
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry.verify import verify
 from tests.machine import machine_environment, machine_flags
 from tests.services import process
@@ -54,7 +54,7 @@ class Soak:
         self.before: dict[str, Any] = {}
         chosen = kit.settings.catalog()
         no_spark: Any = None
-        self._care = Care(kit.settings, chosen, kit.store, no_spark, threading.Event())
+        self._care = UpkeepContext(kit.settings, chosen, kit.store, no_spark, threading.Event())
         self._fixed = make_fixed(kit.store)
 
     def run(self) -> None:

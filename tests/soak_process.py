@@ -25,12 +25,12 @@ from frazil.tables import TableStore
 from frazil.tables import metrics as table_metrics
 from frazil.topics.sinks import metrics
 from frazil.topics.sinks.archive import ArchiveSink
-from frazil.topics.sinks.caretaker import Caretaker
 from frazil.topics.sinks.jobs import for_pipeline
 from frazil.topics.sinks.pipeline import Pipeline
+from frazil.topics.sinks.sink_upkeep import SinkUpkeep
 from frazil.upkeep import metrics as upkeep
 from frazil.upkeep.model import KINDS
-from frazil.upkeep.runs.caretaker import caretaking
+from frazil.upkeep.runs.pipeline_upkeep import make_pipeline_upkeep
 from tests.soak_merge import ACCOUNTS, make_accounts, merging, timed
 
 TOPIC = "soak"
@@ -43,7 +43,7 @@ def say(**what: Any) -> None:
         print(json.dumps(what), flush=True)
 
 
-def caring(caretaker: Caretaker, stop: threading.Event) -> None:
+def caring(caretaker: SinkUpkeep, stop: threading.Event) -> None:
     """Upkeep of the table that is merged into, beside the merges: it knows of them by their commits alone."""
     while not stop.wait(0.2):
         caretaker.turn([ACCOUNTS], lambda: 0.0)
@@ -95,7 +95,7 @@ def _guarded(loop: Callable[..., None], *given: Any) -> None:
 def main(given: str) -> None:
     asked = json.loads(given)
     if asked["expire_every_s"] is not None:
-        ArchiveSink.tend_every_s = asked["expire_every_s"]
+        ArchiveSink.idle_work_every_s = asked["expire_every_s"]
         assert TableStore.__init__.__kwdefaults__ is not None
         TableStore.__init__.__kwdefaults__["delete_delay_s"] = asked["delete_delay_s"]
     settings = for_pipeline(load_settings(flags=asked["flags"], environ={}))
@@ -107,7 +107,7 @@ def main(given: str) -> None:
     with (
         Client(address) as client,
         spark_session(settings) as spark,
-        caretaking(settings, spark) as caretaker,
+        make_pipeline_upkeep(settings, spark) as caretaker,
         Pipeline(settings, client, spark, address, caretaker=caretaker) as pipeline,
     ):
         make_accounts(spark, catalog)

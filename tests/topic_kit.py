@@ -20,11 +20,11 @@ from pyiceberg.table import Table
 from frazil.catalogs import open_catalog
 from frazil.catalogs.locations import local_path
 from frazil.errors import NotFoundError
-from frazil.log.access import Chunk, LogAccess, OffsetGoneError, Span, Storage, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.columns import merged
 from frazil.log.frame import Header, pack_header, padding
 from frazil.log.messages import decode_chunk
+from frazil.log.protocol import Chunk, LogAccess, OffsetGoneError, Span, Storage, TopicInfo
 from frazil.settings import Settings, load_settings
 from frazil.tables import Position, TableStore, commit_append, find_position
 from frazil.tables.writing.data_files import TableWriter, WriteTarget

@@ -19,8 +19,8 @@ from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore
 from frazil.tables.metadata.reachable import find_exclusive_files
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import lists
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry import expired_file_lists
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.model import Outcome, Step
 from tests.lane import people
@@ -32,23 +32,23 @@ class Crash(BaseException):
     """The end of a process, as far as a test in the same process can have one."""
 
 
-def care_of(home: Path) -> Care:
+def care_of(home: Path) -> UpkeepContext:
     """The embedded catalog in a folder. There is no Spark: who asks for it fails."""
     return care_of_settings(load_settings(flags={"home": str(home)}, environ={}))
 
 
-def care_of_settings(settings: Settings) -> Care:
+def care_of_settings(settings: Settings) -> UpkeepContext:
     chosen = settings.catalog()
     network = settings.model.network
     store = TableStore(open_catalog(chosen, network), chosen, network)
-    return Care(settings, chosen, store, _no_spark, threading.Event())
+    return UpkeepContext(settings, chosen, store, _no_spark, threading.Event())
 
 
 def _no_spark() -> object:
     raise AssertionError("this needs no JVM")
 
 
-def make(care: Care, name: str = "ns.t", *, commits: int = 3, **options: object) -> Table:
+def make(care: UpkeepContext, name: str = "ns.t", *, commits: int = 3, **options: object) -> Table:
     """A table with one row and one file for each commit."""
     catalog: Catalog = care.store.catalog
     catalog.create_namespace_if_not_exists(name.split(".")[0])
@@ -97,17 +97,17 @@ def litter(table: Table, *names: str, content: bytes = b"lost") -> None:
 
 
 def expired_by_hand(
-    care: Care, table: Table, *ids: int, committed: bool = True, commit: bool = True
-) -> lists.ExpiredList:
+    care: UpkeepContext, table: Table, *ids: int, committed: bool = True, commit: bool = True
+) -> expired_file_lists.ExpiredList:
     """What `expire.run` does, with PyIceberg's commit instead of Java's."""
     table = care.load(".".join(table.name()))
     places = care.storage_of(table)
-    made = lists.new_list(table, ids, find_exclusive_files(care.store, table, ids).values())
-    lists.write(places, made)
+    made = expired_file_lists.new_list(table, ids, find_exclusive_files(care.store, table, ids).values())
+    expired_file_lists.write(places, made)
     if commit:
         table.maintenance.expire_snapshots().by_ids(list(ids)).commit()
     if committed:
-        made = lists.write(places, replace(made, committed=True))
+        made = expired_file_lists.write(places, replace(made, committed=True))
     return made
 
 
@@ -117,7 +117,7 @@ def old_ids(table: Table) -> list[int]:
     return [s.snapshot_id for s in metadata.snapshots if s.snapshot_id != metadata.current_snapshot_id]
 
 
-def sound(care: Care, table: Table, expected: list[int]) -> None:
+def sound(care: UpkeepContext, table: Table, expected: list[int]) -> None:
     """Nothing that the table needs is gone, and all rows are there."""
     fresh = care.load(".".join(table.name()))
     verdict = verify(care, fresh)

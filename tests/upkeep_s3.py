@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from frazil.catalogs import prepare_embedded, spark_conf
 from frazil.settings import CatalogSettings, Settings, load_settings
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.services.kit import Services
 from tests.services.s3_access import S3Access
 from tests.upkeep_files import care_of_settings
@@ -46,7 +46,7 @@ def care_on(
     access: S3Access | None = None,
     spark: SparkSession | None = None,
     **flags: object,
-) -> Iterator[Care]:
+) -> Iterator[UpkeepContext]:
     """The catalog of `settings_on`, opened; with a session, that sees it too."""
     care = care_of_settings(settings_on(services, home, endpoint, access, **flags))
     if spark is not None:

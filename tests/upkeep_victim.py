@@ -14,13 +14,13 @@ from typing import Any
 
 from frazil.observe.faultpoints import handled
 from frazil.settings import load_settings
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry.pins import pin, release
 from frazil.upkeep.model import Outcome
 from frazil.upkeep.rewrite import partition
 from frazil.upkeep.runs.history import History
-from frazil.upkeep.runs.opening import open_care
-from frazil.upkeep.runs.run import Limits, care_for
+from frazil.upkeep.runs.open_context import open_context
+from frazil.upkeep.runs.run import Limits, run_upkeep
 
 #: What the partition of a table becomes.
 SPEC = "bucket(2, id)"
@@ -28,7 +28,7 @@ SPEC = "bucket(2, id)"
 LEASE_S = 1.0
 
 
-def act(care: Care, table: str, what: Any) -> None:
+def act(care: UpkeepContext, table: str, what: Any) -> None:
     match what:
         case "partition":
             for outcome in partition.apply(care, care.load(table), SPEC, rewrite=True).outcomes:
@@ -40,7 +40,7 @@ def act(care: Care, table: str, what: Any) -> None:
             history.add("run", table, Outcome("compact"), 0.0)
             history.flush(now=True)
         case _:
-            report = care_for(care, table, Limits(kinds=(what,)))
+            report = run_upkeep(care, table, Limits(kinds=(what,)))
             for error in report.errors:
                 raise error
 
@@ -54,7 +54,7 @@ def main(order: str) -> None:
         if here == given["step"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with open_care(load_settings(flags=given["flags"], environ={})) as care, handled(strike):
+    with open_context(load_settings(flags=given["flags"], environ={})) as care, handled(strike):
         act(care, given["table"], given["act"])
     print(json.dumps([here for here in dict.fromkeys(reached) if here.startswith("upkeep.")]))
 

@@ -96,7 +96,7 @@ class Work:
         self.publish(kit, 4)
         self.land_and_die(kit)
         engine = kit.engine(TOPIC, store=self.server(kit))
-        engine.turn(at_once=True)
+        engine.run_batch(at_once=True)
         self.retain(kit)
 
     def told_by_storage(self, kit: SinkKit) -> None:

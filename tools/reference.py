@@ -30,10 +30,10 @@ from frazil.__main__ import _help as overview
 from frazil.catalogs.kinds import ABILITIES, ABILITY_NAMES
 from frazil.content.coalesced import Source
 from frazil.content.columns import JOURNAL
-from frazil.content.extract import reference as extract_reference
 from frazil.content.views import Queries
 from frazil.documents.lifecycle import allowed_tiers
 from frazil.documents.model import ARCHIVE_TIERS, RESTORE_STATES, TIERS, Document
+from frazil.extract import reference as extract_reference
 from frazil.observe import metrics
 from frazil.settings.keys import known_keys
 from frazil.settings.names import ENVIRONMENT_NAMES, FILE_NAMES, PYICEBERG_NAMES

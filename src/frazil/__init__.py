@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from frazil.lake.replica import Replicas
     from frazil.lake.table import Table
     from frazil.lake.topic import Subscription, Topic
-    from frazil.log.access import Ack, Level, OffsetGoneError, TopicInfo
+    from frazil.log.protocol import Ack, Level, OffsetGoneError, TopicInfo
 
 __all__ = [
     "Ack",
@@ -88,7 +88,7 @@ _MODULES = {
     "frazil.lake.replica": ("Replicas",),
     "frazil.backup.retention": ("RetentionPolicy",),
     "frazil.lake.content": ("Content", "EditReport", "Page"),
-    "frazil.log.access": ("Ack", "Level", "OffsetGoneError", "TopicInfo"),
+    "frazil.log.protocol": ("Ack", "Level", "OffsetGoneError", "TopicInfo"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -63,7 +63,7 @@ def check_name(name: str, given_by_log: list[str]) -> None:
 
 
 def kept_type(name: str, given: pa.DataType) -> pa.DataType:
-    """The type in which a table holds the values of a column.
+    """Returns the type in which a table stores the values of a column.
 
     Raises:
         UsageError: no table can hold such values; it names the column, and the place inside it.
@@ -216,7 +216,7 @@ def _check_nested_names(names: list[str], path: str, given: pa.DataType) -> None
 
 
 def _without_case(name: str) -> str:
-    """Equal for all names that Spark, which ignores case, may take for one."""
+    """Folds a name: equal for all names that Spark, which ignores case, may confuse."""
     folded = unicodedata.normalize("NFKD", name).upper().casefold()
     return "".join(c for c in folded if not unicodedata.combining(c) or c != "\u0307")
 
@@ -227,7 +227,7 @@ def _shown(kind: pa.DataType) -> str:
 
 
 def _paths(kind: pa.DataType, path: str) -> Iterator[str]:
-    """The full names of a column and of all fields inside it, as Iceberg knows them."""
+    """Yields the full names of a column and of all its nested fields, as Iceberg spells them."""
     yield path
     names = ("key", "value") if pa.types.is_map(kind) else ("element",) if pa.types.is_list(kind) else None
     inner = [kind.key_type, kind.item_type] if pa.types.is_map(kind) else [f.type for f in _fields(kind)]
@@ -256,7 +256,7 @@ def _types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def _dated_leaves(column: pa.Array) -> Iterator[tuple[int, int, pa.Array]]:
-    """The dates and times in a column, each with the lowest and highest value that it may have."""
+    """Yields the dates and times in a column, each with the lowest and highest valid value."""
     kind = column.type
     if pa.types.is_date32(kind):
         yield *_DAYS, column
@@ -268,7 +268,7 @@ def _dated_leaves(column: pa.Array) -> Iterator[tuple[int, int, pa.Array]]:
 
 
 def _children(column: pa.Array) -> list[pa.Array]:
-    """The arrays inside a nested one, without what nulls around them hide; of a map, all that its entries span."""
+    """Returns the child arrays of a nested one, without values hidden by nulls; of a map, all that its entries span."""
     if pa.types.is_map(column.type):
         first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
         return [column.keys.slice(first, last - first), column.items.slice(first, last - first)]

@@ -30,7 +30,7 @@ from frazil.errors import (
     translate_os_error,
 )
 from frazil.log.owner import read_owner
-from frazil.settings import CatalogSettings, Settings, ambient
+from frazil.settings import CatalogSettings, Settings, environment
 from frazil.settings.permissions import is_private
 from frazil.spark import spark_session
 from frazil.spark.jars import cached_jars
@@ -134,7 +134,7 @@ def _storage(settings: Settings, chosen: CatalogSettings) -> str:
 
 
 def _warehouse_bucket(chosen: CatalogSettings) -> str | None:
-    """The bucket of S3 that the warehouse lies in, as far as the settings say."""
+    """Returns the S3 bucket of the warehouse, if the settings name one."""
     root = _warehouse_uri(chosen)
     location = parse(root) if root is not None else None
     return location.bucket if location is not None and location.scheme == "s3" else None
@@ -162,7 +162,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _warehouse_uri(chosen: CatalogSettings) -> str | None:
-    """Where objects can be put freely; a table bucket takes nothing but files of tables."""
+    """Returns the location for test objects; a table bucket accepts only files of tables."""
     warehouse = chosen.warehouse or ""
     if flavor_of(chosen) == "s3tables":
         return None
@@ -170,7 +170,7 @@ def _warehouse_uri(chosen: CatalogSettings) -> str | None:
 
 
 def _disk(home: Path) -> str:
-    ambient.require_known(str(home), "home")
+    environment.require_known(str(home), "home")
     folder = next(p for p in (home, *home.parents) if p.exists())
     free = shutil.disk_usage(folder).free
     if free < _NEEDED_DISK:
@@ -182,7 +182,7 @@ def _disk(home: Path) -> str:
 
 
 def _log(settings: Settings) -> str:
-    """Who has the log, and how long its disk takes to make a message durable."""
+    """Reports the owner of the log, and the time that its disk takes for a sync."""
     if settings.model.log.broker is not None:
         with connect(settings) as access:
             return f"{access.where} is reachable, {_plural(len(access.topics()), 'topic')}"
@@ -227,7 +227,7 @@ def _privacy(settings: Settings) -> str:
 
 
 def _sync_seconds(folder: Path) -> float:
-    """The median of a few syncs of a small file."""
+    """Measures the median of a few syncs of a small file."""
     took = []
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".frazil-doctor-") as file:
         for _ in range(9):

@@ -55,7 +55,7 @@ class FrazilError(Exception):
 
     @property
     def in_one_line(self) -> str:
-        """What happened, and why."""
+        """Returns the message and the cause."""
         return self.message if self.cause is None else f"{self.message} ({self.cause})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -63,14 +63,14 @@ class FrazilError(Exception):
         return _rebuild, (type(self), self.message, self.cause, self.hint)
 
     def adding(self, text: str, **details: Any) -> Self:
-        """The same error, which also says how far it had come: in its message, and as further fields of its JSON."""
+        """Returns the same error with the progress so far: in its message, and as further fields of its JSON."""
         self.message = mask_urls(f"{self.message}; {text}")
         self.args = (self.message,)
         self.details |= details
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as JSON: the same fields on the command line and over HTTP."""
+        """Returns the error as JSON, with the same fields on the command line and over HTTP."""
         return {
             "error": type(self).__name__,
             "message": self.message,
@@ -87,7 +87,7 @@ def _rebuild(kind: type[FrazilError], message: str, cause: str | None, hint: str
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type's name. Java and AWS put stack traces after it."""
+    """Returns the first line of an error's text, or its type's name. Java and AWS append stack traces."""
     lines = str(error).strip().splitlines()
     return mask_urls(lines[0]) if lines else type(error).__name__
 
@@ -100,7 +100,7 @@ _SCHEME = re.compile(r"[^:/@]*://")
 
 
 def mask_urls(text: str) -> str:
-    """Text without the passwords that stand in it as `user:password@host` or `?password=…`."""
+    """Masks passwords in a text: `user:password@host` and `?password=…`."""
     if "@" in text:
         text = re.sub(r"\S+", lambda word: _mask_password(word[0]), text)
     return _SECRET_PARAMETER.sub(rf"\1{MASK}", text)

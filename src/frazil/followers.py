@@ -23,7 +23,7 @@ from frazil.documents.model import Revision, parse_time
 from frazil.documents.object_events import Inspected, Kind, ObjectEvent, decide_event, document_id_of
 from frazil.documents.store import DocumentStore, Write
 from frazil.errors import ConflictError, FrazilError, NotFoundError, UnavailableError, UsageError
-from frazil.log.access import LogAccess, OffsetGoneError
+from frazil.log.protocol import LogAccess, OffsetGoneError
 from frazil.log.trust import is_marked
 from frazil.observe.backoff import Backoff
 from frazil.observe.logs import get_logger
@@ -189,7 +189,7 @@ class ObjectFollower:
         return 0
 
     def _latest(self, store: DocumentStore, events: list[ObjectEvent]) -> dict[_Object, Revision]:
-        """The latest revisions of the documents of objects: under the id of the object, or under one of their own."""
+        """Returns the latest revisions of the documents of objects, under the object's id or another one."""
         ids = {(event.bucket, event.key): document_id_of(event, self._followed[event.bucket]) for event in events}
         by_id = store.latest_revisions(list(ids.values()))
         found = {place: by_id[document_id] for place, document_id in ids.items() if document_id in by_id}
@@ -277,7 +277,7 @@ def _kind_of(change: Change) -> Kind | None:
 
 
 def _expiry_of(raw_event: str) -> datetime | None:
-    """When S3 removes a restored copy, as an event says it."""
+    """Returns the expiry of a restored copy from an event."""
     record: Any = json.loads(raw_event)
     found = _inside(record, "glacierEventData", "restoreEventData", "lifecycleRestorationExpiryTime")
     found = found or _inside(record, "detail", "restore-expiry-time")

@@ -26,7 +26,7 @@ def _make_archive(store: TableStore, settings: Settings, address: str, spark: Sp
 
 
 def _make_content(store: TableStore, settings: Settings, address: str, spark: SparkSession | None) -> Sink:
-    from frazil.content.sink import ContentSink
+    from frazil.content.sink.content_sink import ContentSink
 
     return ContentSink(store, settings, address, spark)
 

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from frazil.backup.metrics import read_metrics
 from frazil.cli.run import run_command
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.e2e.conftest import fingerprint
 from tests.upkeep_files import care_of, folder, grow, make, rows
 
@@ -64,12 +64,12 @@ class Cli:
 
 
 @pytest.fixture
-def care(tmp_path: Path) -> Care:
+def care(tmp_path: Path) -> UpkeepContext:
     return care_of(tmp_path)
 
 
 @pytest.fixture
-def photos(care: Care) -> Table:
+def photos(care: UpkeepContext) -> Table:
     """Three commits of one row each; beside it a table of one commit."""
     make(care, "demo.videos", commits=1)
     return make(care, "demo.photos")
@@ -88,7 +88,7 @@ def backed_up(cli: Cli) -> Cli:
     return cli
 
 
-def restored(care: Care, name: str) -> list[int]:
+def restored(care: UpkeepContext, name: str) -> list[int]:
     return rows(care.load(name))
 
 
@@ -108,7 +108,7 @@ def test_a_second_backup_copies_only_what_is_new(backed_up: Cli, photos: Table):
     assert backed_up.json("create", "demo.photos")["new_bytes"] == 0
 
 
-def test_a_namespace_or_a_catalog_is_one_backup(cli: Cli, care: Care):
+def test_a_namespace_or_a_catalog_is_one_backup(cli: Cli, care: UpkeepContext):
     make(care, "other.things", commits=1)
     assert [t["table"] for t in cli.json("create", "--namespace", "demo")["tables"]] == ["demo.photos", "demo.videos"]
     assert len(cli.json("create", "--catalog", "frazil")["tables"]) == 3
@@ -171,7 +171,7 @@ def test_a_missing_data_file_fails_the_backup_and_leaves_none(cli: Cli, photos: 
 # -- list, show, diff --------------------------------------------------------------------------------------------------
 
 
-def test_list_and_show_say_what_is_in_a_backup(backed_up: Cli, care: Care):
+def test_list_and_show_say_what_is_in_a_backup(backed_up: Cli, care: UpkeepContext):
     backed_up.prints("create", "--namespace", "demo", "--name", "both")
     assert [line.split()[0] for line in backed_up.prints("list").splitlines()] == ["backup", "monday", "both"]
     assert [one["name"] for one in backed_up.json("list", "videos")] == ["both"]
@@ -220,7 +220,7 @@ def test_without_a_repository_commands_say_how_to_make_one(cli: Cli):
 # -- restore -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_restore_brings_the_table_back_under_another_name(backed_up: Cli, care: Care, photos: Table):
+def test_a_restore_brings_the_table_back_under_another_name(backed_up: Cli, care: UpkeepContext, photos: Table):
     shutil.move(folder(photos), folder(photos).with_name("moved-away"))
     out = backed_up.prints("restore", "monday", "--to", "demo.again")
     assert "demo.again is restored" in out and "3 snapshots, 3 files" in out and "a new UUID" in out
@@ -238,14 +238,14 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(backed_up: Cli):
         assert word in text
 
 
-def test_all_tables_of_a_backup_are_restored_into_another_namespace(cli: Cli, care: Care):
+def test_all_tables_of_a_backup_are_restored_into_another_namespace(cli: Cli, care: UpkeepContext):
     cli.prints("create", "--namespace", "demo", "--name", "both")
     found = cli.json("restore", "both", "--target-namespace", "copy")
     assert [one["name"] for one in found] == ["copy.photos", "copy.videos"]
     assert restored(care, "copy.photos") == [1, 2, 3]
 
 
-def test_two_tables_are_not_restored_under_one_name(cli: Cli, care: Care):
+def test_two_tables_are_not_restored_under_one_name(cli: Cli, care: UpkeepContext):
     care.store.catalog.create_namespace("other")
     care.store.catalog.create_table("other.photos", schema=care.load("demo.photos").schema())
     cli.prints("create", "demo.photos", "other.photos", "--name", "both")
@@ -253,13 +253,13 @@ def test_two_tables_are_not_restored_under_one_name(cli: Cli, care: Care):
     assert not care.store.catalog.table_exists("copy.photos")
 
 
-def test_where_one_table_is_refused_none_is_restored(cli: Cli, care: Care):
+def test_where_one_table_is_refused_none_is_restored(cli: Cli, care: UpkeepContext):
     cli.prints("create", "--namespace", "demo", "--name", "both")
     care.store.catalog.drop_table("demo.photos")
     cli.refuses("restore", "both", code=11, says="demo.videos exists")
 
 
-def test_an_earlier_state_comes_back_by_snapshot_or_time(backed_up: Cli, care: Care, photos: Table):
+def test_an_earlier_state_comes_back_by_snapshot_or_time(backed_up: Cli, care: UpkeepContext, photos: Table):
     first = photos.metadata.snapshots[0]
     backed_up.prints("restore", "monday", "--to", "demo.first", "--snapshot", str(first.snapshot_id))
     time = datetime.fromtimestamp(first.timestamp_ms / 1000, UTC) + timedelta(milliseconds=1)
@@ -270,7 +270,7 @@ def test_an_earlier_state_comes_back_by_snapshot_or_time(backed_up: Cli, care: C
     backed_up.refuses("restore", "monday", "--to", "demo.x", "--as-of", "soon", code=2, says="soon")
 
 
-def test_replace_exchanges_the_table_and_rollback_brings_it_back(backed_up: Cli, care: Care, photos: Table):
+def test_replace_exchanges_the_table_and_rollback_brings_it_back(backed_up: Cli, care: UpkeepContext, photos: Table):
     grow(photos)
     uuid = photos.metadata.table_uuid
     out = backed_up.prints("restore", "monday", "--replace")
@@ -284,7 +284,7 @@ def test_replace_exchanges_the_table_and_rollback_brings_it_back(backed_up: Cli,
     backed_up.refuses("rollback", "demo.photos", code=10, says="nothing to roll back")
 
 
-def test_rollback_loses_no_commits_unless_it_is_told_to(backed_up: Cli, care: Care):
+def test_rollback_loses_no_commits_unless_it_is_told_to(backed_up: Cli, care: UpkeepContext):
     backed_up.prints("restore", "monday", "--replace")
     grow(care.load("demo.photos"))
     backed_up.refuses("rollback", "demo.photos", code=11, says="--discard-newer")
@@ -310,7 +310,7 @@ def test_what_there_is_to_replace_must_exist(backed_up: Cli):
         ("{warehouse}/demo/../demo/videos", 12), ("s3://", 2), ("ftp://x/y", 2), ("relative/path", 2),
     ],
 )  # fmt: skip
-def test_a_location_in_the_way_of_a_table_is_refused(backed_up: Cli, care: Care, location: str, code: int):
+def test_a_location_in_the_way_of_a_table_is_refused(backed_up: Cli, care: UpkeepContext, location: str, code: int):
     places = {name: str(folder(care.load(f"demo.{name}"))) for name in ("photos", "videos")}
     places["warehouse"] = str(Path(places["photos"]).parents[1])
     where = location.format(**places)
@@ -351,7 +351,7 @@ def test_options_for_one_table_are_refused_for_several(cli: Cli):
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-def test_damage_is_found_and_named_and_does_not_come_back(backed_up: Cli, care: Care):
+def test_damage_is_found_and_named_and_does_not_come_back(backed_up: Cli, care: UpkeepContext):
     blob = backed_up.blob()
     content = bytearray(blob.read_bytes())
     content[len(content) // 2] ^= 1
@@ -418,7 +418,7 @@ def test_the_parts_of_a_sample_are_all_of_it(backed_up: Cli):
     backed_up.refuses("verify", "--sample", "1/2", "--level", "checksums", code=2, says="one of the two")
 
 
-def test_a_damaged_record_is_shown_and_stops_nothing_but_prune(backed_up: Cli, care: Care):
+def test_a_damaged_record_is_shown_and_stops_nothing_but_prune(backed_up: Cli, care: UpkeepContext):
     backed_up.prints("create", "demo.photos", "--name", "tuesday")
     record = backed_up.repository / "backups" / "monday.json"
     record.write_text(record.read_text().replace('"copied"', '"CopieD"'))
@@ -467,7 +467,7 @@ def test_prune_only_shows_its_plan_unless_it_is_confirmed(backed_up: Cli, photos
     assert [one["name"] for one in backed_up.json("list")] == ["tuesday"]
 
 
-def test_what_no_backup_needs_is_marked_and_deleted_by_a_later_run(backed_up: Cli, care: Care):
+def test_what_no_backup_needs_is_marked_and_deleted_by_a_later_run(backed_up: Cli, care: UpkeepContext):
     backed_up.prints("create", "demo.videos", "--name", "tuesday")
     backed_up.settings["backup.prune_wait_s"] = "0.001"
     backed_up.prints("delete", "monday", "--yes")
@@ -492,7 +492,9 @@ def test_a_wrong_call_of_prune_changes_nothing(backed_up: Cli, args: tuple[str, 
     backed_up.refuses(*args, code=2, says=says)
 
 
-def test_erased_content_is_told_from_damage_and_is_left_out_of_a_restore(backed_up: Cli, care: Care, photos: Table):
+def test_erased_content_is_told_from_damage_and_is_left_out_of_a_restore(
+    backed_up: Cli, care: UpkeepContext, photos: Table
+):
     path = str(photos.inspect.files()["file_path"][0])
     backed_up.refuses("erase", "monday", path, "--reason", "request 7", code=2, says="needs --yes")
     backed_up.refuses("erase", "monday", f"{path}x", "--reason", "r", "--yes", code=10, says="has no file")
@@ -568,7 +570,7 @@ def test_policies_that_do_not_exist_are_refused(cli: Cli):
 
 
 @pytest.mark.parametrize("loss", ["deleted", "truncated"])
-def test_a_new_backup_copies_again_what_the_repository_has_lost(backed_up: Cli, care: Care, loss: str):
+def test_a_new_backup_copies_again_what_the_repository_has_lost(backed_up: Cli, care: UpkeepContext, loss: str):
     """It would lack the file as the earlier one does, which it trusts, and would be listed all the same."""
     blob = backed_up.blob()
     if loss == "deleted":

@@ -34,7 +34,7 @@ from frazil.errors import (
 )
 from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import handled
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import orphans
 from tests.lane import people
 from tests.restore_kit import (
@@ -53,18 +53,18 @@ from tests.upkeep_files import DAY, Crash, age, care_of, grow, make, step
 
 
 @pytest.fixture
-def care(tmp_path: Path) -> Iterator[Care]:
+def care(tmp_path: Path) -> Iterator[UpkeepContext]:
     made = care_of(tmp_path / "home")
     with made.store:
         yield made
 
 
 @pytest.fixture
-def repository(care: Care) -> Repository:
+def repository(care: UpkeepContext) -> Repository:
     return open_repository(care)
 
 
-def evolved(care: Care, name: str = "ns.t", **options: object) -> Table:
+def evolved(care: UpkeepContext, name: str = "ns.t", **options: object) -> Table:
     """A table with appends, a deletion, two schemas, two partition specs, a branch and a tag."""
     table = make(care, name, commits=2, **options)
     second = table.refresh().metadata.current_snapshot_id
@@ -78,11 +78,11 @@ def evolved(care: Care, name: str = "ns.t", **options: object) -> Table:
     return table.refresh()
 
 
-def loaded(care: Care, name: str = "ns.r") -> Table:
+def loaded(care: UpkeepContext, name: str = "ns.r") -> Table:
     return care.store.catalog.load_table(name)
 
 
-def exists(care: Care, name: str = "ns.r") -> bool:
+def exists(care: UpkeepContext, name: str = "ns.r") -> bool:
     return care.store.catalog.table_exists(name)
 
 
@@ -551,7 +551,7 @@ def test_a_backup_without_data_says_so_and_needs_the_files(care, repository):
 # -- crashes and races
 
 
-def _steps(care: Care, repository: Repository, record, name: str, **options: object) -> list[str]:
+def _steps(care: UpkeepContext, repository: Repository, record, name: str, **options: object) -> list[str]:
     reached: list[str] = []
     with handled(reached.append):
         restore(care, repository, record, name, **options)
@@ -594,7 +594,7 @@ def grow_city(table: Table) -> None:
     table.append(people(7).append_column("city", [["Rom"]]))
 
 
-def _crash(care: Care, repository: Repository, record, name: str, point: str, **options: object) -> None:
+def _crash(care: UpkeepContext, repository: Repository, record, name: str, point: str, **options: object) -> None:
     def crash(step: str) -> None:
         if step == point:
             raise Crash(step)

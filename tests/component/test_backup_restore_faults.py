@@ -14,7 +14,7 @@ import pytest
 
 from frazil.backup.rollback import rollback_restore
 from frazil.errors import UnavailableError
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.restore_kit import back_up, history, open_repository, restore
 from tests.small_disk import small_disk
 from tests.upkeep_files import care_of, grow, make
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.deep
 
 
 @pytest.fixture
-def care(tmp_path: Path) -> Iterator[Care]:
+def care(tmp_path: Path) -> Iterator[UpkeepContext]:
     made = care_of(tmp_path / "home")
     with made.store:
         yield made
 
 
-def run(care: Care, name: str, **order: Any) -> dict[str, Any] | None:
+def run(care: UpkeepContext, name: str, **order: Any) -> dict[str, Any] | None:
     """A restore in its own process; None if it was killed."""
     given = {"home": str(care.settings.model.home), "name": name, "replace": False, **order}
     command = [sys.executable, "-m", "tests.restore_victim", json.dumps(given)]

@@ -13,11 +13,11 @@ import structlog
 
 from frazil.api.app import create_app
 from frazil.cli.run import run_command
-from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
+from frazil.content.annotations.messages import VERSION
 from frazil.content.fields import PROPERTY, Fields, FieldSpec
 from frazil.content.fields.spec import BACKFILL_PROPERTY
 from frazil.content.names import objects_name
-from frazil.content.notes.messages import VERSION
+from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.errors import NotFoundError
 from frazil.log import Log
 from frazil.settings import Settings, load_settings

@@ -285,7 +285,7 @@ def test_unknown_places_and_pictures(cli, tmp_path):
 def test_a_picture_on_this_machine(content, cli, tmp_path):
     from PIL import Image
 
-    from frazil.content.extract.images.perceptual import perceptual_hash
+    from frazil.extract.images.perceptual_hash import perceptual_hash
 
     picture = Image.radial_gradient("L").convert("RGB")
     file = tmp_path / "here.png"

@@ -21,7 +21,7 @@ from frazil.api.search_models import (
     ContentHit,
     ContentMember,
 )
-from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
+from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.log import Log
 from frazil.settings import load_settings
 from tests.content_kit import Content, an_object

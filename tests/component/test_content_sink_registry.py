@@ -12,7 +12,7 @@ from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.content.topic import ensure_events_topic
 from frazil.log.batch import Batch
 from frazil.tables import Position, commit_append, find_position
-from frazil.topics.care.adopt import Adopting
+from frazil.topics.admin.adopt import Adopting
 from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.positions import ForeignLogError
 from frazil.topics.side_table import append_to_side_table

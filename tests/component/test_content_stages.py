@@ -6,10 +6,10 @@ import pickle
 
 import pyarrow as pa
 
-from frazil.content.asking import Asker
-from frazil.content.stages import LAYOUT, EventReader
+from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.stages import LAYOUT, EventReader
 from frazil.errors import UnavailableError
-from frazil.log.access import Span
+from frazil.log.protocol import Span
 from frazil.tables.writing.data_files import WriteTarget
 from frazil.topics.dead_letters.writer import Origin
 from frazil.topics.layout import ensure_dead_letters

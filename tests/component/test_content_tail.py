@@ -12,13 +12,13 @@ import pytest
 
 from frazil.catalogs import local_path
 from frazil.content import tail as tail_module
+from frazil.content.annotations.edits import Edit
+from frazil.content.annotations.messages import edit as edit_message
+from frazil.content.annotations.publish_edits import entries, publish
 from frazil.content.choice import Choice
 from frazil.content.columns import CREATE, DELETE, OBJECTS, UPDATE
-from frazil.content.editing import entries, publish
-from frazil.content.edits import Edit
 from frazil.content.events.observation import observation
 from frazil.content.names import objects_name
-from frazil.content.notes.messages import edit as edit_message
 from frazil.content.reading import list_objects, show_object
 from frazil.content.search.asked import asked
 from frazil.content.search.duplicates import duplicates
@@ -28,7 +28,7 @@ from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.content.totals import totals
 from frazil.errors import NotFoundError
-from frazil.log.access import OffsetGoneError
+from frazil.log.protocol import OffsetGoneError
 from frazil.topics.reading.tail import Bound
 from tests.content_sink_kit import body
 from tests.content_tail_kit import TailKit, rows_of, tail_kit

@@ -11,10 +11,10 @@ import pytest
 import structlog
 
 from frazil.cli.run import run_command
-from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.content.fields import PROPERTY, Fields, FieldSpec
-from frazil.content.looking import landing
 from frazil.content.names import objects_name
+from frazil.content.scan import wait_visible
+from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.errors import NotFoundError
 from frazil.log.remote.broker import Broker
 from frazil.settings import load_settings
@@ -117,7 +117,7 @@ def test_what_nobody_waits_for_needs_no_java(unready, args):
 
 
 def test_behind_a_broker_without_a_pipeline_the_error_says_what_is_durable(unready, monkeypatch):
-    monkeypatch.setitem(landing.until_visible.__kwdefaults__, "patience_s", 0.1)
+    monkeypatch.setitem(wait_visible.until_visible.__kwdefaults__, "patience_s", 0.1)
     with open_log(unready.settings) as log, Broker(log) as broker:
         code, out, error = unready("tag", "photos", "a.jpg", "--add", "x", "--wait", broker=broker.address)
         assert log.info("content_events").end == 1

@@ -27,10 +27,9 @@ from frazil.documents.messages import encode_revision
 from frazil.documents.names import DOCUMENTS, metadata_name
 from frazil.documents.store import Write
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
-from frazil.log.access import LogAccess
-from frazil.log.batch import Batch
+from frazil.log.batch import Batch, batch_with_headers
+from frazil.log.protocol import LogAccess
 from frazil.log.remote.broker import Broker
-from frazil.log.singles import batch_with_headers
 from frazil.log.trust import marked
 from frazil.observe.faultpoints import handled
 from frazil.tables import Position, commit_append, find_position

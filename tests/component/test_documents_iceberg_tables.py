@@ -13,8 +13,8 @@ from frazil.documents.iceberg import sorting
 from frazil.documents.store import SORT_FIELDS, DocumentFilter, Write
 from frazil.documents.tables import ensure_metadata
 from frazil.errors import UnavailableError, UsageError
+from frazil.log.batch import batch_with_headers
 from frazil.log.messages import decode_chunk
-from frazil.log.singles import batch_with_headers
 from frazil.log.trust import marked
 from frazil.tables.store import LazyStore
 from frazil.topics.dead_letters.batches import REPLAYED_FROM

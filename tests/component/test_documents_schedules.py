@@ -20,9 +20,9 @@ import pytest
 from frazil.documents.iceberg.store import IcebergDocumentStore
 from frazil.documents.names import DOCUMENTS, history_name, metadata_name
 from frazil.documents.store import Write
+from frazil.log.batch import batch_with_headers
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk
-from frazil.log.singles import batch_with_headers
 from frazil.log.trust import marked
 from frazil.observe.faultpoints import handled
 from frazil.tables import find_position

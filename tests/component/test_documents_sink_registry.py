@@ -12,8 +12,8 @@ from frazil.documents.names import DOCUMENTS
 from frazil.documents.tables import ensure_history, ensure_metadata
 from frazil.log.batch import Batch
 from frazil.tables import Position, commit_append, find_position
-from frazil.topics.care.adopt import Adopting
-from frazil.topics.care.describe import describe_topic
+from frazil.topics.admin.adopt import Adopting
+from frazil.topics.admin.describe import describe_topic
 from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.positions import ForeignLogError
 from tests.sink_kit import SinkKit, sink_kit

@@ -16,17 +16,18 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extract.child import Child, borrow, close_idle, give_back
-from frazil.content.extract.isolation import Done, Inside
-from frazil.content.extract.registry import TYPE, registry
-from frazil.content.extract.sources import Wanted
-from frazil.content.extract.task import Task
-from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
-from frazil.content.extract.wire import Config, Job
-from frazil.content.looking.folder import etag
+from frazil.content.extraction.sources import source_of
+from frazil.content.extraction.task import Task
+from frazil.content.scan.folder import etag
+from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError
 from frazil.extract import Limits
+from frazil.extract.engine.isolation import Done, Inside
+from frazil.extract.engine.source import Wanted
+from frazil.extract.engine.wire import Config, Job
+from frazil.extract.engine.worker_process import Child, borrow, close_idle, give_back
+from frazil.extract.registry import TYPE, registry
 from frazil.observe.faultpoints import handled
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics.reading.reader import TopicReader
@@ -64,7 +65,7 @@ def job_of(folder: Path, key: str, number: int, **more: Any) -> Job:
 def inside(*names: str, threads: int = 4, limits: Limits = LIMITS) -> Inside:
     chosen = registry().choose((TYPE, *names))
     sources = {e.name: registry().found[e.name].source for e in chosen}
-    return Inside(chosen, Config(sources, limits, threads, S3Settings(), NetworkSettings()))
+    return Inside(chosen, Config(sources, limits, threads, source_of, S3Settings(), NetworkSettings()))
 
 
 def looked(made: Inside, jobs: list[Job]) -> dict[str, Done]:
@@ -169,9 +170,10 @@ def test_a_process_is_used_again_by_the_next_task_and_ends_with_its_parent(tmp_p
     assert child is not None and child.taken == 2, "the same one"
     again.close()
     code = (
-        "import sys, time; from frazil.content.extract.child import Child; from frazil.content.extract.wire import *;"
+        "import sys, time; from frazil.extract.engine.worker_process import Child;"
+        "from frazil.extract.engine.wire import *; from frazil.content.extraction.sources import source_of;"
         "from frazil.extract import Limits; from frazil.settings.model import *;"
-        "c = Child(Config({}, Limits(), 1, S3Settings(), NetworkSettings()));"
+        "c = Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()));"
         "print(c.pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -265,8 +267,8 @@ def test_a_small_pipe_and_a_process_that_hangs_do_not_stop_the_task(tmp_path: Pa
     def refused(*_: object) -> int:
         raise PermissionError(1, "pipe-user-pages-soft")
 
-    monkeypatch.setattr("frazil.content.extract.child.fcntl.fcntl", refused)
-    child = Child(Config({}, Limits(), 1, S3Settings(), NetworkSettings()))
+    monkeypatch.setattr("frazil.extract.engine.worker_process.fcntl.fcntl", refused)
+    child = Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
     os.kill(child.pid, signal.SIGSTOP)
     jobs = [Job(n, Wanted("file:///none", "k" * 1000)) for n in range(500)]
     child.send(jobs)
@@ -285,7 +287,7 @@ def test_a_process_that_does_not_start_leaves_nothing_open(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
-        Child(Config({}, Limits(), 1, S3Settings(), NetworkSettings()))
+        Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
     assert set(Path("/proc/self/fd").iterdir()) <= before  # others may close something meanwhile
 
 
@@ -391,7 +393,7 @@ def test_what_was_found_before_a_fault_is_in_the_log(kit: SinkKit, tmp_path: Pat
 
 
 def test_an_idle_process_is_not_lent_when_it_is_dead():
-    config = Config({}, Limits(), 1, S3Settings(), NetworkSettings())
+    config = Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings())
     first = borrow(config)
     give_back(first)
     os.kill(first.pid, signal.SIGKILL)

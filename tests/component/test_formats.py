@@ -15,21 +15,21 @@ import pyarrow as pa
 import pytest
 
 from frazil.content.columns import JOURNAL, OBJECTS
-from frazil.content.looking import state
-from frazil.content.looking.state import state_file
 from frazil.content.names import journal_name, objects_name
+from frazil.content.scan import state
+from frazil.content.scan.state import state_file
 from frazil.log import frame, segment, topic_file
-from frazil.log.access import TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.columns import MESSAGE
+from frazil.log.protocol import TopicInfo
 from frazil.settings import Settings
 from frazil.tables import Position
 from frazil.tables.position import position_key
-from frazil.topics.care.migrate import Migrating
-from frazil.topics.care.verify import verify_topic
+from frazil.topics.admin.migrate import Migrating
+from frazil.topics.admin.verify import verify_topic
 from frazil.topics.layout import ARCHIVE, DEAD_LETTER
 from frazil.topics.reading.reader import reader_of
-from frazil.upkeep.expiry import lists, reclaim
+from frazil.upkeep.expiry import expired_file_lists, reclaim
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.runs import history
 from tests import golden
@@ -83,7 +83,7 @@ def test_the_newest_fixture_has_the_formats_of_today(tmp_path: Path) -> None:
     newest = Home(max(golden.VERSIONS, key=int), tmp_path)
     topic = newest.path / "log" / "topics" / NOTES
     (scan,) = (newest.path / "content" / "scans").glob("*.json")
-    (expired,) = (newest.path / "warehouse" / "topics" / ORDERS).rglob(f"{lists.PREFIX}*.json")
+    (expired,) = (newest.path / "warehouse" / "topics" / ORDERS).rglob(f"{expired_file_lists.PREFIX}*.json")
     versions = {
         "frame": min(topic.glob("*.seg")).read_bytes()[4],
         "index": int.from_bytes(min(topic.glob("*.idx")).read_bytes()[4:8], "little"),
@@ -96,7 +96,7 @@ def test_the_newest_fixture_has_the_formats_of_today(tmp_path: Path) -> None:
         "index": segment._INDEX_VERSION,
         "topic.json": topic_file.FORMAT,
         "scan": state._VERSION,
-        "expired files": lists._FORMAT,
+        "expired files": expired_file_lists._FORMAT,
     }
     care = care_of_settings(newest.settings)
     with care.store:
@@ -199,13 +199,13 @@ def test_files_that_a_former_version_expired_are_deleted_and_no_others(home: Hom
     care = care_of_settings(home.settings)
     with care.store:
         table = care.load(f"topics.{ORDERS}")
-        (listed,) = lists.waiting(care.storage_of(table), table)
+        (listed,) = expired_file_lists.waiting(care.storage_of(table), table)
         assert listed.committed
         kinds = {file.kind for file in listed.files}
         assert {"data", "manifest", "manifest list"} <= kinds, kinds
         outcome = reclaim.run(care, table, step("reclaim", grace_s=0.0))
         assert outcome.files_removed == len(listed.files)
-        assert lists.waiting(care.storage_of(table), table) == []
+        assert expired_file_lists.waiting(care.storage_of(table), table) == []
         for name in (f"topics.{ORDERS}", "topics.dead_letters", "content.objects", "content.journal"):
             assert verify(care, care.load(name)).findings == []
         assert care.load("frazil.upkeep_history").scan().to_arrow().num_rows > 0

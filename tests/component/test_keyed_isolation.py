@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from frazil.content.asking import Asker
-from frazil.content.filling import fields_of
-from frazil.content.stages import EventReader, ObjectDecider
+from frazil.content.annotations.custom_columns import fields_of
+from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.stages import EventReader, ObjectDecider
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.documents.decide import decide_writes
 from frazil.documents.merge import DocumentDecider
@@ -20,8 +20,8 @@ from frazil.documents.messages import encode_revision
 from frazil.documents.sink_reading import DocumentReader
 from frazil.documents.store import Write
 from frazil.documents.tables import ensure_history, ensure_metadata
-from frazil.log.access import Span
-from frazil.log.singles import batch_with_headers
+from frazil.log.batch import batch_with_headers
+from frazil.log.protocol import Span
 from frazil.log.trust import marked
 from frazil.tables.writing.data_files import WriteTarget
 from frazil.topics.sinks.archive import read_span

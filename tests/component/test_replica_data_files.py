@@ -37,7 +37,7 @@ from frazil.tables.manifest_writer import ManifestWriter
 from frazil.tables.registration.partition_values import PartitionError, infer_type
 from frazil.tables.relocation.engine import LocalEngine
 from frazil.tables.store import find_table
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.relocation_tables import open_duckdb
 from tests.upkeep_files import Crash, care_of, crashing_at
 
@@ -62,7 +62,7 @@ def numbers(kind: pa.DataType, count: int) -> pa.Array:
 class Landing:
     """A folder that a replication writes, and the catalog of the replica."""
 
-    care: Care
+    care: UpkeepContext
     root: Path
     warehouse: Path
 

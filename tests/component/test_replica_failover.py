@@ -19,7 +19,7 @@ from frazil.replica.runs import list_runs
 from frazil.tables import Position, commit_append, find_position
 from frazil.tables.relocation.engine import LocalEngine
 from frazil.tables.schema_evolution import evolve_schema
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import pins
 from frazil.upkeep.runs.rewrite_table import rewrite_table
 from tests.replica_sync_kit import Pair, describe, grow, make, open_pair, stop_at
@@ -34,7 +34,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield made
 
 
-def fail_over(pair: Pair, primary: Care | None = None, **options: bool) -> FailoverReport:
+def fail_over(pair: Pair, primary: UpkeepContext | None = None, **options: bool) -> FailoverReport:
     with LocalEngine() as engine:
         return run_failover(pair.replica, "ns.t", engine, primary=primary, **options)
 

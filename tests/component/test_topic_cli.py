@@ -27,10 +27,10 @@ from frazil.log import Log
 from frazil.log.batch import Batch
 from frazil.settings import Settings
 from frazil.tables import Position, commit_append
-from frazil.topics.care import compare
-from frazil.topics.care.verify import verify_topic
-from frazil.topics.reading.places import parse_place
+from frazil.topics.admin import compare
+from frazil.topics.admin.verify import verify_topic
 from frazil.topics.reading.reader import open_reader
+from frazil.topics.reading.seek import parse_seek_target
 from tests.content_kit import Content
 from tests.odd_columns import append_unchecked
 from tests.sink_kit import put_dead_letters, sink_kit
@@ -113,11 +113,11 @@ def test_sizes_are_shown_for_people():
 
 
 def test_places_are_offsets_times_start_and_end():
-    assert parse_place("42") == 42 and parse_place("start") == "start"
-    assert parse_place("2026-01-31T12:00:00").isoformat() == "2026-01-31T12:00:00+00:00"
-    assert parse_place("2026-01-31T12:00:00+02:00").utcoffset().seconds == 7200
+    assert parse_seek_target("42") == 42 and parse_seek_target("start") == "start"
+    assert parse_seek_target("2026-01-31T12:00:00").isoformat() == "2026-01-31T12:00:00+00:00"
+    assert parse_seek_target("2026-01-31T12:00:00+02:00").utcoffset().seconds == 7200
     with pytest.raises(UsageError):
-        parse_place("yesterday")
+        parse_seek_target("yesterday")
 
 
 def test_lines_that_come_together_go_together():
@@ -541,7 +541,7 @@ def test_rows_that_are_missing_or_doubled_in_the_table_are_told(frozen, tmp_path
 
 
 def test_other_messages_in_the_table_than_in_the_log_are_told(frozen, tmp_path, monkeypatch):
-    monkeypatch.setattr("frazil.topics.care.compare.CHUNK_BYTES", 700)
+    monkeypatch.setattr("frazil.topics.admin.compare.CHUNK_BYTES", 700)
     with sink_kit(tmp_path, **{"log.max_file_size": "4096"}) as kit:
         table = kit.table("orders")
         rows = table.scan(row_filter="offset in (7, 20, 21)").to_arrow()
@@ -572,7 +572,7 @@ def test_files_that_compaction_takes_away_meanwhile_are_no_fault(frozen, tmp_pat
             raise gone.pop()
         return real(*args, **options)
 
-    monkeypatch.setattr("frazil.topics.care.compare.scan_in_order", scan)
+    monkeypatch.setattr("frazil.topics.admin.compare.scan_in_order", scan)
     assert frozen.json("verify", "orders")["findings"] == [] and not gone
 
 

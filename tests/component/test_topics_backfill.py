@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.table import Table
 
 from frazil.errors import FrazilError, IntegrityError
-from frazil.log.access import TopicInfo
+from frazil.log.protocol import TopicInfo
 from frazil.observe.faultpoints import handled
 from frazil.tables import find_position, remove_files
 from frazil.topics.layout import ARCHIVE, ensure_topic_table, table_name
@@ -124,10 +124,10 @@ def test_a_sink_that_was_away_while_the_log_was_trimmed_goes_on_in_the_archive(k
 
 def test_a_fault_at_any_step_of_a_backfill_neither_loses_nor_doubles(kit: SinkKit) -> None:
     archive(kit)
-    late(kit).turn(at_once=True)  # makes the table
+    late(kit).run_batch(at_once=True)  # makes the table
     steps: list[str] = []
     with handled(steps.append):
-        late(kit).turn(at_once=True)
+        late(kit).run_batch(at_once=True)
     own = [step for step in dict.fromkeys(steps) if not step.startswith("log.")]
     assert {"sink.plan.after", "sink.task.before", "sink.commit.before", "sink.report.after"} <= set(own)
     for fatal in own:
@@ -183,7 +183,7 @@ def test_whatever_the_order_of_events(tmp_path: Path) -> None:
         with sink_kit(tmp_path / str(target), **flags) as kit:
             kit.create(TOPIC)
             archive(kit, 2)
-            events = [archive, compact, lambda k: late(k).turn(at_once=True), publish, lambda k: archive(k, 1)]
+            events = [archive, compact, lambda k: late(k).run_batch(at_once=True), publish, lambda k: archive(k, 1)]
             for _ in range(20):
                 chance.choice(events)(kit)
             late(kit).catch_up()
@@ -212,7 +212,7 @@ def test_where_neither_has_the_range_the_sink_stops_and_says_so(kit: SinkKit) ->
     told = f"sink copy needs topic 'orders' from offset 0 on, and offsets 0 to {start} are gone: "
     told += f"the log begins at {start}, and there is no table topics.orders of this log"
     with pytest.raises(LogGapError, match=told) as caught:
-        late_alone(kit).turn(at_once=True)
+        late_alone(kit).run_batch(at_once=True)
     assert caught.value.hint == f"frazil topic adopt orders to go on at {start} without them"
 
 

@@ -24,7 +24,7 @@ from frazil.tables import RolledBackError
 from frazil.tables.reading import ordered_scan as table_scan
 from frazil.tables.reading.row_groups import split_into_pieces
 from frazil.tables.writing.type_conversion import convert_all_rows, convert_rows
-from frazil.topics.care.adopt import Adopting
+from frazil.topics.admin.adopt import Adopting
 from frazil.topics.dead_letters import batches, query, replay, rows
 from frazil.topics.dead_letters.batches import REPLAYED_FROM
 from frazil.topics.dead_letters.filters import DeadLetterFilter

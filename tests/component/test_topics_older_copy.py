@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 
 from frazil.errors import ConflictError, UnavailableError, UsageError
-from frazil.log.access import Ack, Chunk, Span, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.log import Log
+from frazil.log.protocol import Ack, Chunk, Span, TopicInfo
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.tables.store import LazyStore
 from frazil.topics import open_log
-from frazil.topics.care import verify
-from frazil.topics.care.adopt import Adopting
+from frazil.topics.admin import verify
+from frazil.topics.admin.adopt import Adopting
 from frazil.topics.positions import TableAheadError
 from frazil.topics.reading.reader import Bounds, open_reader
 from frazil.topics.reading.subscription import Subscription
@@ -115,7 +115,7 @@ def test_a_batch_that_was_read_from_the_log_before_is_not_committed(served: tupl
         return made
 
     with pytest.raises(UnavailableError, match="was opened anew while a batch was read"):
-        kit.engine(TOPIC, run).turn(at_once=True)
+        kit.engine(TOPIC, run).run_batch(at_once=True)
     kit.engine(TOPIC).catch_up()
     kit.check(TOPIC)
 
@@ -127,14 +127,14 @@ def test_a_batch_that_lands_afterwards_is_found_out_and_a_person_decides(
     server, kit = served
     engine = kit.engine(TOPIC)
     with handled(lambda step: _exchange(server, kit, b"c", b"d", b"e") if step == "sink.write.after" else None):
-        engine.turn(at_once=True)
+        engine.run_batch(at_once=True)
     assert [r["payload"] for r in kit.rows(TOPIC)] == [b"a", b"b", b"lost-2", b"lost-3"]
     if then == "the broker is restarted":
         server.restart()
     if then != "the pipeline goes on":
         engine = kit.engine(TOPIC)
     with pytest.raises(TableAheadError, match="the last messages before that are not those of the log") as found:
-        engine.turn(at_once=True)
+        engine.run_batch(at_once=True)
     with pytest.raises(TableAheadError):
         IcebergStorage(kit.client, TOPIC, kit.settings, kit.tables).retain_log(age_s=0, size=None, dry_run=False)
     assert (kit.client.info(TOPIC).sinks["archive"] or 0) <= 2, "the log keeps what no table has"
@@ -155,9 +155,9 @@ def test_a_log_that_the_table_has_overtaken_goes_on_behind_it_when_it_is_opened_
     server, kit = served
     kit.append(TOPIC, Batch.of_messages([b"lost-4"]))
     with handled(lambda step: _exchange(server, kit) if step == "sink.write.after" else None):
-        kit.engine(TOPIC).turn(at_once=True)
+        kit.engine(TOPIC).run_batch(at_once=True)
     with pytest.raises(TableAheadError, match="is at offset 5, but the log ends at 2") as found:
-        kit.engine(TOPIC).turn(at_once=True)
+        kit.engine(TOPIC).run_batch(at_once=True)
     assert "restart frazil serve" in str(found.value.hint)
     with pytest.raises(ConflictError, match="ends at 2, and its table is at 5"):
         Adopting(kit.client, kit.settings, TOPIC, kit.tables).plan()
@@ -176,7 +176,7 @@ def test_what_only_the_table_has_in_the_middle_of_the_log_is_read_from_there(
     engine = kit.engine(TOPIC)
     engine.catch_up()
     server.bring_copy_back()
-    assert engine.turn(at_once=True).rows == 0, "a pipeline that goes on finds nothing wrong"
+    assert engine.run_batch(at_once=True).rows == 0, "a pipeline that goes on finds nothing wrong"
     expected = [b"a", b"b", b"lost-2", b"lost-3", b"four"]
     assert _read(kit, first) == expected, "nothing was published since"
     kit.publish(TOPIC, b"five", b"six")
@@ -296,7 +296,7 @@ def test_a_table_that_goes_on_while_it_is_verified_is_not_ahead_of_its_log(
         kit.engine(TOPIC).catch_up()
         return verify.find_table(*given)
 
-    monkeypatch.setattr("frazil.topics.care.verify.find_table", find_table)
+    monkeypatch.setattr("frazil.topics.admin.verify.find_table", find_table)
     assert verify.verify_topic(kit.client, kit.settings, TOPIC, kit.tables).findings == []
 
 

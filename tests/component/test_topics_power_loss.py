@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.log.access import Level
 from frazil.log.log import Log
+from frazil.log.protocol import Level
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.settings import load_settings

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from frazil.api.reading import read_page
 from frazil.errors import IntegrityError, UsageError
-from frazil.log.access import OffsetGoneError
+from frazil.log.protocol import OffsetGoneError
 from frazil.tables import Position, adopt, find_position, remove_files
 from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.topics.layout import ARCHIVE

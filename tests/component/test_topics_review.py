@@ -15,7 +15,7 @@ from sqlalchemy import text
 from frazil.catalogs import local_path
 from frazil.cli.pipeline import answering_prometheus
 from frazil.errors import ConflictError, FrazilError, IntegrityError, PartialError, UnavailableError
-from frazil.log.access import Span
+from frazil.log.protocol import Span
 from frazil.observe.faultpoints import handled
 from frazil.observe.metrics import REGISTRY
 from frazil.settings import SettingsModel, load_settings
@@ -23,9 +23,9 @@ from frazil.tables.durability import sync_files
 from frazil.topics import flight_address
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.sinks.jobs import BatchFailedError, TasksFailedError, all_written, in_process
-from frazil.topics.sinks.lane import Lane
 from frazil.topics.sinks.pipeline import Pipeline
 from frazil.topics.sinks.sink import Work, Written
+from frazil.topics.sinks.sink_runner import SinkRunner
 from tests.machine import machine_flags
 from tests.sink_kit import SinkKit, sink_kit
 
@@ -127,7 +127,7 @@ def test_a_log_that_is_exchanged_while_a_batch_is_read_is_not_mixed_with_it(kit:
         return in_process(work, spans)
 
     with pytest.raises(UnavailableError, match="opened anew"):
-        kit.engine(TOPIC, exchanged).turn(at_once=True)
+        kit.engine(TOPIC, exchanged).run_batch(at_once=True)
     assert kit.files(TOPIC) == []
     kit.engine(TOPIC).catch_up()
     kit.check(TOPIC)
@@ -145,7 +145,7 @@ def _gauge(name: str) -> float | None:
 
 def test_the_lag_grows_while_the_catalog_is_away(kit: SinkKit) -> None:
     now = [1000.0]
-    lane = Lane(kit.engine(TOPIC))
+    lane = SinkRunner(kit.engine(TOPIC))
     lane.engine._clock = lambda: now[0]
 
     def away(step: str) -> None:
@@ -156,7 +156,7 @@ def test_the_lag_grows_while_the_catalog_is_away(kit: SinkKit) -> None:
     with handled(away):
         for _ in range(2):
             lane.wants(kit.client.info(TOPIC), 0.0)
-            lane.turn()
+            lane.run_batch()
             now[0] += 30
     assert _gauge("frazil_sink_lag_offsets") == 2
     assert _gauge("frazil_sink_lag_seconds") == 30

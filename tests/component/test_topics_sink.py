@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import CircuitOpenError, ConflictError, FrazilError, UnavailableError, UsageError
-from frazil.log.access import Level, Span
 from frazil.log.batch import Batch
+from frazil.log.protocol import Level, Span
 from frazil.observe.faultpoints import handled
 from frazil.observe.resilience import CircuitBreaker
 from frazil.tables import RolledBackError, accept_rollback, find_position
 from frazil.tables.writing.data_files import NotWrittenError
-from frazil.topics.care.adopt import Adopting, Choice
+from frazil.topics.admin.adopt import Adopting, Choice
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.positions import ForeignLogError, LogGapError
 from frazil.topics.sinks.archive import ArchiveSink, ArchiveWork
@@ -87,7 +87,7 @@ def test_nothing_new_makes_no_commit(kit: SinkKit) -> None:
     engine = kit.engine(TOPIC)
     engine.catch_up()
     before = kit.table(TOPIC).metadata_location
-    assert engine.turn(at_once=True).commits == 0
+    assert engine.run_batch(at_once=True).commits == 0
     assert kit.table(TOPIC).metadata_location == before
 
 
@@ -187,10 +187,10 @@ def test_no_batch_is_begun_on_a_storage_that_was_away_too_often(kit: SinkKit) ->
     kit.publish(TOPIC, b"a")
     for _ in range(2):
         with pytest.raises(NotWrittenError):
-            engine.turn(at_once=True)
+            engine.run_batch(at_once=True)
     for _ in range(5):
         with pytest.raises(CircuitOpenError, match="the storage of a test was away 2 times in a row"):
-            engine.turn(at_once=True)
+            engine.run_batch(at_once=True)
     assert (begun, breaker.state) == (2, "open")
     now, away = 30.0, False
     engine.catch_up()
@@ -211,7 +211,7 @@ def test_a_task_that_fails_for_another_reason_says_nothing_about_the_storage(kit
     breaker.failed()
     for _ in range(3):
         with pytest.raises(type(error)):
-            engine.turn(at_once=True)
+            engine.run_batch(at_once=True)
     assert breaker.state == "closed"
     breaker.failed()
     assert breaker.state == "open", "what failed before still counts"
@@ -273,7 +273,7 @@ def test_of_two_engines_one_wins_each_batch_and_none_doubles(kit: SinkKit) -> No
     def work(engine: object) -> None:
         try:
             while not done.is_set():
-                engine.turn(at_once=True)  # type: ignore[attr-defined]
+                engine.run_batch(at_once=True)  # type: ignore[attr-defined]
         except BaseException as error:  # noqa: BLE001 - told by the test
             failures.append(error)
 
@@ -307,7 +307,7 @@ def test_an_engine_that_fell_behind_another_plans_anew(kit: SinkKit) -> None:
 
     commits, conflicts = kit.told(TOPIC, "commits_total"), kit.told(TOPIC, "conflicts_total")
     with handled(overtake):
-        assert slow.turn(at_once=True).commits == 0
+        assert slow.run_batch(at_once=True).commits == 0
     assert kit.told(TOPIC, "conflicts_total") - conflicts == 1
     assert kit.told(TOPIC, "commits_total") - commits == 1, "the faster one's"
     slow.catch_up()
@@ -345,7 +345,7 @@ def test_a_table_that_moves_on_while_it_is_looked_at_is_not_taken_to_be_ahead_of
             fast.catch_up()
 
     with handled(overtake):
-        slow.turn(at_once=True)
+        slow.run_batch(at_once=True)
     assert overtaken
     slow.catch_up()
     kit.check(TOPIC)
@@ -415,12 +415,12 @@ def test_an_idle_engine_that_looks_again_writes_what_a_rewind_took_out(kit: Sink
     for payload in (b"a", b"b", b"c"):
         kit.publish(TOPIC, payload)
         engine.catch_up()
-    engine.turn(at_once=True)
+    engine.run_batch(at_once=True)
     table = kit.table(TOPIC)
     table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()
     accept_rollback(kit.store, kit.table(TOPIC), ARCHIVE, TOPIC, keep=False)
-    engine.look_again()
-    engine.turn(at_once=True)
+    engine.invalidate()
+    engine.run_batch(at_once=True)
     engine.catch_up()
     kit.check(TOPIC)
 
@@ -428,13 +428,13 @@ def test_an_idle_engine_that_looks_again_writes_what_a_rewind_took_out(kit: Sink
 def test_what_another_pipeline_has_taken_is_not_written_again_in_vain(kit: SinkKit) -> None:
     engines = [kit.engine(TOPIC) for _ in range(2)]
     for engine in engines:
-        engine.turn(at_once=True)
+        engine.run_batch(at_once=True)
     written: list[str] = []
     for number in range(4):
         kit.publish(TOPIC, b"%d" % number)
-        engines[number % 2].turn(at_once=True)
+        engines[number % 2].run_batch(at_once=True)
         with handled(written.append):
-            engines[1 - number % 2].turn(at_once=True)
+            engines[1 - number % 2].run_batch(at_once=True)
     assert "sink.look.before" in written and "sink.write.before" not in written
     kit.check(TOPIC)
 
@@ -505,7 +505,7 @@ def test_where_neither_snapshots_nor_rows_tell_how_far_a_table_is_a_rewind_is_re
 ) -> None:
     """As of a sink whose rows have no offsets."""
     without_telling_snapshots(kit)
-    monkeypatch.setattr("frazil.topics.care.adopt.ARCHIVE", "another")
+    monkeypatch.setattr("frazil.topics.admin.adopt.ARCHIVE", "another")
     before = kit.table(TOPIC).metadata_location
     with pytest.raises(ConflictError, match="to where nobody knows: rows that it has would be written again") as error:
         Adopting(kit.client, kit.settings, TOPIC, kit.tables, "rewind").plan()
@@ -586,7 +586,7 @@ def test_what_is_not_on_disk_yet_is_synced_before_it_is_taken(tmp_path: Path) ->
         kit.create(TOPIC)
         kit.log.publish(TOPIC, b"a", level="os")
         assert kit.log.info(TOPIC).end == 0
-        kit.engine(TOPIC).turn(at_once=True)
+        kit.engine(TOPIC).run_batch(at_once=True)
         assert [r["payload"] for r in kit.rows(TOPIC)] == [b"a"]
         assert kit.log.info(TOPIC).end == 1
 
@@ -600,13 +600,13 @@ def test_a_batch_is_taken_at_its_size_or_after_its_lag_and_not_before(tmp_path: 
         published = kit.publish(TOPIC, b"small")
         now = published.time_us / 1e6
         engine._clock = lambda: now
-        assert engine.turn().commits == 0
+        assert engine.run_batch().commits == 0
         now += 4.9
-        assert engine.turn().commits == 0
+        assert engine.run_batch().commits == 0
         now += 0.2
-        assert engine.turn().commits == 1
+        assert engine.run_batch().commits == 1
         kit.publish(TOPIC, b"x" * 20000)
-        assert engine.turn().commits == 1
+        assert engine.run_batch().commits == 1
         kit.check(TOPIC)
 
 
@@ -629,7 +629,7 @@ def test_retention_takes_old_messages_out_of_the_table_and_not_the_position(tmp_
         for i in range(3):
             kit.publish(TOPIC, f"{i}".encode())
             kit.engine(TOPIC).catch_up()
-        kit.engine(TOPIC).turn()
+        kit.engine(TOPIC).run_batch()
         assert [r["offset"] for r in kit.rows(TOPIC)] == [2]
         kit.publish(TOPIC, b"3")
         kit.engine(TOPIC).catch_up()
@@ -664,7 +664,7 @@ class _Schedule:
         if choice <= 1:
             self._publish()
         elif choice == 2:
-            self.random.choice(self.engines).turn(at_once=True)
+            self.random.choice(self.engines).run_batch(at_once=True)
         elif choice == 3:
             self._turn_with_fault()
         elif choice == 4:
@@ -683,7 +683,7 @@ class _Schedule:
 
     def _turn_with_fault(self) -> None:
         with dying_at(self.random.randrange(30)):
-            self.random.choice(self.engines).turn(at_once=True)
+            self.random.choice(self.engines).run_batch(at_once=True)
 
     def _overtaken(self) -> None:
         one, other = self.random.sample(self.engines, 2)
@@ -693,10 +693,10 @@ class _Schedule:
             nonlocal pending
             if step == "sink.write.after" and pending:
                 pending = False
-                other.turn(at_once=True)
+                other.run_batch(at_once=True)
 
         with handled(overtake):
-            one.turn(at_once=True)
+            one.run_batch(at_once=True)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -738,7 +738,7 @@ def test_a_fault_in_a_first_batch_neither_loses_nor_doubles(kit: SinkKit, step: 
     with dying_before(step):
         engine = kit.engine(TOPIC)
         engine._prepared = True  # else it has the log synced at once
-        engine.turn(at_once=True)
+        engine.run_batch(at_once=True)
     kit.engine(TOPIC).catch_up()
     kit.check(TOPIC)
 
@@ -754,9 +754,9 @@ def test_a_fault_in_a_retention_of_the_table_leaves_the_newest_rows(tmp_path: Pa
             kit.publish(TOPIC, payload)
             engine.catch_up()
         with dying_before(step):
-            kit.engine(TOPIC).turn()
+            kit.engine(TOPIC).run_batch()
         assert [r["payload"] for r in kit.rows(TOPIC)][-1] == b"c"
-        kit.engine(TOPIC).turn()
+        kit.engine(TOPIC).run_batch()
         assert [(r["offset"], r["payload"]) for r in kit.rows(TOPIC)] == [(2, b"c")]
         kit.publish(TOPIC, b"d")
         engine.catch_up()

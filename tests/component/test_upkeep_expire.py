@@ -18,11 +18,11 @@ from frazil.errors import ConflictError, CredentialsError, IntegrityError, NotFo
 from frazil.observe.faultpoints import handled
 from frazil.tables import CommitUnknownError
 from frazil.tables.metadata.reachable import find_exclusive_files, find_reachable_files
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import expire, lists, reclaim
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry import expire, expired_file_lists, reclaim
 from frazil.upkeep.expiry.expire import plan
-from frazil.upkeep.expiry.neighbours import SharedLocationError
 from frazil.upkeep.expiry.pins import pins
+from frazil.upkeep.expiry.shared_locations import SharedLocationError
 from frazil.upkeep.expiry.verify import verify
 from tests.topic_kit import MemoryLog, TopicTable, settings_in
 from tests.upkeep_files import (
@@ -46,21 +46,21 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def care(tmp_path: Path) -> Iterator[Care]:
+def care(tmp_path: Path) -> Iterator[UpkeepContext]:
     made = care_of(tmp_path / "home")
     with made.store:
         yield made
 
 
-def listed(care: Care, table) -> list[lists.ExpiredList]:
-    return lists.waiting(care.storage_of(table), table)
+def listed(care: UpkeepContext, table) -> list[expired_file_lists.ExpiredList]:
+    return expired_file_lists.waiting(care.storage_of(table), table)
 
 
-def reclaimed(care: Care, table, grace_s: float = 0.0):
+def reclaimed(care: UpkeepContext, table, grace_s: float = 0.0):
     return reclaim.run(care, table, step("reclaim", grace_s=grace_s))
 
 
-def pass_time(expired: lists.ExpiredList, seconds: float) -> None:
+def pass_time(expired: expired_file_lists.ExpiredList, seconds: float) -> None:
     path = expired.uri.removeprefix("file://")
     then = time.time() - seconds
     os.utime(path, (then, then))
@@ -157,7 +157,7 @@ def test_the_list_of_a_commit_that_may_have_landed_stays_and_is_reclaimed_later(
     table = replaced(make(care))
     gone = old_ids(table)
     expiring(monkeypatch, table, CommitUnknownError("no answer"), lands=True)
-    load, loads = Care.load, []
+    load, loads = UpkeepContext.load, []
 
     def failing(self, name):
         loads.append(name)
@@ -166,7 +166,7 @@ def test_the_list_of_a_commit_that_may_have_landed_stays_and_is_reclaimed_later(
         return load(self, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Care, "load", failing)
+        patched.setattr(UpkeepContext, "load", failing)
         with pytest.raises(CommitUnknownError):
             expire.run(care, table, step("expire", snapshots=gone))
     assert old_ids(table) == [], "it has landed"
@@ -254,7 +254,7 @@ def test_a_list_of_another_table_or_a_torn_one_is_left_alone(care):
     expired = expired_by_hand(care, table, *old_ids(table))
     places = care.storage_of(table)
     foreign = replace(expired, uri=expired.uri.replace(".json", "-2.json"), table_uuid="another")
-    lists.write(places, foreign)
+    expired_file_lists.write(places, foreign)
     torn = folder(table) / "metadata/frazil-expired-torn.json"
     torn.write_text('{"format": 1, "fil')
     before = {f for f in files_in(table) if "frazil-expired" in f}
@@ -410,7 +410,7 @@ def test_a_sound_table_is_sound(care):
     assert verdict.size > 0
 
 
-def damaged(care: Care, table, kind: str, how) -> list[tuple[str, str]]:
+def damaged(care: UpkeepContext, table, kind: str, how) -> list[tuple[str, str]]:
     uri = next(f.uri for f in find_reachable_files(care.store, table).values() if f.kind == kind)
     how(Path(uri.removeprefix("file://")))
     fresh = care_of(folder(table).parents[2])

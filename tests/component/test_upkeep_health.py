@@ -28,10 +28,10 @@ from frazil.cli.run import run_command
 from frazil.errors import IntegrityError, NotFoundError
 from frazil.settings import load_settings
 from frazil.tables import TableStore
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.plans.census import Census, take
 from frazil.upkeep.plans.health import examine
-from frazil.upkeep.plans.tally import Tallies
+from frazil.upkeep.plans.manifest_stats import ManifestStatsCache
 from frazil.upkeep.policy import policy_for
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ class Lake:
         chosen = self.settings.catalog()
         self.store = TableStore(open_catalog(chosen), chosen)
         self.store.catalog.create_namespace("shop")
-        self.care = Care(self.settings, chosen, self.store, never, threading.Event())
+        self.care = UpkeepContext(self.settings, chosen, self.store, never, threading.Event())
 
     def table(self, name: str = "shop.orders", *, version: int = 2, by_day: bool = True, **properties: str) -> Table:
         given = {key.replace("__", "-").replace("_", "."): value for key, value in properties.items()}
@@ -66,7 +66,7 @@ class Lake:
         times = [DAY + timedelta(days=day, seconds=n) for day in days for n in range(rows)]
         table.append(pa.table({"id": range(len(times)), "at": times}, schema=COLUMNS))
 
-    def census(self, table: Table, known: Tallies | None = None, **flags: str) -> Census:
+    def census(self, table: Table, known: ManifestStatsCache | None = None, **flags: str) -> Census:
         settings = load_settings(flags={"home": str(self.home), **flags}, environ={})
         return take(self.care, table, policy_for(settings, table), known=known)
 
@@ -177,7 +177,7 @@ def test_growth_is_told_per_day_over_the_kept_history(lake: Lake):
 
 
 def test_what_was_counted_before_is_not_read_again(lake: Lake):
-    table, known = lake.table(), Tallies()
+    table, known = lake.table(), ManifestStatsCache()
     lake.append(table, 0)
     first = lake.census(table, known)
     for manifest in table.current_snapshot().manifests(table.io):
@@ -201,7 +201,7 @@ def test_a_manifest_with_other_entries_than_its_list_says_is_damaged(lake: Lake)
 
 
 def test_what_is_known_is_forgotten_when_it_is_too_much(lake: Lake):
-    table, known = lake.table(), Tallies(most=2)
+    table, known = lake.table(), ManifestStatsCache(most=2)
     for day in range(3):
         lake.append(table, day)
     for _ in range(2):

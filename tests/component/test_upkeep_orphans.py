@@ -19,9 +19,9 @@ from frazil.observe.cancellation import StoppedError
 from frazil.observe.faultpoints import handled
 from frazil.settings import load_settings
 from frazil.tables import TableStore
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import neighbours, orphans
-from frazil.upkeep.expiry.neighbours import SharedLocationError, require_alone
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry import orphans, shared_locations
+from frazil.upkeep.expiry.shared_locations import SharedLocationError, require_alone
 from tests.upkeep_files import (
     DAY,
     age,
@@ -45,13 +45,13 @@ LOST = ("data/lost.parquet", "data/day=1/lost.parquet", "metadata/lost-m0.avro",
 
 
 @pytest.fixture
-def care(tmp_path: Path) -> Iterator[Care]:
+def care(tmp_path: Path) -> Iterator[UpkeepContext]:
     made = care_of(tmp_path / "home")
     with made.store:
         yield made
 
 
-def found(care: Care, table, age_s: float = 3 * DAY) -> set[str]:
+def found(care: UpkeepContext, table, age_s: float = 3 * DAY) -> set[str]:
     search = orphans.find(care, care.load(".".join(table.name())), age_s)
     return {o.uri.removeprefix(f"file://{folder(table).resolve()}/") for o in search.orphans}
 
@@ -150,7 +150,7 @@ def test_a_table_reached_through_a_link_keeps_its_files(care, tmp_path):
     sound(care, table, [1, 2, 3, 4])
 
 
-def refused(care: Care, table, *words: str) -> None:
+def refused(care: UpkeepContext, table, *words: str) -> None:
     litter(table, *LOST)
     age(table)
     before = files_in(table)
@@ -217,7 +217,7 @@ class TwoCatalogs:
         self.care = care_of_settings(settings)
         self.settings = settings
 
-    def other(self) -> Care:
+    def other(self) -> UpkeepContext:
         chosen = self.settings.catalog("other")
         network = self.settings.model.network
         return replace(self.care, catalog=chosen, store=TableStore(open_catalog(chosen, network), chosen, network))
@@ -292,7 +292,7 @@ def test_where_another_catalog_shares_our_place_is_believed_for_an_hour(two, mon
     with two.other().store as store:
         make(replace(two.care, store=store), "far.away", location=table.location())
     require_alone(two.care, table)
-    monkeypatch.setattr(neighbours, "_BELIEVED_S", 0.0)
+    monkeypatch.setattr(shared_locations, "_BELIEVED_S", 0.0)
     with pytest.raises(SharedLocationError, match=r"other\.far\.away"):
         require_alone(two.care, table)
 

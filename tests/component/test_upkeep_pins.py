@@ -11,7 +11,7 @@ import pytest
 from frazil.errors import ConflictError, FrazilError
 from frazil.tables import CommitUnknownError, commit_retry
 from frazil.upkeep import java
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import pins
 from frazil.upkeep.expiry.pins import Pin, PinLostError, pin, pinned, release, renew
 from tests.upkeep_files import care_of, grow, make
@@ -27,7 +27,7 @@ class Manage:
         commits: how many there were.
     """
 
-    def __init__(self, care: Care) -> None:
+    def __init__(self, care: UpkeepContext) -> None:
         self._care = care
         self._changes: list[tuple] = []
         self.failures: list[tuple[FrazilError, bool]] = []
@@ -70,25 +70,25 @@ class Manage:
 
 
 @pytest.fixture
-def care(tmp_path: Path) -> Iterator[Care]:
+def care(tmp_path: Path) -> Iterator[UpkeepContext]:
     made = care_of(tmp_path / "home")
     with made.store:
         yield made
 
 
 @pytest.fixture
-def manage(care: Care, monkeypatch: pytest.MonkeyPatch) -> Manage:
+def manage(care: UpkeepContext, monkeypatch: pytest.MonkeyPatch) -> Manage:
     made = Manage(care)
     monkeypatch.setattr(java, "load", lambda care, table: made)
     monkeypatch.setattr(pins, "needs_jvm", lambda care, table: True)
     return made
 
 
-def age_of(care: Care, held: Pin) -> int | None:
+def age_of(care: UpkeepContext, held: Pin) -> int | None:
     return care.load(held.table).metadata.refs[held.tag].max_ref_age_ms
 
 
-def ends(care: Care, held: Pin) -> float:
+def ends(care: UpkeepContext, held: Pin) -> float:
     """When the lease is over, as the table has it."""
     (found,) = [p for p in pins.pins(care.load(held.table)) if p.tag == held.tag]
     return found.until.timestamp()

@@ -9,17 +9,17 @@ import pytest
 from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
 from frazil.observe.faultpoints import handled
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import lists, reclaim
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry import expired_file_lists, reclaim
 from tests.upkeep_files import care_of, expired_by_hand, make, old_ids, replaced, sound, step
 
 
 @pytest.fixture
-def care(tmp_path: Path) -> Care:
+def care(tmp_path: Path) -> UpkeepContext:
     return care_of(tmp_path / "home")
 
 
-def test_a_former_metadata_file_that_goes_meanwhile_does_not_stop_it(care: Care) -> None:
+def test_a_former_metadata_file_that_goes_meanwhile_does_not_stop_it(care: UpkeepContext) -> None:
     table = replaced(make(care))
     expired_by_hand(care, table, *old_ids(table))
     former = Path(local_path(table.refresh().metadata.metadata_log[0].metadata_file) or "/nowhere")
@@ -37,7 +37,7 @@ def test_a_former_metadata_file_that_goes_meanwhile_does_not_stop_it(care: Care)
     sound(care, table, [1, 2, 3])
 
 
-def test_a_disk_that_fails_is_told_and_nothing_is_deleted(care: Care, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_told_and_nothing_is_deleted(care: UpkeepContext, monkeypatch: pytest.MonkeyPatch) -> None:
     table = replaced(make(care))
     made = expired_by_hand(care, table, *old_ids(table))
 
@@ -50,7 +50,7 @@ def test_a_disk_that_fails_is_told_and_nothing_is_deleted(care: Care, monkeypatc
     assert all(Path(local_path(file.uri) or "/nowhere").exists() for file in made.files)
 
 
-def test_a_file_that_comes_back_into_the_table_meanwhile_stays(care: Care) -> None:
+def test_a_file_that_comes_back_into_the_table_meanwhile_stays(care: UpkeepContext) -> None:
     """The table is looked at twice: a commit may have landed while the first look was taken."""
     table = replaced(make(care))
     made = expired_by_hand(care, table, *old_ids(table))
@@ -68,10 +68,10 @@ def test_a_file_that_comes_back_into_the_table_meanwhile_stays(care: Care) -> No
     sound(care, table, [1, 1, 2, 3])
 
 
-def test_a_list_whose_snapshots_are_still_there_does_not_count_as_committed(care: Care) -> None:
+def test_a_list_whose_snapshots_are_still_there_does_not_count_as_committed(care: UpkeepContext) -> None:
     """Its commit may be under way: the grace begins when the snapshots are gone."""
     table = replaced(make(care))
     expired_by_hand(care, table, *old_ids(table), commit=False, committed=False)
     assert reclaim.run(care, table, step("reclaim", grace_s=0.0)).result == "nothing"
-    (left,) = lists.waiting(care.storage_of(table), table)
+    (left,) = expired_file_lists.waiting(care.storage_of(table), table)
     assert not left.committed

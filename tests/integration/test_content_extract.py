@@ -23,20 +23,21 @@ from pyspark.sql import SparkSession
 from frazil.cli.run import run_command
 from frazil.content.buckets import bucket_of
 from frazil.content.columns import OBJECTS
-from frazil.content.extract.choose import Asked, choose, plan
-from frazil.content.extract.job import extract, planned, snapshot
-from frazil.content.extract.metrics import BYTES
-from frazil.content.extract.metrics import OBJECTS as OBJECTS_LOOKED_INTO
-from frazil.content.extract.registry import registry
-from frazil.content.extract.sources import BucketSource, Changed, Gone, StorageError, Wanted
-from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
-from frazil.content.looking.bucket import open_bucket
-from frazil.content.looking.engine import Ready
-from frazil.content.looking.folder import open_folder
-from frazil.content.looking.work import Work
+from frazil.content.extraction.job import extract, planned, snapshot
+from frazil.content.extraction.metrics import BYTES
+from frazil.content.extraction.metrics import OBJECTS as OBJECTS_LOOKED_INTO
+from frazil.content.extraction.selection import Asked, choose, plan
+from frazil.content.extraction.sources import BucketSource
+from frazil.content.scan.bucket import open_bucket
+from frazil.content.scan.engine import Ready
+from frazil.content.scan.folder import open_folder
+from frazil.content.scan.session import Work
 from frazil.content.tables import ensure_objects
+from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.errors import UsageError
 from frazil.extract import Unsupported
+from frazil.extract.engine.source import Changed, Gone, StorageError, Wanted
+from frazil.extract.registry import registry
 from frazil.settings import Settings
 from frazil.settings.model import NetworkSettings, S3Settings
 from tests.content_kit import an_object, at

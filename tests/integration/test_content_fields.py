@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 from pyspark.sql import SparkSession
 
+from frazil.content.annotations.messages import edit, extraction, fields
 from frazil.content.names import objects_name
-from frazil.content.notes.messages import edit, extraction, fields
 from frazil.query.engine import run_sql
 from frazil.settings import Settings
 from tests.content_sink_kit import ContentKit, body, content_kit

@@ -23,15 +23,15 @@ from pyspark.sql import SparkSession
 
 from frazil.cli.run import run_command
 from frazil.content.buckets import bucket_of
-from frazil.content.looking.bucket import Bucket, open_bucket
-from frazil.content.looking.engine import Ready
-from frazil.content.looking.folder import open_folder
-from frazil.content.looking.known import Known, count_rows, known
-from frazil.content.looking.landing import until_visible
-from frazil.content.looking.listing import Shard
-from frazil.content.looking.scan import Scanned, scan
-from frazil.content.looking.ways import Way, on_executors
-from frazil.content.looking.work import Work
+from frazil.content.scan.bucket import Bucket, open_bucket
+from frazil.content.scan.engine import Ready
+from frazil.content.scan.executors import Way, on_executors
+from frazil.content.scan.folder import open_folder
+from frazil.content.scan.known_objects import Known, count_rows, known
+from frazil.content.scan.listing import Shard
+from frazil.content.scan.scanner import Scanned, scan
+from frazil.content.scan.session import Work
+from frazil.content.scan.wait_visible import until_visible
 from frazil.demo.pictures import write
 from frazil.errors import CredentialsError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
@@ -348,8 +348,8 @@ def test_reconcile_compares_with_an_inventory_and_with_a_journal(kit: ContentKit
     """By the names of columns, whatever else such a table has."""
     bucket, names = "elsewhere", f"{kit.settings.model.content.namespace}.inventory"
     work = work_of(kit)
-    from frazil.content.looking.listing import place_of
-    from frazil.content.looking.telling import Teller
+    from frazil.content.scan.listing import place_of
+    from frazil.content.scan.publish import Teller
     from frazil.log.remote.producer import Producer
 
     place = place_of(bucket, kit.settings, look=False)

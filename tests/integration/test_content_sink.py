@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.content.asking import Asker
 from frazil.content.columns import CREATE, DELETE
 from frazil.content.events.observation import observation
 from frazil.content.names import objects_name
+from frazil.content.sink.head_requests import Asker
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled

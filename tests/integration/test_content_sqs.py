@@ -17,11 +17,11 @@ from uuid import uuid4
 
 import pytest
 
+from frazil.content.annotations.messages import edit
 from frazil.content.events.observation import observation
 from frazil.content.events.parse import parse_messages
 from frazil.content.intake.queue import open_queue
 from frazil.content.intake.sqs import Polling, SqsIntake
-from frazil.content.notes.messages import edit
 from frazil.content.topic import ensure_topic
 from frazil.errors import NotFoundError
 from frazil.log import Log, LogAccess, decode_chunk

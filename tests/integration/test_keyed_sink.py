@@ -157,7 +157,7 @@ def test_topics_that_share_one_sink_do_not_take_each_others_snapshots(kit, spark
         if step == "counters.amounts.before" and not turns:
             turns.append(step)
             publish_to_other(10)
-            engines[1].turn(at_once=True)
+            engines[1].run_batch(at_once=True)
             publish_to_other(20)
 
             def die(reached: str) -> None:
@@ -165,7 +165,7 @@ def test_topics_that_share_one_sink_do_not_take_each_others_snapshots(kit, spark
                     raise DiesError
 
             with handled(die), pytest.raises(DiesError):
-                engines[1].turn(at_once=True)
+                engines[1].run_batch(at_once=True)
 
     with handled(interfere):
         engines[0].catch_up()

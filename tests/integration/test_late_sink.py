@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.content.names import CONTENT
-from frazil.content.sink import ContentSink
+from frazil.content.sink.content_sink import ContentSink
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
-from frazil.topics.care.adopt import Adopting
+from frazil.topics.admin.adopt import Adopting
 from frazil.topics.layout import ARCHIVE, table_name
 from frazil.topics.positions import LogGapError
 from frazil.topics.sinks.engine import Engine

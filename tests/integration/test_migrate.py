@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from frazil.log import OffsetGoneError
-from frazil.log.care.verify import verify_log
 from frazil.log.log import Log
+from frazil.log.maintenance.verify import verify_log
 from frazil.log.remote.client import Client
 from frazil.observe.faultpoints import handled
-from frazil.topics.care.migrate import Migrating
-from frazil.topics.care.verify import verify_topic
+from frazil.topics.admin.migrate import Migrating
+from frazil.topics.admin.verify import verify_topic
 from frazil.topics.positions import ForeignLogError
 from frazil.topics.reading.reader import TopicReader
 from frazil.topics.storage import open_storage

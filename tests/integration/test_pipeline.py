@@ -20,8 +20,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.errors import PartialError
-from frazil.log.access import Chunk
 from frazil.log.log import Log
+from frazil.log.protocol import Chunk
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.spark.jars import spark_home
@@ -435,7 +435,7 @@ def test_sigterm_in_the_middle_of_upkeep_ends_well_and_leaves_the_table_right(ow
     engine = own.engine("orders")
     for number in range(6):
         own.publish("orders", b"%d" % number)
-        engine.turn(at_once=True)
+        engine.run_batch(at_once=True)
     program = ("-c", _SLOW_UPKEEP.format(step=step))
     busy = pipeline_process(own, program=program, upkeep__policy__min_input_files="2", upkeep__every_s="1")
     assert busy.stderr is not None

@@ -15,7 +15,7 @@ from frazil.replica.sync import ReplicaTable, SyncReport, run_sync
 from frazil.settings import Settings
 from frazil.storage import open_store
 from frazil.tables.relocation.engine import LocalEngine
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.integration.test_backup_catalogs import care_for
 from tests.lane import people
 from tests.replica_sync_kit import Pair, describe, grow, open_pair
@@ -25,7 +25,7 @@ from tests.services.kit import Services
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
 
 
-def replicate(pair: Pair, care: Care, place: str) -> None:
+def replicate(pair: Pair, care: UpkeepContext, place: str) -> None:
     """Copies the primary's files, metadata first."""
     store = open_store(place, s3=care.catalog.s3 or care.settings.model.s3, network=care.settings.model.network)
     there = {info.key for info in store.list()}
@@ -34,7 +34,7 @@ def replicate(pair: Pair, care: Care, place: str) -> None:
             store.put(name, (pair.source / name).read_bytes())
 
 
-def sync(care: Care, order: ReplicaTable, **options: bool) -> SyncReport:
+def sync(care: UpkeepContext, order: ReplicaTable, **options: bool) -> SyncReport:
     with LocalEngine() as engine:
         return run_sync(care, order, engine, **options)
 
@@ -82,7 +82,7 @@ def test_a_replica_in_each_kind_of_catalog(
         assert len(rows_at(table.refresh())) == len(rows_at(pair.table)) + 1
 
 
-def check(pair: Pair, care: Care, order: ReplicaTable) -> None:
+def check(pair: Pair, care: UpkeepContext, order: ReplicaTable) -> None:
     expected = describe(pair.table)
     with pair.without_primary():
         table = care.store.load(order.identifier)

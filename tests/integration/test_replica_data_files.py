@@ -16,7 +16,7 @@ from frazil.settings import Settings
 from frazil.spark.hadoop import HadoopFiles
 from frazil.storage import open_store
 from frazil.tables.relocation.engine import LocalEngine, SparkEngine
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.rewrite_kit import Bench
 from tests.services.kit import Services
 from tests.upkeep_s3 import care_on
@@ -79,7 +79,7 @@ def test_what_spark_writes_spark_registers_reads_and_compacts(lane: Bench, tmp_p
     check()
 
 
-def sync_on(care: Care, root: str) -> DataSyncReport:
+def sync_on(care: UpkeepContext, root: str) -> DataSyncReport:
     config = DataFileTable(root, ("ns", "t"), f"{care.catalog.warehouse}/replica", prune_missing=True)
     with LocalEngine() as engine:
         return run_data_sync(care, plan_data_sync(care, config), engine)

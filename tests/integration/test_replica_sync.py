@@ -14,7 +14,7 @@ from frazil.replica.sync import ReplicaTable, SyncReport, run_sync
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.relocation.engine import LocalEngine
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from tests.relocation_driver import find_mentions
 from tests.relocation_tables import Zoo, read_all, species
 from tests.restore_kit import folder_of, listing
@@ -27,32 +27,32 @@ SLOW = sorted(set(species(slow=True)) - set(species()))
 
 
 @pytest.fixture(scope="module")
-def care(zoo: Zoo, lane_settings: Settings) -> Iterator[Care]:
+def care(zoo: Zoo, lane_settings: Settings) -> Iterator[UpkeepContext]:
     model = lane_settings.model
     alone = replace(lane_settings, model=model.model_copy(update={"catalog": model.catalogs["sql"], "catalogs": {}}))
     chosen = lane_settings.catalog("sql")
     with TableStore(zoo.catalog, chosen, model.network) as store:
-        yield Care(alone, chosen, store, lambda: zoo.spark, threading.Event())
+        yield UpkeepContext(alone, chosen, store, lambda: zoo.spark, threading.Event())
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_a_replica_reads_as_the_primary(zoo: Zoo, care: Care, name: str, tmp_path: Path) -> None:
+def test_a_replica_reads_as_the_primary(zoo: Zoo, care: UpkeepContext, name: str, tmp_path: Path) -> None:
     check_replica(zoo, care, name, tmp_path)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", DEEP)
-def test_further_replicas_read_as_the_primary(zoo: Zoo, care: Care, name: str, tmp_path: Path) -> None:
+def test_further_replicas_read_as_the_primary(zoo: Zoo, care: UpkeepContext, name: str, tmp_path: Path) -> None:
     check_replica(zoo, care, name, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
-def test_further_kinds_of_deletes_are_replicated(zoo: Zoo, care: Care, name: str, tmp_path: Path) -> None:
+def test_further_kinds_of_deletes_are_replicated(zoo: Zoo, care: UpkeepContext, name: str, tmp_path: Path) -> None:
     check_replica(zoo, care, name, tmp_path)
 
 
-def check_replica(zoo: Zoo, care: Care, name: str, tmp_path: Path) -> None:
+def check_replica(zoo: Zoo, care: UpkeepContext, name: str, tmp_path: Path) -> None:
     """An older version is served first, as far as its files are still there, then the newest one."""
     table = zoo.table(name)
     originals = {engine: zoo.read_original(engine, name) for engine in table.engines}
@@ -87,6 +87,6 @@ def check_replica(zoo: Zoo, care: Care, name: str, tmp_path: Path) -> None:
     assert sync(care, order).action == "unchanged"
 
 
-def sync(care: Care, order: ReplicaTable) -> SyncReport:
+def sync(care: UpkeepContext, order: ReplicaTable) -> SyncReport:
     with LocalEngine() as engine:
         return run_sync(care, order, engine)

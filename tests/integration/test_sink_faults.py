@@ -159,7 +159,7 @@ def test_commits_whose_replies_are_lost_on_the_way_are_found_and_not_made_twice(
         door.fault = every_second_commit
         for number in range(10):
             kit.publish(topic, b"%d" % number)
-            engine.turn(at_once=True)
+            engine.run_batch(at_once=True)
         assert door.met["lost"] >= 5
         assert kit.told(topic, "commits_total") - before == 10
         kit.check(topic)
@@ -205,7 +205,7 @@ def persistently(engine: Engine) -> int:
     end, failed = engine.visible_end(), 0
     while not engine.has_reached(end):
         try:
-            engine.turn(at_once=True)
+            engine.run_batch(at_once=True)
         except UnavailableError:
             failed += 1
             assert failed < 10
@@ -364,7 +364,7 @@ def test_wherever_the_disk_gets_full_the_table_is_as_before_and_the_next_turn_ta
             before, files = kit.table(TOPIC).metadata_location, set(kit.files(TOPIC))
             disk.leave(pages)
             try:
-                engine.turn(at_once=True)
+                engine.run_batch(at_once=True)
             except FrazilError as error:
                 assert isinstance(error, UnavailableError)
                 assert "space" in f"{error.message} {error.cause}"

@@ -24,9 +24,9 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import DateType
 
 from frazil.errors import ConflictError, FrazilError, UnavailableError
-from frazil.log.access import Level
 from frazil.log.batch import Batch
 from frazil.log.log import Log
+from frazil.log.protocol import Level
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.observe.faultpoints import handled
@@ -34,7 +34,7 @@ from frazil.settings import NetworkSettings, load_settings
 from frazil.tables import RolledBackError, TableStore, find_position
 from frazil.tables.position import list_ancestors
 from frazil.tables.store import LazyStore, find_table
-from frazil.topics.care.adopt import Adopting
+from frazil.topics.admin.adopt import Adopting
 from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.reading.reader import TopicReader, reader_of
@@ -203,7 +203,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(which=ENGINES)
     @step
     def turn(self, which: int) -> None:
-        self.engines[which].turn(at_once=True)
+        self.engines[which].run_batch(at_once=True)
 
     @rule(which=ENGINES)
     @step
@@ -226,7 +226,7 @@ class Schedules(RuleBasedStateMachine):
                 raise DeadError(name)
 
         with handled(reached), suppress(DeadError, FrazilError):
-            self.engines[which].turn(at_once=True)
+            self.engines[which].run_batch(at_once=True)
 
     @rule(which=ENGINES, late=st.booleans(), how=st.sampled_from([applied_but_lost, lost_on_the_way]))
     @step
@@ -247,8 +247,8 @@ class Schedules(RuleBasedStateMachine):
         patient = NetworkSettings(retry_attempts=3, breaker_failures=1000)
         wrapped = Wrapped(self.kit.store.catalog, commits)
         with TableStore(wrapped, self.kit.store.settings, patient) as store:  # type: ignore[arg-type]
-            self.kit.engine(TOPIC, store=store).turn(at_once=True)
-        self.engines[which].look_again()
+            self.kit.engine(TOPIC, store=store).run_batch(at_once=True)
+        self.engines[which].invalidate()
 
     # -- others, between turns and in the middle of one --------------------------------------------------------------
 
@@ -275,14 +275,14 @@ class Schedules(RuleBasedStateMachine):
 
         # Where the log was opened anew, it says so, and the batch is begun again. Nothing else may be wrong.
         with handled(reached), suppress(UnavailableError):
-            engine.turn(at_once=True)
+            engine.run_batch(at_once=True)
 
     def meddle(self, what: str, other: int) -> None:
         table = find_table(self.kit.store, table_name(self.settings, TOPIC))
         if what in ("turn", "message and turn"):
             if what != "turn":
                 self.meddle("message", other)
-            self.engines[other].turn(at_once=True)
+            self.engines[other].run_batch(at_once=True)
         elif what == "message":
             [payload] = self.payloads([10])
             self.kit.publish(TOPIC, payload)
@@ -393,7 +393,7 @@ class Schedules(RuleBasedStateMachine):
             find_position(self.kit.table(TOPIC), ARCHIVE, TOPIC)
         except RolledBackError:
             with pytest.raises(RolledBackError):
-                self.kit.engine(TOPIC).turn(at_once=True)
+                self.kit.engine(TOPIC).run_batch(at_once=True)
         else:
             return  # to another snapshot of the same position
         adopting = Adopting(self.kit.client, self.settings, TOPIC, self.tables, "rewind")
@@ -402,7 +402,7 @@ class Schedules(RuleBasedStateMachine):
         except ConflictError as error:
             assert "the log begins at" in error.message
             self.kit.table(TOPIC).manage_snapshots().set_current_snapshot(snapshot_id=newest).commit()
-        self.engines[which].look_again()
+        self.engines[which].invalidate()
 
     def history(self) -> list[int]:
         """The snapshots that somebody may go back to. PyIceberg's overwrite is two, the first of which has no rows."""

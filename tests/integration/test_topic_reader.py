@@ -24,7 +24,7 @@ from frazil.topics.sinks.jobs import on_spark
 from frazil.topics.source.options import parse_options
 from frazil.topics.source.plan import splits
 from frazil.topics.source.source import SourceTopic, register
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import expire as expiry
 from frazil.upkeep.expiry import reclaim
 from frazil.upkeep.rewrite import compact as compaction
@@ -168,7 +168,7 @@ def on_s3(lane_settings: Settings) -> Settings:
     return Settings(model.model_copy(update={"catalog": lane_settings.catalog("rest_on_s3")}))
 
 
-def replace_all(care: Care, table: TopicTable) -> None:
+def replace_all(care: UpkeepContext, table: TopicTable) -> None:
     """A compaction; then the files from before it are gone from the storage, with no grace."""
     assert compaction.run(care, table.load(), step("compact", **COMPACT)).result == "done"
     metadata = table.load().metadata
@@ -197,7 +197,7 @@ def test_on_s3_a_replay_and_spark_read_on_when_files_are_replaced_and_reclaimed(
     log.create_topic(topic, storage="iceberg")
     log.configure(topic, {"sinks": [ARCHIVE]})
     table = TopicTable(log, topic, on_s3)
-    care = Care(on_s3, on_s3.catalog(), table.store, lambda: spark, threading.Event())
+    care = UpkeepContext(on_s3, on_s3.catalog(), table.store, lambda: spark, threading.Event())
     commit_each(table, 12)
     replay = table.reader().read(0, follow=True, columns=["offset", "payload"])
     seen = next(replay).column("offset").to_pylist()
@@ -235,7 +235,7 @@ def test_partitions_may_change_and_old_files_follow_between_write_and_commit_of_
         for n in range(3):
             kit.publish(topic, *(b"%d" % n for _ in range(10)))
             kit.engine(topic).catch_up()
-        care = Care(settings, settings.catalog("sql"), kit.store, lambda: spark, threading.Event())
+        care = UpkeepContext(settings, settings.catalog("sql"), kit.store, lambda: spark, threading.Event())
         changes = []
 
         def change(at: str) -> None:

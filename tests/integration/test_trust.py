@@ -21,22 +21,23 @@ import uvicorn
 from pyspark.sql import SparkSession
 
 from frazil.api.app import create_app
-from frazil.content.asking import Asker
+from frazil.content.annotations.messages import edit, extraction, fields
 from frazil.content.buckets import is_readable
 from frazil.content.events.observation import observation
-from frazil.content.extract.choose import Asked
-from frazil.content.extract.job import extract, planned
-from frazil.content.extract.sources import Wanted, source_of
+from frazil.content.extraction.job import extract, planned
+from frazil.content.extraction.selection import Asked
+from frazil.content.extraction.sources import source_of
 from frazil.content.intake.files import FileIntake
 from frazil.content.intake.messages import store
-from frazil.content.looking.engine import Ready
-from frazil.content.looking.folder import open_folder
-from frazil.content.looking.listing import place_of
-from frazil.content.looking.work import Work
-from frazil.content.notes.messages import edit, extraction, fields
+from frazil.content.scan.engine import Ready
+from frazil.content.scan.folder import open_folder
+from frazil.content.scan.listing import place_of
+from frazil.content.scan.session import Work
+from frazil.content.sink.head_requests import Asker
 from frazil.content.tables import ContentTables
 from frazil.errors import NotAllowedError, UsageError
 from frazil.extract import Unsupported
+from frazil.extract.engine.source import Wanted
 from frazil.log import Batch, Log, Producer
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client

@@ -23,12 +23,12 @@ from frazil.settings import Settings
 from frazil.settings.model import PolicySettings
 from frazil.tables import CommitUnknownError
 from frazil.upkeep import metrics
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import expire, lists, orphans
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry import expire, expired_file_lists, orphans
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.model import Kind, Outcome
 from frazil.upkeep.rewrite import partition
-from frazil.upkeep.runs.run import Limits, Report, care_for
+from frazil.upkeep.runs.run import Limits, Report, run_upkeep
 from tests.rewrite_kit import Bench, striking
 from tests.tiers import in_tiers
 from tests.upkeep_files import old_ids, step
@@ -200,13 +200,13 @@ CASES = {
 }  # fmt: skip
 
 
-def caring(bench: Bench, **policy: Any) -> Care:
+def caring(bench: Bench, **policy: Any) -> UpkeepContext:
     upkeep = bench.settings.model.upkeep.model_copy(update={"policy": PolicySettings(**policy)})
     return replace(bench.care, settings=Settings(bench.settings.model.model_copy(update={"upkeep": upkeep})))
 
 
-def cared(care: Care, name: str, kind: Kind, tries: int = 3) -> Report:
-    return care_for(care, name.split(".", 1)[1], Limits(kinds=(kind,), tries=tries))
+def cared(care: UpkeepContext, name: str, kind: Kind, tries: int = 3) -> Report:
+    return run_upkeep(care, name.split(".", 1)[1], Limits(kinds=(kind,), tries=tries))
 
 
 def counted(name: str) -> float:
@@ -387,7 +387,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kind, make, at, rows, policy = case
-    monkeypatch.setattr("frazil.upkeep.rewrite.turn._LOOKS", (0.0,))
+    monkeypatch.setattr("frazil.upkeep.rewrite.rewrite_commit._LOOKS", (0.0,))
     name = make(bench)
     care = caring(bench, **policy)
     with striking(f"upkeep.{at}.after", lose):
@@ -437,7 +437,7 @@ def test_an_expiry_whose_answer_is_lost_is_looked_up(
         with pytest.raises(CommitUnknownError):
             expired(bench, name)
     table = bench.load(name)
-    (waits,) = lists.waiting(bench.care.storage_of(table), table)
+    (waits,) = expired_file_lists.waiting(bench.care.storage_of(table), table)
     assert waits.committed == lands, "where nobody knows, the list stays until somebody does"
     assert len(table.metadata.snapshots) == (1 if lands else 4)
     check(bench, name, list(range(40)))
@@ -453,7 +453,7 @@ def test_an_expiry_whose_answer_is_lost_is_looked_up(
 def test_metrics_have_what_was_done(bench: Bench) -> None:
     name = small_files(bench)
     (before,) = bench.sql(f"SELECT sum(file_size_in_bytes) FROM {name}.files")[0]
-    report = care_for(caring(bench, min_input_files=4, max_snapshots=1, file_grace_s=0.0), name.split(".", 1)[1])
+    report = run_upkeep(caring(bench, min_input_files=4, max_snapshots=1, file_grace_s=0.0), name.split(".", 1)[1])
     assert not report.errors
     (after,) = bench.sql(f"SELECT sum(file_size_in_bytes) FROM {name}.files")[0]
 

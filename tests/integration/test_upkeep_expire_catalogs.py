@@ -9,7 +9,7 @@ import pytest
 from frazil.catalogs.kinds import ABILITIES
 from frazil.errors import UnsupportedError
 from frazil.tables.metadata.locations import canonical_uri
-from frazil.upkeep.expiry import expire, lists, orphans, reclaim
+from frazil.upkeep.expiry import expire, expired_file_lists, orphans, reclaim
 from frazil.upkeep.expiry.expire import choose
 from frazil.upkeep.expiry.pins import pin, pins, release
 from frazil.upkeep.expiry.verify import verify
@@ -58,11 +58,11 @@ def test_old_snapshots_and_their_files_go_and_every_row_stays(bench, abilities):
         assert reclaim.run(bench.care, table, step("reclaim", grace_s=0.0)).result == "nothing"
         assert bench.ids(name) == list(range(10, 20))
         return
-    (waits,) = lists.waiting(bench.care.storage_of(table), table)
+    (waits,) = expired_file_lists.waiting(bench.care.storage_of(table), table)
     assert [file.kind for file in waits.files].count("data") == 1
     outcome = reclaim.run(bench.care, table, step("reclaim", grace_s=0.0))
     assert (outcome.result, outcome.files_removed) == ("done", len(waits.files))
-    assert lists.waiting(bench.care.storage_of(table), table) == []
+    assert expired_file_lists.waiting(bench.care.storage_of(table), table) == []
     assert not {file.uri.rpartition("/")[2] for file in waits.files} & {
         n.rpartition("/")[2] for n in there(bench, name)
     }

@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 import frazil.upkeep
 from frazil.settings import Settings, load_settings
 from frazil.tables import ensure_table
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import lists, orphans
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry import expired_file_lists, orphans
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.model import KINDS
 from frazil.upkeep.rewrite import partition
 from frazil.upkeep.runs.history import History
-from frazil.upkeep.runs.run import Limits, care_for
+from frazil.upkeep.runs.run import Limits, run_upkeep
 from tests.machine import machine_environment, machine_flags
 from tests.rewrite_kit import Bench
 from tests.services import process
@@ -80,7 +80,7 @@ class Victim:
         return self.name.split(".", 1)[1]
 
     @property
-    def care(self) -> Care:
+    def care(self) -> UpkeepContext:
         return replace(self.bench.care, settings=load_settings(flags=self.flags, environ={}))
 
     def run(self, act: str, at: str = "") -> subprocess.CompletedProcess[str]:
@@ -101,10 +101,12 @@ class Victim:
         assert len(found) == len(set(found))
         assert verify(self.care, self.bench.load(self.name)).sound
 
-    def waiting(self) -> list[lists.ExpiredList]:
+    def waiting(self) -> list[expired_file_lists.ExpiredList]:
         """What is still to be deleted. A list without its commit is dropped after an hour."""
         table = self.bench.load(self.name)
-        return [expired for expired in lists.waiting(self.care.storage_of(table), table) if expired.committed]
+        return [
+            expired for expired in expired_file_lists.waiting(self.care.storage_of(table), table) if expired.committed
+        ]
 
 
 def flags_of(settings: Settings, *more: dict[str, str]) -> dict[str, str]:
@@ -167,7 +169,7 @@ def made_for(bench: Bench, act: str) -> Victim:
         return in_order(bench)
     made = worn_out(bench)
     if act == "reclaim":
-        assert care_for(made.care, made.short, Limits(kinds=("retention", "compact", "expire"))).changed
+        assert run_upkeep(made.care, made.short, Limits(kinds=("retention", "compact", "expire"))).changed
     return made
 
 
@@ -183,7 +185,7 @@ def killed_then_ended(bench: Bench, act: str, at: str) -> None:
         time.sleep(LEASE_S)
     # Where the expiry was killed, the next run learns that it has landed, and only the one after that deletes.
     for _ in range(3):
-        report = care_for(victim.care, victim.short)
+        report = run_upkeep(victim.care, victim.short)
         assert not report.errors, (act, at, report.errors)
         victim.check()
         if not report.changed:

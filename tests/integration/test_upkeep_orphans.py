@@ -9,10 +9,10 @@ import pytest
 
 from frazil.errors import NotAllowedError
 from frazil.tables.metadata.locations import canonical_uri
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import lists, orphans, reclaim
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry import expired_file_lists, orphans, reclaim
 from frazil.upkeep.expiry.clock import storage_now
-from frazil.upkeep.expiry.neighbours import SharedLocationError
+from frazil.upkeep.expiry.shared_locations import SharedLocationError
 from frazil.upkeep.expiry.verify import verify
 from tests.faulty_storage import gateway_to
 from tests.upkeep_files import expired_by_hand, make, old_ids, replaced, sound, step
@@ -20,19 +20,19 @@ from tests.upkeep_s3 import care_on
 
 
 @pytest.fixture
-def care(services, tmp_path) -> Iterator[Care]:
+def care(services, tmp_path) -> Iterator[UpkeepContext]:
     with care_on(services, tmp_path / "home") as made:
         yield made
 
 
-def litter(care: Care, table, *names: str) -> None:
+def litter(care: UpkeepContext, table, *names: str) -> None:
     places = care.storage_of(table)
     for name in names:
         store, key = places.find(f"{table.location()}/{name}")
         store.put(key, b"lost")
 
 
-def there(care: Care, table) -> set[str]:
+def there(care: UpkeepContext, table) -> set[str]:
     root = canonical_uri(table.location()) + "/"
     return {uri.removeprefix(root) for uri, _ in care.storage_of(table).list(table.location())}
 
@@ -50,7 +50,7 @@ def test_orphans_in_a_bucket_by_the_servers_clock(care):
 def test_the_clock_is_the_servers(care):
     table = make(care, commits=1)
     places = care.storage_of(table)
-    now = storage_now(places, lists.folder_of(table))
+    now = storage_now(places, expired_file_lists.folder_of(table))
     written = max(info.last_modified for _, info in places.list(table.location()))
     assert abs((now - written).total_seconds()) < 60
     assert not any("frazil-clock" in name for name in there(care, table))
@@ -130,10 +130,10 @@ def test_a_server_without_end_of_patience_leaves_the_list_for_later(services, tm
     assert "left for later" in (outcome.reason or "")
     assert 0 < gateway.seen["DELETE"] < 20, "it is not asked again and again"
     sound(care, table, [1, 2, 3])
-    (left,) = lists.waiting(care.storage_of(table), table)
+    (left,) = expired_file_lists.waiting(care.storage_of(table), table)
     assert left.files == expired.files
     assert reclaim.run(care, table, step("reclaim", grace_s=0.0)).files_removed == len(expired.files)
-    assert lists.waiting(care.storage_of(table), table) == []
+    assert expired_file_lists.waiting(care.storage_of(table), table) == []
     names = {canonical_uri(file.uri).removeprefix(canonical_uri(table.location()) + "/") for file in expired.files}
     assert not names & there(care, table)
     sound(care, table, [1, 2, 3])

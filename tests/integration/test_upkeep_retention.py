@@ -14,12 +14,12 @@ import yaml
 from pyspark.sql import SparkSession
 
 from frazil.content.names import CONTENT, journal_name
-from frazil.log.access import OffsetGoneError
+from frazil.log.protocol import OffsetGoneError
 from frazil.settings import Settings, load_settings
 from frazil.tables import TableStore, find_position
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry.verify import verify
-from frazil.upkeep.runs.run import Report, care_for
+from frazil.upkeep.runs.run import Report, run_upkeep
 from tests.content_sink_kit import body, content_kit
 from tests.content_truth import BEGIN, Told
 from tests.topic_kit import MemoryLog, TopicTable
@@ -47,7 +47,9 @@ def cared(settings: Settings, catalog: str, store: TableStore, spark: SparkSessi
     """One run by the docs' policy for a table, under the name that the table has here; nothing but it is kept."""
     policy = {**policies()[example], "max_snapshots": 1, "file_grace_s": 0}
     chosen = settings_of({"home": str(settings.model.home), "upkeep": {"tables": {table: policy}}})
-    report = care_for(Care(chosen, settings.catalog(catalog), store, lambda: spark, threading.Event()), table)
+    report = run_upkeep(
+        UpkeepContext(chosen, settings.catalog(catalog), store, lambda: spark, threading.Event()), table
+    )
     assert not report.errors
     return report
 
@@ -106,7 +108,7 @@ def test_old_messages_leave_the_table_of_a_topic_and_readers_and_sink_go_on(
     table.sink()
     found = pa.concat_tables(table.reader().read())
     assert (found["offset"].to_pylist(), found["payload"].to_pylist()) == ([4, 5, 6], [b"x", b"y", b"z"])
-    care = Care(lane_settings, lane_settings.catalog(), table.store, lambda: spark, threading.Event())
+    care = UpkeepContext(lane_settings, lane_settings.catalog(), table.store, lambda: spark, threading.Event())
     assert verify(care, table.load()).sound
 
 

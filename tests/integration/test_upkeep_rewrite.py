@@ -7,7 +7,7 @@ import pytest
 from frazil.errors import UsageError
 from frazil.upkeep.model import Step
 from frazil.upkeep.rewrite import compact
-from frazil.upkeep.rewrite.turn import ID
+from frazil.upkeep.rewrite.rewrite_commit import ID
 from tests.rewrite_kit import COMPACT, MIB, Bench, striking
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -195,7 +195,7 @@ def test_a_reply_that_was_lost_is_looked_up(bench, monkeypatch):
         raise CommitUnknownError("no answer")
 
     monkeypatch.setattr(module, "commit", commit_and_lose)
-    monkeypatch.setattr("frazil.upkeep.rewrite.turn._LOOKS", (0.0,))
+    monkeypatch.setattr("frazil.upkeep.rewrite.rewrite_commit._LOOKS", (0.0,))
     outcome = run(bench, name)
     assert (outcome.result, outcome.files_before, outcome.files_after) == ("done", 3, 1)
 
@@ -328,8 +328,10 @@ def test_what_it_added_is_on_disk_when_it_says_that_it_is_done(bench, monkeypatc
     name = bench.table()
     bench.insert(name, 0, 10)
     synced: set[str] = set()
-    monkeypatch.setattr("frazil.upkeep.rewrite.turn.sync_files", synced.update)
-    monkeypatch.setattr("frazil.upkeep.rewrite.turn.sync_metadata", lambda table: synced.add(table.metadata_location))
+    monkeypatch.setattr("frazil.upkeep.rewrite.rewrite_commit.sync_files", synced.update)
+    monkeypatch.setattr(
+        "frazil.upkeep.rewrite.rewrite_commit.sync_metadata", lambda table: synced.add(table.metadata_location)
+    )
     assert run(bench, name).result == "done"
     table = bench.load(name)
     snapshot = table.current_snapshot()

@@ -436,13 +436,13 @@ def by_hand(bench, monkeypatch, tmp_path):
     """The commands on this catalog and session: a process has one."""
     import contextlib
 
-    from frazil.upkeep.runs import opening
+    from frazil.upkeep.runs import open_context
 
     @contextlib.contextmanager
     def opened(*_args, **_options):
         yield bench.care
 
-    monkeypatch.setattr(opening, "open_care", opened)
+    monkeypatch.setattr(open_context, "open_context", opened)
     return bench
 
 

@@ -22,7 +22,7 @@ from frazil.tables.position import CARRIED
 from frazil.topics.committed_offsets import committed_offsets
 from frazil.topics.layout import ARCHIVE
 from frazil.topics.source.source import register
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.model import Step
 from frazil.upkeep.rewrite import compact, manifests, rewriting
 from tests.rewrite_kit import COMPACT, striking
@@ -54,8 +54,8 @@ def table(log: Log, broker: Broker, lane_settings: Settings) -> TopicTable:
 
 
 @pytest.fixture
-def care(spark, table: TopicTable, lane_settings: Settings) -> Care:
-    return Care(lane_settings, lane_settings.catalog(), table.store, lambda: spark, threading.Event())
+def care(spark, table: TopicTable, lane_settings: Settings) -> UpkeepContext:
+    return UpkeepContext(lane_settings, lane_settings.catalog(), table.store, lambda: spark, threading.Event())
 
 
 def publish(table: TopicTable, commits: int) -> None:
@@ -72,7 +72,7 @@ def publish(table: TopicTable, commits: int) -> None:
     table.log.retain(table.topic, age_s=0.0)
 
 
-def merge(care: Care, table: TopicTable, **options: object):
+def merge(care: UpkeepContext, table: TopicTable, **options: object):
     return compact.run(care, table.load(), Step("compact", "a test", options={**COMPACT, **options}))
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.tables.metadata.locations import canonical_uri
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry.verify import verify
 from tests.services.kit import Services
 from tests.upkeep_files import make, rows
@@ -33,7 +33,7 @@ COMMANDS = (
 @pytest.fixture(scope="module")
 def cares(
     services: Services, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Care, Care]]:
+) -> Iterator[tuple[UpkeepContext, UpkeepContext]]:
     """The same catalog with keys that may do everything, and with keys that may read and list."""
     home: Path = tmp_path_factory.mktemp("rights") / "home"
     name = {"catalog__name": f"r{uuid.uuid4().hex[:8]}"}
@@ -46,7 +46,7 @@ def cares(
         yield owner, care
 
 
-def there(care: Care) -> set[str]:
+def there(care: UpkeepContext) -> set[str]:
     table = care.load("ns.t")
     return {uri for uri, _ in care.storage_of(table).list(canonical_uri(table.location()))}
 
@@ -61,20 +61,20 @@ def frazil(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_table_that_may_not_be_written_stays_as_it_is(
-    cares: tuple[Care, Care],
+    cares: tuple[UpkeepContext, UpkeepContext],
     command: tuple[str, ...],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from frazil.upkeep.runs import opening
+    from frazil.upkeep.runs import open_context
 
     owner, care = cares
 
     @contextlib.contextmanager
-    def opened(*_args: object, **_options: object) -> Iterator[Care]:
+    def opened(*_args: object, **_options: object) -> Iterator[UpkeepContext]:
         yield care
 
-    monkeypatch.setattr(opening, "open_care", opened)
+    monkeypatch.setattr(open_context, "open_context", opened)
     before, files = owner.load("ns.t").metadata_location, there(owner)
     # The name of the table follows the name of the command.
     words = 2 if command[0] == "partition" else 1
@@ -90,7 +90,7 @@ def test_a_table_that_may_not_be_written_stays_as_it_is(
     assert rows(table) == [1, 2, 3, 4]
 
 
-def test_it_can_be_looked_at_all_the_same(cares: tuple[Care, Care]) -> None:
+def test_it_can_be_looked_at_all_the_same(cares: tuple[UpkeepContext, UpkeepContext]) -> None:
     from frazil.upkeep.plans.health import examine
 
     _, care = cares

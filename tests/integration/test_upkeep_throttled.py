@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from frazil.errors import FrazilError
 from frazil.tables.metadata.locations import canonical_uri
 from frazil.tables.metadata.reachable import find_reachable_files
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry import expire, lists, orphans, reclaim
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry import expire, expired_file_lists, orphans, reclaim
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.model import Outcome, Step
 from frazil.upkeep.rewrite import compact, deletes, manifests, partition, retention, statistics
@@ -36,7 +36,7 @@ T = TypeVar("T")
 @contextmanager
 def throttled(
     services: Services, spark: SparkSession, folder: Path, every: dict[str, int]
-) -> Iterator[tuple[Care, Care, Gateway]]:
+) -> Iterator[tuple[UpkeepContext, UpkeepContext, Gateway]]:
     """The same tables twice: as they are, and behind a gateway that refuses some requests."""
     name = {"catalog__name": f"s{uuid.uuid4().hex[:8]}"}
     with (
@@ -48,7 +48,7 @@ def throttled(
         yield plain, care, gateway
 
 
-def patiently(act: Callable[[], T], plain: Care, table: Table) -> T:
+def patiently(act: Callable[[], T], plain: UpkeepContext, table: Table) -> T:
     """An action until it gets through. Whenever it does not, it must say that it can be tried again, and do nothing."""
     name = ".".join(table.name())
     for _ in range(10):
@@ -62,12 +62,12 @@ def patiently(act: Callable[[], T], plain: Care, table: Table) -> T:
     raise AssertionError("it never got through")
 
 
-def care_for_all(plain: Care, care: Care) -> None:
+def care_for_all(plain: UpkeepContext, care: UpkeepContext) -> None:
     """What upkeep does most, one after the other."""
     table = make(plain, commits=_COMMITS, properties={"commit.manifest-merge.enabled": "false"})
     expected = rows(table)
 
-    def do(act: Callable[[Care, Table, object], Outcome], kind: str, **options: object) -> Outcome:
+    def do(act: Callable[[UpkeepContext, Table, object], Outcome], kind: str, **options: object) -> Outcome:
         return patiently(lambda: act(care, table, step(kind, **options)), plain, table)
 
     outcome = do(manifests.run, "manifests", small=2)
@@ -77,7 +77,7 @@ def care_for_all(plain: Care, care: Care) -> None:
     going = old_ids(plain.load("ns.t"))
     outcome = do(expire.run, "expire", snapshots=going)
     assert (outcome.result, outcome.snapshots_removed) == ("done", len(going))
-    waits = [expired for expired in lists.waiting(plain.storage_of(table), table) if expired.committed]
+    waits = [expired for expired in expired_file_lists.waiting(plain.storage_of(table), table) if expired.committed]
     outcome = do(reclaim.run, "reclaim", grace_s=0.0)
     assert (outcome.result, outcome.files_removed) == ("done", sum(len(expired.files) for expired in waits))
     places = plain.storage_of(table)
@@ -94,7 +94,7 @@ def care_for_all(plain: Care, care: Care) -> None:
     assert there == set(find_reachable_files(plain.store, fresh)), "nothing is lost, and nothing is left over"
 
 
-def worn_by_age(plain: Care, spark: SparkSession, catalog: str) -> Table:
+def worn_by_age(plain: UpkeepContext, spark: SparkSession, catalog: str) -> Table:
     """A file with old rows alone, three with some, and three files of position deletes."""
     name = f"{catalog}.ns.old"
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.ns")
@@ -112,10 +112,10 @@ def worn_by_age(plain: Care, spark: SparkSession, catalog: str) -> Table:
     return plain.load("ns.old")
 
 
-def care_for_the_rest(plain: Care, care: Care, table: Table) -> None:
+def care_for_the_rest(plain: UpkeepContext, care: UpkeepContext, table: Table) -> None:
     """What upkeep does only where a policy or a person asks for it: each of these is one commit."""
 
-    def do(act: Callable[[Care, Table, Step], Outcome], kind: str, **options: object) -> Outcome:
+    def do(act: Callable[[UpkeepContext, Table, Step], Outcome], kind: str, **options: object) -> Outcome:
         return patiently(lambda: act(care, table, step(kind, **options)), plain, table)
 
     old = {"column": "at", "before_us": int((time.time() - 86400) * 1e6)}

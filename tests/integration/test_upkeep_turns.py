@@ -22,12 +22,12 @@ from frazil.cli.run import run_command
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.upkeep import metrics
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry.verify import verify
 from frazil.upkeep.jobs import Jobs
-from frazil.upkeep.runs.caretaker import TableCaretaker, caretaking
 from frazil.upkeep.runs.history import History
-from frazil.upkeep.runs.run import Limits, Report, care_for
+from frazil.upkeep.runs.pipeline_upkeep import PipelineUpkeep, make_pipeline_upkeep
+from frazil.upkeep.runs.run import Limits, Report, run_upkeep
 from tests.rewrite_kit import Bench, striking
 from tests.sink_kit import until
 
@@ -40,7 +40,7 @@ def bench(lane_settings: Settings, spark: SparkSession) -> Bench:
     return Bench(lane_settings, "sql", spark)
 
 
-def other(bench: Bench) -> Care:
+def other(bench: Bench) -> UpkeepContext:
     """As another process has it: nothing in common but catalog and storage."""
     store = TableStore(bench.care.store.catalog, bench.care.catalog, bench.settings.model.network)
     return replace(bench.care, store=store, stop=threading.Event())
@@ -62,12 +62,12 @@ def test_a_table_of_many_tiny_commits_is_brought_into_shape_and_a_second_run_fin
     name = bench.table()
     bench.insert(name, *range(0, 200, 10))
     history = History(bench.care.store, f"{bench.namespace}.upkeep_history")
-    report = care_for(bench.care, short(name), history=history)
+    report = run_upkeep(bench.care, short(name), history=history)
     assert "compact" in kinds(report) and not report.errors
     assert len(bench.files(name)) < 10
     assert bench.ids(name) == list(range(200))
     assert sound(bench, name)
-    again = care_for(bench.care, short(name), history=history)
+    again = run_upkeep(bench.care, short(name), history=history)
     assert not again.changed and not again.errors
     history.flush(now=True)
     kept = history.rows([short(name)])
@@ -84,9 +84,9 @@ def test_two_runs_at_once_are_harmless(bench: Bench) -> None:
         cares = [other(bench), other(bench)]
         together = threading.Barrier(2)
 
-        def run(care: Care, at: threading.Barrier = together) -> Report:
+        def run(care: UpkeepContext, at: threading.Barrier = together) -> Report:
             at.wait(30)
-            return care_for(care, short(name))
+            return run_upkeep(care, short(name))
 
         with ThreadPoolExecutor() as pool:
             reports = list(pool.map(run, cares))
@@ -186,7 +186,7 @@ def test_upkeep_beside_a_writer_that_merges_all_the_time_brings_no_row_back(benc
 
     # A merge lands between what upkeep has written and its commit: upkeep loses, and the rows stay deleted.
     with striking("upkeep.compact.commit.before", merger.merge):
-        report = care_for(care, short(name), Limits(tries=1))
+        report = run_upkeep(care, short(name), Limits(tries=1))
     assert "compact" in kinds(report, "conflict") and not report.errors
     merger.check()
 
@@ -197,7 +197,7 @@ def test_upkeep_beside_a_writer_that_merges_all_the_time_brings_no_row_back(benc
         merging = pool.submit(merger.merge, f"{slow}(id)")
         try:
             until(lambda: begun.exists() or merging.done())
-            report = care_for(care, short(name), Limits(tries=1))
+            report = run_upkeep(care, short(name), Limits(tries=1))
         finally:
             open_.touch()
         merging.result()
@@ -217,7 +217,7 @@ def test_upkeep_beside_a_writer_that_merges_all_the_time_brings_no_row_back(benc
         try:
             deadline = time.monotonic() + 15
             while time.monotonic() < deadline and not writing.done():
-                reports.append(care_for(care, short(name), Limits(tries=1)))
+                reports.append(run_upkeep(care, short(name), Limits(tries=1)))
         finally:
             stop.set()
         writing.result()
@@ -226,10 +226,10 @@ def test_upkeep_beside_a_writer_that_merges_all_the_time_brings_no_row_back(benc
     merger.check()
 
 
-def new_caretaker(bench: Bench) -> TableCaretaker:
+def new_caretaker(bench: Bench) -> PipelineUpkeep:
     care = other(bench)
     jobs = Jobs(lambda: bench.spark)
-    return TableCaretaker(replace(care, spark=jobs), jobs, History(care.store, ""))
+    return PipelineUpkeep(replace(care, spark=jobs), jobs, History(care.store, ""))
 
 
 def nap(spark: SparkSession) -> None:
@@ -265,7 +265,7 @@ def test_a_turn_that_is_told_to_end_cancels_its_job_and_changes_nothing(bench: B
 def test_a_turn_that_takes_too_long_is_cut_off_and_leaves_the_table_as_it_was(bench: Bench) -> None:
     name = bench.table()
     bench.insert(name, 0, 10)
-    care_for(bench.care, short(name), Limits(kinds=["metadata"]))
+    run_upkeep(bench.care, short(name), Limits(kinds=["metadata"]))
     upkeep = bench.care.settings.model.upkeep
     policy = upkeep.policy.model_copy(update={"statistics": True})
     model = bench.care.settings.model.model_copy(
@@ -274,7 +274,7 @@ def test_a_turn_that_takes_too_long_is_cut_off_and_leaves_the_table_as_it_was(be
     jobs = Jobs(lambda: bench.spark)
     care = replace(other(bench), settings=replace(bench.care.settings, model=model), spark=jobs)
     now = 0.0
-    taker = TableCaretaker(care, jobs, History(care.store, ""), clock=lambda: now)
+    taker = PipelineUpkeep(care, jobs, History(care.store, ""), clock=lambda: now)
     before = bench.load(name).metadata_location
     counted = metrics.STEPS.labels(short(name), "stats", "stopped")
 
@@ -317,5 +317,5 @@ def test_jobs_of_others_in_the_same_thread_are_not_cancelled(bench: Bench) -> No
 def test_a_pipelines_caretaker_is_none_where_the_settings_want_none(bench: Bench) -> None:
     upkeep = bench.settings.model.upkeep.model_copy(update={"enabled": False})
     settings = Settings(bench.settings.model.model_copy(update={"upkeep": upkeep}))
-    with caretaking(settings, bench.spark, "sql") as taker:
+    with make_pipeline_upkeep(settings, bench.spark, "sql") as taker:
         assert taker is None

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from frazil.api import bodies, documents, documents_access
+from frazil.api import documents, documents_access, request_body
 from frazil.api.app import create_app
-from frazil.api.bodies import JSON
 from frazil.api.models import MAX_MESSAGES, Acknowledgement, Topic
 from frazil.api.problems import PREFIX, PROBLEM
 from frazil.api.publishing import KINDS
+from frazil.api.request_body import JSON
 from frazil.api.strict_json import MAX_DEPTH
 from frazil.documents.decide import MAX_WRITES
 from frazil.errors import FrazilError
@@ -78,9 +78,9 @@ def test_every_content_type_is_documented(spec):
 
 def test_limits_are_documented():
     assert f"{MAX_MESSAGES:,} messages" in TOPICS_PAGE
-    assert f"after {bodies._PATIENCE:.0f} seconds" in TOPICS_PAGE
+    assert f"after {request_body._PATIENCE:.0f} seconds" in TOPICS_PAGE
     for page in (TOPICS_PAGE, DOCUMENTS_PAGE):
-        assert f"for {bodies._IDLE:.0f} seconds" in page
+        assert f"for {request_body._IDLE:.0f} seconds" in page
     assert f"{documents.DEFAULT_LIMIT} by default, up to {documents.MAX_LIMIT:,}" in DOCUMENTS_PAGE
     assert f"up to {MAX_WRITES:,} writes" in DOCUMENTS_PAGE
     assert f"waits up to {documents_access._PATIENCE_S:.0f} seconds" in DOCUMENTS_PAGE

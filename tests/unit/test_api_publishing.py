@@ -7,14 +7,14 @@ import json
 import pyarrow as pa
 import pytest
 
-from frazil.api.bodies import JSON, NDJSON
 from frazil.api.models import MAX_MESSAGES
 from frazil.api.publishing import ARROW, RAW, Publication, batch_of
+from frazil.api.request_body import JSON, NDJSON
 from frazil.errors import FrazilError, IntegrityError, UsageError
-from frazil.log.access import Chunk, TopicView
 from frazil.log.batch import Batch
 from frazil.log.frame import Header, Kind, pack_header, padding
 from frazil.log.messages import decode_chunk
+from frazil.log.protocol import Chunk, TopicView
 
 
 def read(batch: Batch) -> pa.Table:

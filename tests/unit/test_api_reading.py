@@ -15,8 +15,8 @@ from frazil.api.reading import Page, as_arrow, as_json, as_ndjson, offset_of, re
 from frazil.errors import UsageError
 from frazil.log import Batch, Log
 from frazil.log.columns import MESSAGE
-from frazil.topics.reading.places import parse_place
 from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.seek import parse_seek_target
 
 NOON = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
 
@@ -111,13 +111,13 @@ def test_arrow_has_all_columns(log):
     ],
 )
 def test_a_place_is_an_offset_a_time_or_an_end(text, place):
-    assert parse_place(text) == place
+    assert parse_seek_target(text) == place
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "yesterday", "2026-13-01T00:00", str(2**63)])
 def test_anything_else_is_no_place(text):
     with pytest.raises(UsageError, match="no place"):
-        parse_place(text)
+        parse_seek_target(text)
 
 
 def test_times_and_ends_lead_to_offsets(log):

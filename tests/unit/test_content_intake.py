@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from frazil.content.intake.files import FileIntake, check_files
-from frazil.content.intake.lines import Splitter
+from frazil.content.intake.json_documents import Splitter
 from frazil.content.intake.queue import Queue, open_queue
 from frazil.content.intake.sqs import Polling, SqsIntake
 from frazil.content.names import CONTENT

@@ -19,17 +19,18 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extract.isolation import Done, Lane
-from frazil.content.extract.item import BLOCK, ObjectItem
-from frazil.content.extract.looking import SUSPECT, _text, look_into
-from frazil.content.extract.registry import BUILT_IN, GROUP, TYPE, extractors, load, registry
-from frazil.content.extract.sources import BucketSource, Changed, FileSource, Gone, Shorter, StorageError, Wanted
-from frazil.content.extract.task import Report, Teller
-from frazil.content.extract.thumbnails import ThumbnailStore, ThumbnailWriter, thumbnail_key, thumbnails_uri
-from frazil.content.extract.wire import LOOKING, READING, Board, Config, Frames, Job, Line, Marker, frame
-from frazil.content.looking.folder import etag as folder_etag
+from frazil.content.extraction.sources import BucketSource, FileSource, source_of
+from frazil.content.extraction.task import Report, Teller
+from frazil.content.scan.folder import etag as folder_etag
+from frazil.content.thumbnails import ThumbnailStore, ThumbnailWriter, thumbnail_key, thumbnails_uri
 from frazil.errors import UsageError
 from frazil.extract import Extractor, Limits, TooMuch, Unsupported, extractor
+from frazil.extract.engine.isolation import Done, Lane
+from frazil.extract.engine.item import BLOCK, ObjectItem
+from frazil.extract.engine.run_extractors import SUSPECT, _text, look_into
+from frazil.extract.engine.source import Changed, Gone, Shorter, StorageError, Wanted
+from frazil.extract.engine.wire import LOOKING, READING, Board, Config, Frames, Job, Line, Marker, frame
+from frazil.extract.registry import BUILT_IN, GROUP, TYPE, extractors, load, registry
 from frazil.settings import load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
 
@@ -94,7 +95,7 @@ def test_a_plugin_is_found_by_its_entry_point(plugin: Callable[..., list[EntryPo
         ("a_leaving_plugin:thing", "SystemExit: 3"),
         ("a_plugin:absent", "has no attribute 'absent'"),
         ("a_plugin:plain", "plain is function, no Extractor"),
-        ("a_plugin:taken", "the name 'exif' is taken by frazil.content.extract.images"),
+        ("a_plugin:taken", "the name 'exif' is taken by frazil.extract.images"),
         ("a_plugin:misnamed", "'no good' is no name"),
         ("a_plugin:untyped", "are no media types"),
         ("a_plugin:unversioned", "its version 1 is no text"),
@@ -239,7 +240,7 @@ def test_an_unknown_size_is_asked_for_and_an_empty_object_is_never_asked():
 
 
 def test_a_large_object_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("frazil.content.extract.item._KEPT", 4 * BLOCK)
+    monkeypatch.setattr("frazil.extract.engine.item._KEPT", 4 * BLOCK)
     item, _ = item_of(DATA, Limits(max_range_bytes=10**9))
     for start in range(0, len(DATA), BLOCK):
         item.read(start, BLOCK)
@@ -463,7 +464,7 @@ def test_the_board_shows_what_threads_do_and_the_clock_stands_while_the_storage_
     monkeypatch: pytest.MonkeyPatch,
 ):
     clock = [100.0]
-    monkeypatch.setattr("frazil.content.extract.wire.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("frazil.extract.engine.wire.time.monotonic", lambda: clock[0])
     file = Board.make(2)
     board = Board(file, 2)
     os.close(file)
@@ -485,7 +486,7 @@ def test_the_board_shows_what_threads_do_and_the_clock_stands_while_the_storage_
 
 def test_a_line_that_is_read_while_it_is_written_is_not_taken_for_a_late_one():
     """The two sides share memory without a lock: what looks late has to look so twice."""
-    config = Config({}, Limits(timeout_s=30), 1, S3Settings(), NetworkSettings())
+    config = Config({}, Limits(timeout_s=30), 1, source_of, S3Settings(), NetworkSettings())
     now = time.monotonic()
     torn, fresh, stuck = Line(0.0, 7, 0, LOOKING), Line(now, 7, 0, LOOKING), Line(now - 31, 7, 0, LOOKING)
 
@@ -504,7 +505,7 @@ def test_a_line_that_is_read_while_it_is_written_is_not_taken_for_a_late_one():
 
 
 def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(monkeypatch: pytest.MonkeyPatch):
-    config = Config({TYPE: "x"}, Limits(timeout_s=30), 1, S3Settings(), NetworkSettings())
+    config = Config({TYPE: "x"}, Limits(timeout_s=30), 1, source_of, S3Settings(), NetworkSettings())
 
     @extractor(TYPE)
     def kind(_item: Any) -> Any:
@@ -528,7 +529,7 @@ def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(m
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("frazil.content.extract.isolation.Child", lambda _: Process())
+    monkeypatch.setattr("frazil.extract.engine.isolation.Child", lambda _: Process())
     lane = Lane(config, [kind])
     lane._alone.extend(Done(Job(n, Wanted("b", f"k{n}"))) for n in range(2))
     (done,) = lane.turn()
@@ -562,7 +563,7 @@ def test_a_full_disk_costs_the_thumbnail_and_nothing_else(tmp_path: Path, monkey
     store = ThumbnailStore.of(load_settings(flags={"home": str(tmp_path)}, environ={}))
     writer = ThumbnailWriter(store)
     writer.put("aa/1.webp", b"x")
-    monkeypatch.setattr("frazil.content.extract.thumbnails.write_file", full)
+    monkeypatch.setattr("frazil.content.thumbnails.write_file", full)
     writer.put("aa/2.webp", b"x")
     writer.put("bb/3.webp", b"x")
     writer.finish()
@@ -582,7 +583,7 @@ class Log:
     def send(self, payload: bytes, headers: dict[str, str]) -> Any:
         from concurrent.futures import Future
 
-        from frazil.log.access import Ack, Level
+        from frazil.log.protocol import Ack, Level
 
         self.messages.append(json.loads(payload))
         self.sizes.append(len(payload))

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from frazil.content.extract.images.exif import EXIF
-from frazil.content.extract.images.image import IMAGE
-from frazil.content.extract.images.iptc import IPTC
-from frazil.content.extract.images.kind import TYPE
-from frazil.content.extract.images.picture import PICTURE
-from frazil.content.extract.images.window import Broken
-from frazil.content.extract.images.xmp import XMP
 from frazil.extract import Limits, TooMuch, Unsupported
+from frazil.extract.images.exif import EXIF
+from frazil.extract.images.image import IMAGE
+from frazil.extract.images.iptc import IPTC
+from frazil.extract.images.picture import PICTURE
+from frazil.extract.images.window import Broken
+from frazil.extract.images.xmp import XMP
+from frazil.extract.types.detect import TYPE
 from tests import extract_files as files
 from tests.extract_kit import MemoryItem
 

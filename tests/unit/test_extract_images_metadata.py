@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from frazil.content.extract.images.exif import EXIF
-from frazil.content.extract.images.image import IMAGE
-from frazil.content.extract.images.iptc import IPTC
-from frazil.content.extract.images.window import Broken
-from frazil.content.extract.images.xmp import XMP
 from frazil.extract import TooMuch
+from frazil.extract.images.exif import EXIF
+from frazil.extract.images.image import IMAGE
+from frazil.extract.images.iptc import IPTC
+from frazil.extract.images.window import Broken
+from frazil.extract.images.xmp import XMP
 from tests import extract_files as files
 from tests.extract_files import ASCII, BYTE, LONG, RATIONAL, SHORT, SRATIONAL, UNDEFINED
 from tests.extract_kit import MemoryItem, look

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from frazil.content.extract.images.decode import picture_of
-from frazil.content.extract.images.digest import HASH
-from frazil.content.extract.images.image import IMAGE
-from frazil.content.extract.images.perceptual import distance, perceptual_hash
-from frazil.content.extract.images.picture import PICTURE
-from frazil.content.extract.images.window import Broken
 from frazil.extract import Limits, TooMuch, Unsupported
+from frazil.extract.digest import HASH
+from frazil.extract.images.decode import picture_of
+from frazil.extract.images.image import IMAGE
+from frazil.extract.images.perceptual_hash import distance, perceptual_hash
+from frazil.extract.images.picture import PICTURE
+from frazil.extract.images.window import Broken
 from tests import extract_files as files
 from tests.extract_kit import FileItem, MemoryItem, look
 

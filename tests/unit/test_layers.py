@@ -19,7 +19,7 @@ NAMES = {"pyiceberg.manifest.DataFileContent", "pyiceberg.manifest.ManifestConte
 #: Files above `tables` that still do it themselves. This list only gets shorter.
 REMAINING = {
     "topics/dead_letters/filters.py": {"pyiceberg.io.pyarrow.expression_to_pyarrow"},
-    "topics/reading/left_out.py": {"pyiceberg.io.pyarrow.ArrowScan"},
+    "topics/reading/dead_letter_files.py": {"pyiceberg.io.pyarrow.ArrowScan"},
 }
 
 

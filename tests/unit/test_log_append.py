@@ -553,7 +553,7 @@ def test_coroutines_that_wait_for_room_keep_their_order(tmp_path: Path):
 def test_nobody_joins_those_that_were_let_in_while_others_wait_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("frazil.log.line._LOOK_FOR_ROOM_S", 3600)
+    monkeypatch.setattr("frazil.log.commit_queue._LOOK_FOR_ROOM_S", 3600)
     with new_log(tmp_path / "log", max_buffer=1024) as log:
         log.publish("orders", b"first")
         line = log._topic("orders").line

@@ -14,12 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import IntegrityError, UsageError
-from frazil.log.access import Chunk, TopicView
-from frazil.log.batch import HAS_REQUEST_IDS, IMPORTED, MAX_COUNT, Batch
+from frazil.log.batch import HAS_REQUEST_IDS, IMPORTED, MAX_COUNT, Batch, batch_with_headers
 from frazil.log.columns import MESSAGE, extra_columns, merged, normalised
 from frazil.log.frame import Header, Kind, pack_header, padding
 from frazil.log.messages import decode_chunk, message_schema
-from frazil.log.singles import batch_with_headers
+from frazil.log.protocol import Chunk, TopicView
 
 LIMIT = 1 << 20
 TIME_US = 1_750_000_000_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.log import producers, writer
 from frazil.log.batch import Batch
-from frazil.log.care.verify import verify_log
+from frazil.log.maintenance.verify import verify_log
 from tests.log_kit import crash, open_log, table_of
 
 #: Fields in the order of the table in docs/log-format.md; then the body, without its padding.

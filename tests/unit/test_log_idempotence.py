@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log import Ack, Batch, Level, Log
 from frazil.log import producers as producers_module
-from frazil.log.access import Registration
 from frazil.log.producers import (
     REMEMBERED,
     Before,
@@ -26,6 +25,7 @@ from frazil.log.producers import (
     Producer,
     UnknownProducerError,
 )
+from frazil.log.protocol import Registration
 from frazil.observe.faultpoints import handled
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import crash, messages_of, new_log, open_log

@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
-from frazil.log.access import Level
 from frazil.log.batch import Batch
 from frazil.log.frame import unpack_header
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk
+from frazil.log.protocol import Level
 from frazil.log.remote.broker import Broker
-from frazil.log.remote.courier import Courier, LocalLink
-from frazil.log.remote.outbox import Outbox
-from frazil.log.remote.parcel import Parcel
+from frazil.log.remote.pending_batch import PendingBatch
 from frazil.log.remote.producer import Producer
+from frazil.log.remote.send_buffer import SendBuffer
+from frazil.log.remote.sender import LocalLink, Sender
 from frazil.log.remote.stream import LostError
 from frazil.settings.model import LogSettings
 
@@ -492,9 +492,9 @@ def test_a_lone_message_goes_after_the_linger_though_nobody_asks_for_it(log, way
 
 def test_a_batch_lingers_from_its_first_message_on_and_no_shorter_or_longer(log, monkeypatch):
     clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr("frazil.log.remote.outbox.time", clock)
-    outbox = Outbox(batch_bytes=10**6, linger_s=0.5, limit=10**9)
-    courier = Courier(log, lambda: LocalLink(log, "orders"), "orders", outbox)
+    monkeypatch.setattr("frazil.log.remote.send_buffer.time", clock)
+    outbox = SendBuffer(batch_bytes=10**6, linger_s=0.5, limit=10**9)
+    courier = Sender(log, lambda: LocalLink(log, "orders"), "orders", outbox)
 
     def after(seconds: float, payload: bytes | None = None) -> list[int]:
         clock.now += seconds
@@ -610,11 +610,11 @@ class ScriptedLink(LocalLink):
 def test_copies_in_a_broken_connection_are_not_taken_beside_what_was_sent_again(log, name):
     links = [ScriptedLink(log, "break"), ScriptedLink(log, "full"), ScriptedLink(log)]
     first = links[0]
-    outbox = Outbox(batch_bytes=400, linger_s=0, limit=10**9)
-    courier = Courier(log, lambda: links.pop(0), "orders", outbox, name=name, sleep=lambda _: None)
+    outbox = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
+    courier = Sender(log, lambda: links.pop(0), "orders", outbox, name=name, sleep=lambda _: None)
     waiters: list[Future] = [Future(), Future()]
     for payload, waiter in zip((b"a", b"b"), waiters, strict=True):
-        outbox.add_whole(Parcel.of_batch(Batch.of_messages([payload]), waiter))
+        outbox.add_whole(PendingBatch.of_batch(Batch.of_messages([payload]), waiter))
     courier.run(lambda: False)
     assert [waiter.result().offset for waiter in waiters] == [0, 1]
     for batch, level in first.held:  # they reach the log late, when it has room again
@@ -627,8 +627,8 @@ def test_copies_in_a_broken_connection_are_not_taken_beside_what_was_sent_again(
 def test_what_a_broken_connection_brought_before_it_was_shut_out_is_not_sent_again(log, name):
     links = [ScriptedLink(log, "break"), ScriptedLink(log, "full"), ScriptedLink(log)]
     first = links[0]
-    outbox = Outbox(batch_bytes=400, linger_s=0, limit=10**9)
-    courier = Courier(log, lambda: links.pop(0), "orders", outbox, name=name, sleep=lambda _: None)
+    outbox = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
+    courier = Sender(log, lambda: links.pop(0), "orders", outbox, name=name, sleep=lambda _: None)
     register = log.register
 
     def register_late(*args):
@@ -640,7 +640,7 @@ def test_what_a_broken_connection_brought_before_it_was_shut_out_is_not_sent_aga
     log.register = register_late  # type: ignore[method-assign]
     waiters: list[Future] = [Future(), Future()]
     for payload, waiter in zip((b"a", b"b"), waiters, strict=True):
-        outbox.add_whole(Parcel.of_batch(Batch.of_messages([payload]), waiter))
+        outbox.add_whole(PendingBatch.of_batch(Batch.of_messages([payload]), waiter))
     courier.run(lambda: False)
     assert [(w.result().offset, w.result().duplicate) for w in waiters] == [(0, True), (1, False)]
     assert payloads(log) == [b"a", b"b"]
@@ -653,8 +653,8 @@ def test_whatever_breaks_each_acknowledged_message_is_there_once_and_in_order(tm
     with Log.open(tmp_path_factory.mktemp("log"), FAST) as log:
         log.create_topic("orders")
         network = Network(log, chance, faults)
-        outbox = Outbox(batch_bytes=400, linger_s=0, limit=10**9)
-        courier = Courier(
+        outbox = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
+        courier = Sender(
             log, network.link, "orders", outbox, name="p" if named else None, patience_s=10**6, sleep=lambda _: None
         )
         sent = []
@@ -665,7 +665,7 @@ def test_whatever_breaks_each_acknowledged_message_is_there_once_and_in_order(tm
             if chance.random() < 0.5:
                 outbox.add(payload, None, None, future)
             else:
-                outbox.add_whole(Parcel.of_batch(Batch.of_messages([payload]), future))
+                outbox.add_whole(PendingBatch.of_batch(Batch.of_messages([payload]), future))
             sent.append((payload, future, bad))
             if chance.random() < 0.2:
                 courier.send_at_once()

@@ -18,12 +18,12 @@ import pytest
 
 from frazil.errors import FrazilError, IntegrityError, UnsupportedError
 from frazil.log import Batch, Level, decode_chunk, reading
-from frazil.log.access import TopicView
 from frazil.log.disk import Disk
 from frazil.log.frame import HEADER_SIZE, Header, Kind, pack_header, padding, unpack_header
-from frazil.log.mark import Mark, MarkFile, read_mark
+from frazil.log.protocol import TopicView
 from frazil.log.recovery import DamagedError
 from frazil.log.segment import Segment, segment_ids
+from frazil.log.synced_mark import SyncedMark, SyncedMarkFile, read_synced_mark
 from frazil.log.topic import TopicLog
 from frazil.log.topic_file import TopicFile
 from tests.log_kit import crash, messages_of, new_log, open_log, segments_of, settings
@@ -454,23 +454,23 @@ def test_messages_without_their_topic_json_are_not_overwritten_by_a_new_topic(tm
 
 
 @pytest.fixture
-def mark_file(tmp_path: Path) -> Iterator[MarkFile]:
-    made = MarkFile(tmp_path / "synced", NUMBER, Disk())
+def mark_file(tmp_path: Path) -> Iterator[SyncedMarkFile]:
+    made = SyncedMarkFile(tmp_path / "synced", NUMBER, Disk())
     yield made
     made.close()
 
 
-def test_the_newest_mark_is_read_and_a_torn_one_falls_back_to_the_one_before(tmp_path: Path, mark_file: MarkFile):
+def test_the_newest_mark_is_read_and_a_torn_one_falls_back_to_the_one_before(tmp_path: Path, mark_file: SyncedMarkFile):
     path = tmp_path / "synced"
-    assert read_mark(path, NUMBER) is None
+    assert read_synced_mark(path, NUMBER) is None
     for n in range(1, 6):
-        mark_file.write(Mark(0, n * 100, n))
-        assert read_mark(path, NUMBER) == Mark(0, n * 100, n)
-    assert read_mark(path, NUMBER + 1) is None, "the mark of another log says nothing"
+        mark_file.write(SyncedMark(0, n * 100, n))
+        assert read_synced_mark(path, NUMBER) == SyncedMark(0, n * 100, n)
+    assert read_synced_mark(path, NUMBER + 1) is None, "the mark of another log says nothing"
     content = bytearray(path.read_bytes())
     content[4096 + 20] ^= 1
     path.write_bytes(content)
-    assert read_mark(path, NUMBER) == Mark(0, 400, 4)
+    assert read_synced_mark(path, NUMBER) == SyncedMark(0, 400, 4)
 
 
 def test_a_mark_that_could_not_be_written_leaves_the_last_good_one_alone(tmp_path: Path, monkeypatch):
@@ -483,13 +483,13 @@ def test_a_mark_that_could_not_be_written_leaves_the_last_good_one_alone(tmp_pat
                 raise OSError(28, "No space left on device")
 
     disk = Full()
-    made = MarkFile(tmp_path / "synced", NUMBER, disk)
-    made.write(Mark(0, 100, 1))
+    made = SyncedMarkFile(tmp_path / "synced", NUMBER, disk)
+    made.write(SyncedMark(0, 100, 1))
     disk.full = True
     for _ in range(3):
         with pytest.raises(OSError, match="No space"):
-            made.write(Mark(0, 200, 2))
-        assert read_mark(tmp_path / "synced", NUMBER) == Mark(0, 100, 1)
+            made.write(SyncedMark(0, 200, 2))
+        assert read_synced_mark(tmp_path / "synced", NUMBER) == SyncedMark(0, 100, 1)
     made.close()
 
 

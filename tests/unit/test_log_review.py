@@ -22,17 +22,17 @@ from frazil.api.service import Service
 from frazil.errors import FrazilError, UnavailableError, UsageError
 from frazil.log import Batch, Level, Log
 from frazil.log import producers as producers_module
-from frazil.log.access import Ack, TopicInfo
+from frazil.log.commit_queue import CommitQueue
 from frazil.log.files import LogShutError
 from frazil.log.frame import Kind
 from frazil.log.group import Entry, tell
-from frazil.log.line import Line
 from frazil.log.owner import read_owner
 from frazil.log.producers import Producers, Taken
+from frazil.log.protocol import Ack, TopicInfo
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.log.remote.producer import Producer
-from frazil.log.waiting import LoopWaiter
+from frazil.log.waiters import LoopWaiter
 from frazil.settings import load_settings
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import messages_of, new_log, open_log
@@ -227,13 +227,13 @@ def test_a_lead_that_waits_for_a_thread_is_taken_by_one_that_comes(tmp_path: Pat
 def test_ctrl_c_while_a_leader_takes_what_waits_leaves_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     log = new_log(tmp_path / "log")
     log.publish("orders", b"first")
-    real = Line._take
+    real = CommitQueue._take
 
-    def interrupted(self: Line, *args: Any) -> None:
+    def interrupted(self: CommitQueue, *args: Any) -> None:
         real(self, *args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Line, "_take", interrupted)
+    monkeypatch.setattr(CommitQueue, "_take", interrupted)
     with pytest.raises(KeyboardInterrupt):
         log.publish("orders", b"x")
     monkeypatch.undo()
@@ -248,14 +248,14 @@ def test_ctrl_c_while_a_leader_takes_what_waits_leaves_nobody_waiting(tmp_path: 
 def test_ctrl_c_before_a_leader_begins_gives_the_lead_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with new_log(tmp_path / "log") as log:
         log.publish("orders", b"first")
-        real = Line._enqueue
+        real = CommitQueue._enqueue
 
-        def interrupted(self: Line, entry: Entry) -> bool:
+        def interrupted(self: CommitQueue, entry: Entry) -> bool:
             assert real(self, entry)
             entry.waiter.leads = True  # type: ignore[union-attr]  # as it is told a moment later
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Line, "_enqueue", interrupted)
+        monkeypatch.setattr(CommitQueue, "_enqueue", interrupted)
         with pytest.raises(KeyboardInterrupt):
             log.publish("orders", b"x")
         monkeypatch.undo()

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from frazil.errors import UnavailableError
 from frazil.log import Ack, Batch, Level, Log
-from frazil.log.access import Registration
 from frazil.log.files import LogShutError
+from frazil.log.protocol import Registration
 from tests.faulty_disk import FaultyDisk
 from tests.log_kit import crash, messages_of, new_log, open_log
 

@@ -1,4 +1,4 @@
-"""`frazil.log.care`, verify and repair: what is wrong is told with its place, and whole frames survive."""
+"""`frazil.log.maintenance`, verify and repair: what is wrong is told with its place, and whole frames survive."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 from frazil.errors import LockedError, NotFoundError
 from frazil.log import Log, decode_chunk
-from frazil.log.care.repair import repair_log
-from frazil.log.care.verify import verify_log
 from frazil.log.frame import NewerVersionError, unpack_header
+from frazil.log.maintenance.repair import repair_log
+from frazil.log.maintenance.verify import verify_log
 from frazil.log.recovery import DamagedError
 from frazil.observe.faultpoints import handled
 from frazil.settings.model import LogSettings

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UnavailableError, UsageError
-from frazil.log.access import Ack, Chunk, Level, OffsetGoneError, Span
 from frazil.log.batch import Batch
 from frazil.log.producers import FencedError, OutOfSequenceError
+from frazil.log.protocol import Ack, Chunk, Level, OffsetGoneError, Span
 from frazil.log.remote.wire import (
     pack_batch,
     pack_chunk,

@@ -6,7 +6,7 @@ import pytest
 
 from frazil.cli.topic_progress import telling_progress
 from frazil.errors import FrazilError, InterruptedByUser, PartialError, UnavailableError, UsageError
-from frazil.log.access import Ack, Level
+from frazil.log.protocol import Ack, Level
 from frazil.log.remote.stream import LostError
 
 ACKS = [Ack("orders", 5, 2, Level.disk, 0), Ack("orders", 9, 3, Level.disk, 0)]

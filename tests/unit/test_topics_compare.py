@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.topics.care.compare import _COLUMNS, _differences
+from frazil.topics.admin.compare import _COLUMNS, _differences
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _SIDE = st.dictionaries(st.integers(0, 30), st.sampled_from([b"a", b"b"]))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.log.care.retention import Policy
-from frazil.log.care.retention import removable as removable_segments
+from frazil.log.maintenance.retention import Policy
+from frazil.log.maintenance.retention import removable as removable_segments
 from frazil.log.segment import Segment
 from frazil.topics.sinks.retention import Aged, removable
 

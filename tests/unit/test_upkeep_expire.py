@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 
 from frazil.upkeep.expiry.expire import choose
-from frazil.upkeep.expiry.holds import holds
+from frazil.upkeep.expiry.pin_protection import list_protections
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -120,7 +120,7 @@ def test_a_tag_or_pin_whose_time_is_over_holds_nothing():
 
 def held(metadata: TableMetadata, *, age: float | None = 24, most: int | None = None) -> dict[str, tuple[int, ...]]:
     max_age_s = None if age is None else age * 3600
-    found = holds(metadata, "ns.t", max_age_s=max_age_s, max_snapshots=most, min_snapshots=1, now_ms=NOW)
+    found = list_protections(metadata, "ns.t", max_age_s=max_age_s, max_snapshots=most, min_snapshots=1, now_ms=NOW)
     return {hold.pin.purpose: hold.snapshots for hold in found}
 
 
@@ -142,7 +142,7 @@ def test_a_pin_whose_lease_is_over_or_that_is_on_the_current_snapshot_is_in_nobo
 
 def test_a_pin_in_the_way_is_told_with_the_end_of_its_lease():
     metadata = table(90, 80, 1, refs={"frazil-pin-nightly-backup-1": tag(2, max_ref_age_ms=81 * HOUR)})
-    (hold,) = holds(metadata, "ns.t", max_age_s=3600, max_snapshots=None, now_ms=NOW)
+    (hold,) = list_protections(metadata, "ns.t", max_age_s=3600, max_snapshots=None, now_ms=NOW)
     until = datetime.fromtimestamp((NOW + HOUR) / 1000, UTC)
     assert "1 snapshot stays" in str(hold) and "(nightly-backup) holds snapshot 2" in str(hold)
     assert f"until {until:%Y-%m-%d %H:%M:%S} UTC" in str(hold)

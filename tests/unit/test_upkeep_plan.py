@@ -24,7 +24,7 @@ from frazil.upkeep.plans.census import Census, ExpiredFiles, Manifests
 from frazil.upkeep.plans.groups import Deletes, Group, Watch
 from frazil.upkeep.plans.merging import merged_tier
 from frazil.upkeep.plans.plan import expirable, plan
-from frazil.upkeep.plans.tiers import FLOOR, tier_bounds, tier_of
+from frazil.upkeep.plans.size_tiers import FLOOR, tier_bounds, tier_of
 from frazil.upkeep.policy import BUILT_IN, Policy
 
 KIB, MIB = 1024, 1024 * 1024

@@ -24,15 +24,15 @@ from frazil.errors import (
 )
 from frazil.settings import load_settings
 from frazil.upkeep import metrics
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.jobs import Jobs
 from frazil.upkeep.model import KINDS, Kind, Outcome, Step
-from frazil.upkeep.runs import caretaker as caretaker_module
+from frazil.upkeep.runs import pipeline_upkeep as caretaker_module
 from frazil.upkeep.runs import run as run_module
-from frazil.upkeep.runs.caretaker import TableCaretaker
 from frazil.upkeep.runs.history import History
-from frazil.upkeep.runs.many import failure_of, tables_named
-from frazil.upkeep.runs.run import Limits, Report, care_for
+from frazil.upkeep.runs.pipeline_upkeep import PipelineUpkeep
+from frazil.upkeep.runs.run import Limits, Report, run_upkeep
+from frazil.upkeep.runs.run_many import failure_of, match_tables
 
 COMMITTED = Outcome("compact", "done", files_before=10, files_after=1, snapshot_id=7)
 
@@ -53,14 +53,14 @@ class Stage:
         self.missing: set[str] = set()
         store = SimpleNamespace(load=self._load)
         self.jobs = Jobs(lambda: pytest.fail("nothing here needs Spark"))
-        self.care = Care(settings, settings.catalog(), store, self.jobs, threading.Event())  # type: ignore[arg-type]
+        self.care = UpkeepContext(settings, settings.catalog(), store, self.jobs, threading.Event())  # type: ignore[arg-type]
         self.plan: list[Step] = []
         self.actions: dict[Kind, Callable[[Step], Outcome]] = {}
         self.ran: list[Kind] = []
         self.looks: list[tuple[str, int | None]] = []
-        self.acting: Care | None = None
-        monkeypatch.setattr(run_module, "look", self._look)
-        monkeypatch.setattr(run_module, "remarks", lambda *_, **__: [])
+        self.acting: UpkeepContext | None = None
+        monkeypatch.setattr(run_module, "plan_steps", self._look)
+        monkeypatch.setattr(run_module, "list_notes", lambda *_, **__: [])
         monkeypatch.setattr(run_module, "action", self._action)
         monkeypatch.setattr(run_module, "back_off", lambda attempt: None)
 
@@ -69,12 +69,12 @@ class Stage:
             raise NotFoundError(f"no table {name}")
         return Table(name)
 
-    def _look(self, care: Care, table: Table, *, budget: int | None = None, **_: Any) -> list[Step]:
+    def _look(self, care: UpkeepContext, table: Table, *, budget: int | None = None, **_: Any) -> list[Step]:
         self.looks.append((".".join(table.name()), budget))
         return list(self.plan)
 
     def _action(self, kind: Kind) -> Any:
-        def act(care: Care, table: Table, step: Step) -> Outcome:
+        def act(care: UpkeepContext, table: Table, step: Step) -> Outcome:
             self.ran.append(kind)
             self.acting = care
             return self.actions[kind](step)
@@ -120,7 +120,7 @@ def test_steps_run_in_the_order_of_the_plan_and_each_change_makes_a_new_plan(sta
     stage.wants("compact", COMMITTED)
     stage.wants("expire", Outcome("expire", snapshots_removed=3))
     stage.wants("stats", Outcome("stats", "nothing"))
-    report = care_for(stage.care, "a.b")
+    report = run_upkeep(stage.care, "a.b")
     assert stage.ran == ["compact", "expire", "stats"]
     assert [o.result for o in report.outcomes] == ["done", "done", "nothing"]
     assert report.changed and not report.unfinished and not report.errors
@@ -138,13 +138,13 @@ def test_a_kind_goes_on_while_the_plan_gets_shorter(stage: Stage) -> None:
 
     stage.plan.append(Step("compact", "because", cost=3))
     stage.actions["compact"] = part
-    assert len(care_for(stage.care, "a.b").outcomes) == 3
+    assert len(run_upkeep(stage.care, "a.b").outcomes) == 3
 
 
 def test_a_plan_that_stays_the_same_ends(stage: Stage) -> None:
     stage.plan.append(Step("compact", "because"))
     stage.actions["compact"] = lambda step: COMMITTED
-    report = care_for(stage.care, "a.b")
+    report = run_upkeep(stage.care, "a.b")
     assert stage.ran == ["compact"] and not report.unfinished
 
 
@@ -155,7 +155,7 @@ def test_a_plan_that_differs_by_its_budget_alone_is_the_same(stage: Stage) -> No
 
     stage.plan.append(Step("deletes", "because", options={"budget": 100}))
     stage.actions["deletes"] = again
-    report = care_for(stage.care, "a.b")
+    report = run_upkeep(stage.care, "a.b")
     assert stage.ran == ["deletes"] and not report.unfinished
 
 
@@ -168,7 +168,7 @@ def test_a_step_that_brings_nothing_does_not_keep_others_of_its_kind_from_their_
 
     stage.plan += [Step("compact", "because", cost=cost) for cost in (1, 2, 3)]
     stage.actions["compact"] = act
-    report = care_for(stage.care, "a.b")
+    report = run_upkeep(stage.care, "a.b")
     assert [o.result for o in report.outcomes] == ["nothing", "done", "done"]
     assert not report.unfinished
 
@@ -176,7 +176,7 @@ def test_a_step_that_brings_nothing_does_not_keep_others_of_its_kind_from_their_
 def test_a_kind_that_fails_is_not_tried_again_in_the_same_run(stage: Stage) -> None:
     stage.plan += [Step("compact", "because", cost=cost) for cost in (1, 2, 3)]
     stage.actions["compact"] = fails(NotAllowedError("may not write"))
-    assert [o.result for o in care_for(stage.care, "a.b").outcomes] == ["failed"]
+    assert [o.result for o in run_upkeep(stage.care, "a.b").outcomes] == ["failed"]
 
 
 def test_one_step_that_fails_does_not_stop_the_others_and_is_counted_and_told(stage: Stage) -> None:
@@ -184,7 +184,7 @@ def test_one_step_that_fails_does_not_stop_the_others_and_is_counted_and_told(st
     stage.wants("manifests", fails(ZeroDivisionError("a bug")))
     stage.wants("expire", Outcome("expire", snapshots_removed=1))
     before = metrics.STEPS.labels("a.failing", "compact", "failed")._value.get()
-    report = care_for(stage.care, "a.failing")
+    report = run_upkeep(stage.care, "a.failing")
     assert [o.result for o in report.outcomes] == ["failed", "failed", "done"]
     assert report.outcomes[0].reason == "may not write: read only" and report.outcomes[0].hint == "ask somebody"
     assert "ZeroDivisionError" in report.errors[1].message
@@ -194,10 +194,10 @@ def test_one_step_that_fails_does_not_stop_the_others_and_is_counted_and_told(st
 def test_a_conflict_is_tried_again_by_hand_and_counted(stage: Stage) -> None:
     answers = [Outcome("compact", "conflict", conflicts=2), COMMITTED]
     stage.wants("compact", lambda step: answers.pop(0))
-    [outcome] = care_for(stage.care, "a.b").outcomes
+    [outcome] = run_upkeep(stage.care, "a.b").outcomes
     assert (outcome.result, outcome.conflicts) == ("done", 2)
     stage.wants("compact", Outcome("compact", "conflict"))
-    [outcome] = care_for(stage.care, "a.b", Limits(tries=2)).outcomes
+    [outcome] = run_upkeep(stage.care, "a.b", Limits(tries=2)).outcomes
     assert (outcome.result, outcome.conflicts) == ("conflict", 2)
 
 
@@ -206,7 +206,7 @@ def test_within_limited_time_a_lost_compaction_keeps_no_other_step_from_its_turn
     stage.wants("compact", lost)
     stage.wants("expire", Outcome("expire", snapshots_removed=3))
     stage.wants("stats", Outcome("stats", snapshot_id=3))
-    care_for(stage.care, "a.b", Limits(seconds=60))
+    run_upkeep(stage.care, "a.b", Limits(seconds=60))
     assert stage.ran == ["expire", "compact", "stats"], "what is quick comes first, and what lost is tried once"
 
 
@@ -224,21 +224,21 @@ def test_the_kind_that_used_up_the_time_comes_last_in_the_next_run(stage: Stage,
         stage.wants(kind, slow)
     for _ in range(4):
         clock[0] += 60
-        care_for(stage.care, "a.b", Limits(seconds=20), history=history)
+        run_upkeep(stage.care, "a.b", Limits(seconds=20), history=history)
     assert stage.ran == ["compact", "deletes", "stats", "compact"]
 
 
 def test_only_the_kinds_that_were_asked_for_run_and_only_what_is_urgent(stage: Stage) -> None:
     stage.wants("compact", COMMITTED)
     stage.wants("expire", Outcome("expire", snapshots_removed=1), urgent=True)
-    assert [o.kind for o in care_for(stage.care, "a.b", Limits(kinds=["expire"])).outcomes] == ["expire"]
+    assert [o.kind for o in run_upkeep(stage.care, "a.b", Limits(kinds=["expire"])).outcomes] == ["expire"]
     stage.wants("expire", Outcome("expire", snapshots_removed=1), urgent=True)
-    assert [o.kind for o in care_for(stage.care, "a.b", Limits(urgent_only=True)).outcomes] == ["expire"]
+    assert [o.kind for o in run_upkeep(stage.care, "a.b", Limits(urgent_only=True)).outcomes] == ["expire"]
 
 
 def test_no_step_begins_after_the_time_is_over_or_when_told_to_stop(stage: Stage) -> None:
     stage.wants("compact", COMMITTED)
-    report = care_for(stage.care, "a.b", Limits(seconds=0.0))
+    report = run_upkeep(stage.care, "a.b", Limits(seconds=0.0))
     assert stage.ran == [] and report.unfinished
 
     def stopping(step: Step) -> Outcome:
@@ -248,7 +248,7 @@ def test_no_step_begins_after_the_time_is_over_or_when_told_to_stop(stage: Stage
     stage.plan.clear()
     stage.wants("compact", stopping)
     stage.wants("expire", Outcome("expire"))
-    assert care_for(stage.care, "a.b").unfinished
+    assert run_upkeep(stage.care, "a.b").unfinished
     assert stage.ran == ["compact"]
 
 
@@ -258,14 +258,14 @@ def test_a_step_that_was_cancelled_is_no_failure(stage: Stage) -> None:
         raise FrazilError("Job aborted")
 
     stage.wants("compact", cancelled)
-    report = care_for(stage.care, "a.b")
+    report = run_upkeep(stage.care, "a.b")
     assert [o.result for o in report.outcomes] == ["stopped"] and report.errors == [] and report.unfinished
     assert not report.changed
 
 
 def test_a_dry_run_runs_nothing(stage: Stage) -> None:
     stage.wants("compact", COMMITTED)
-    report = care_for(stage.care, "a.b", dry_run=True)
+    report = run_upkeep(stage.care, "a.b", dry_run=True)
     assert [s.kind for s in report.steps] == ["compact"] and stage.ran == []
 
 
@@ -283,13 +283,13 @@ def test_what_a_run_over_many_tables_ends_with() -> None:
 def test_an_unknown_table_or_pattern_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.missing.add("a.c")
     with pytest.raises(NotFoundError):
-        tables_named(stage.care, ["a.b", "a.c"])
-    monkeypatch.setattr("frazil.upkeep.runs.many.list_tables", lambda *_: [("a", "b"), ("x", "y")])
+        match_tables(stage.care, ["a.b", "a.c"])
+    monkeypatch.setattr("frazil.upkeep.runs.run_many.list_tables", lambda *_: [("a", "b"), ("x", "y")])
     stage.care.store.call = lambda fn, what: fn()  # type: ignore[method-assign,assignment]
     stage.care.store.catalog = None  # type: ignore[assignment]
-    assert tables_named(stage.care, ["a.*", "a.b"]) == ["a.b"]
+    assert match_tables(stage.care, ["a.*", "a.b"]) == ["a.b"]
     with pytest.raises(NotFoundError, match=r"z\.\*"):
-        tables_named(stage.care, ["z.*"])
+        match_tables(stage.care, ["z.*"])
 
 
 # -- turns -------------------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class Turns:
         self.stage, self.clock = stage, Clock()
         self.notes = Notes(history)
         self.takes = 1.0
-        self.caretaker = TableCaretaker(stage.care, stage.jobs, self.notes, clock=self.clock)  # type: ignore[arg-type]
+        self.caretaker = PipelineUpkeep(stage.care, stage.jobs, self.notes, clock=self.clock)  # type: ignore[arg-type]
 
     def step(self, outcome: Outcome = COMMITTED, **more: Any) -> None:
         def act(step: Step) -> Outcome:
@@ -390,7 +390,7 @@ def test_where_a_batch_is_due_a_step_that_brings_nothing_does_not_keep_the_other
 
 def test_on_two_cores_one_table_has_its_turn_at_a_time_and_one_task_writes(stage: Stage) -> None:
     cores = [2]
-    caretaker = TableCaretaker(stage.care, stage.jobs, Notes(), cores=lambda: cores[0])  # type: ignore[arg-type]
+    caretaker = PipelineUpkeep(stage.care, stage.jobs, Notes(), cores=lambda: cores[0])  # type: ignore[arg-type]
     assert caretaker._room() == (1, 1)
     found = []
     for cores[0] in (1, 3, 4, 9):
@@ -406,11 +406,11 @@ def test_where_a_batch_is_due_the_other_tables_of_a_sink_have_their_turn_after_i
     stage.actions = {kind: lambda step: COMMITTED for kind in ("compact", "expire")}
     looked: list[str] = []
 
-    def look(care: Care, table: Table, **_: Any) -> list[Step]:
+    def look(care: UpkeepContext, table: Table, **_: Any) -> list[Step]:
         looked.append(".".join(table.name()))
         return plans[looked[-1]]
 
-    run_module.look = look  # type: ignore[assignment]  # the stage puts it back
+    run_module.plan_steps = look  # type: ignore[assignment]  # the stage puts it back
     assert turns.turn(lag_s=1.5)
     assert set(looked) == {"a.main"}
     assert turns.turn(lag_s=1.5)
@@ -473,11 +473,11 @@ def test_a_table_that_cannot_be_planned_waits_as_a_whole_and_longer_each_time(
 ) -> None:
     asked: list[float] = []
 
-    def unreachable(care: Care, table: Table, **_: Any) -> list[Step]:
+    def unreachable(care: UpkeepContext, table: Table, **_: Any) -> list[Step]:
         asked.append(turns.clock.now)
         raise UnavailableError("the catalog does not answer")
 
-    monkeypatch.setattr(run_module, "look", unreachable)
+    monkeypatch.setattr(run_module, "plan_steps", unreachable)
     with structlog.testing.capture_logs() as logs:
         for _ in range(12_000):
             turns.clock.now += 1
@@ -492,11 +492,11 @@ def test_a_policy_that_contradicts_itself_neither_stops_the_sink_nor_is_asked_al
 ) -> None:
     asked = []
 
-    def contradictory(care: Care, table: Table, **_: Any) -> list[Step]:
+    def contradictory(care: UpkeepContext, table: Table, **_: Any) -> list[Step]:
         asked.append(table.name())
         raise ConfigError("upkeep.policy.max_snapshots is below upkeep.policy.min_snapshots")
 
-    monkeypatch.setattr(run_module, "look", contradictory)
+    monkeypatch.setattr(run_module, "plan_steps", contradictory)
     for _ in range(1000):
         turns.clock.now += 1
         assert not turns.turn()
@@ -683,7 +683,7 @@ def test_by_hand_nothing_is_cut_off(stage: Stage, monkeypatch: pytest.MonkeyPatc
         return Outcome("stats", "nothing")
 
     stage.wants("stats", slow)
-    assert [o.result for o in care_for(stage.care, "a.b", Limits(seconds=30.0)).outcomes] == ["nothing"]
+    assert [o.result for o in run_upkeep(stage.care, "a.b", Limits(seconds=30.0)).outcomes] == ["nothing"]
 
 
 def test_upkeeps_own_history_is_cared_for_too_but_rarely(stage: Stage) -> None:
@@ -708,5 +708,5 @@ def test_nothing_that_upkeep_meets_stops_a_sink(turns: Turns, monkeypatch: pytes
     def broken(*_: Any, **__: Any) -> Report:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(caretaker_module, "care_for", broken)
+    monkeypatch.setattr(caretaker_module, "run_upkeep", broken)
     assert not turns.turn()

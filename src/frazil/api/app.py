@@ -21,8 +21,8 @@ from frazil.api import (
 )
 from frazil.api.documents_access import OpenStore
 from frazil.api.failures import answer_errors
-from frazil.api.guard import refuse_other_sites
 from frazil.api.models import Failure
+from frazil.api.origin_check import refuse_other_sites
 from frazil.api.problems import PREFIX, PROBLEM, Problem
 from frazil.api.reading import ReaderOf
 from frazil.api.service import Service

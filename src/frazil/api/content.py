@@ -10,10 +10,10 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from frazil.api.bodies import JSON
 from frazil.api.content_models import ContentDetail, ContentHistory, ContentPage, ContentStats
 from frazil.api.messages import Shared
 from frazil.api.reading import json_bytes
+from frazil.api.request_body import JSON
 from frazil.api.service import Service
 from frazil.content import reading
 from frazil.content.choice import Choice, Deleted

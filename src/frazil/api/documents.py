@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from frazil.api.bodies import JSON, NDJSON
 from frazil.api.documents_answers import (
     NO_CACHE,
     AsOf,
@@ -38,6 +37,7 @@ from frazil.api.negotiation import prefers
 from frazil.api.parameters import refuse_unknown_parameters
 from frazil.api.preconditions import etag_of, read_tags
 from frazil.api.problems import PREFIX
+from frazil.api.request_body import JSON, NDJSON
 from frazil.documents.store import DocumentFilter, DocumentStore
 from frazil.errors import UsageError
 

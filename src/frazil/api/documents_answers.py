@@ -10,10 +10,10 @@ from urllib.parse import quote
 from fastapi import Path, Query, Request
 from fastapi.responses import Response
 
-from frazil.api.bodies import JSON
 from frazil.api.documents_access import DocumentsAccess
 from frazil.api.preconditions import etag_of
 from frazil.api.reading import json_bytes
+from frazil.api.request_body import JSON
 from frazil.api.service import service_of
 from frazil.documents.fields import CLOCK_TOLERANCE
 from frazil.documents.lifecycle import RevisionMismatchError

@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from frazil.api.bodies import declared_size, read_body
 from frazil.api.documents_access import stating_nothing_stored
 from frazil.api.documents_answers import answer_json, documents_of
 from frazil.api.messages import Shared
+from frazil.api.request_body import declared_size, read_body
 from frazil.api.strict_json import parse_object
 from frazil.documents.iceberg.client import INTERNAL_PATH
 from frazil.documents.store import DocumentStore

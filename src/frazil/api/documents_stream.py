@@ -10,10 +10,10 @@ from contextlib import aclosing
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-from frazil.api.bodies import NDJSON
 from frazil.api.documents_access import DocumentsAccess
 from frazil.api.documents_answers import NO_CACHE, Select
 from frazil.api.reading import json_bytes
+from frazil.api.request_body import NDJSON
 from frazil.documents.model import Document
 from frazil.documents.store import DocumentStore
 from frazil.errors import FrazilError

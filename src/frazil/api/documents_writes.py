@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
-from frazil.api.bodies import JSON, content_type, declared_size, read_body
 from frazil.api.documents import CREATED_ANSWER, DOCUMENT_ANSWER
 from frazil.api.documents_access import stating_nothing_stored
 from frazil.api.documents_answers import (
@@ -36,6 +35,7 @@ from frazil.api.messages import Shared
 from frazil.api.parameters import refuse_unknown_parameters
 from frazil.api.preconditions import EntityTags, read_idempotency_key, read_tags
 from frazil.api.problems import PREFIX, build_invalid
+from frazil.api.request_body import JSON, content_type, declared_size, read_body
 from frazil.api.service import Service
 from frazil.api.strict_json import parse_object
 from frazil.documents.lifecycle import RevisionMismatchError

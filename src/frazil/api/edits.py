@@ -8,17 +8,17 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from frazil.api.bodies import JSON, content_type, declared_size, parsed, read_body
 from frazil.api.content import content_looks
 from frazil.api.events import Authorization, Token, ensure_events, refusal
 from frazil.api.failures import RequestError, publishes, telling_what_is_stored
 from frazil.api.messages import Shared
 from frazil.api.models import Answered, Sent
+from frazil.api.request_body import JSON, content_type, declared_size, parsed, read_body
 from frazil.api.service import Service
-from frazil.content.editing import SOURCE, entries, forget_thumbnails, publish
-from frazil.content.edits import MAX_NOTE, MAX_TAG, MAX_TAGS, STAYS, Edit
+from frazil.content.annotations.edits import MAX_NOTE, MAX_TAG, MAX_TAGS, STAYS, Edit
+from frazil.content.annotations.publish_edits import SOURCE, entries, forget_thumbnails, publish
 from frazil.content.tables import ContentTables
-from frazil.log.access import Level
+from frazil.log.protocol import Level
 from frazil.settings import Settings
 
 router = APIRouter(prefix="/content", tags=["content"])

@@ -10,18 +10,18 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from frazil.api.bodies import JSON, declared_size, read_body
+from frazil.api.batching import Headers, RequestBatcher
 from frazil.api.failures import answer_to, publishes, telling_what_is_stored
-from frazil.api.gathering import Gatherer, Headers
 from frazil.api.messages import Shared
 from frazil.api.models import EventsTaken
+from frazil.api.request_body import JSON, declared_size, read_body
 from frazil.api.service import Service
 from frazil.content.intake import metrics
 from frazil.content.intake.messages import batch_of
 from frazil.content.names import CONTENT
 from frazil.content.topic import ensure_topic
 from frazil.errors import CredentialsError, FrazilError, NotFoundError
-from frazil.log.access import Ack, Level
+from frazil.log.protocol import Ack, Level
 from frazil.observe.logs import get_logger
 
 router = APIRouter(tags=["events"])
@@ -113,7 +113,7 @@ async def _take(request: Request, service: Service, dialect: str | None) -> JSON
             _tell_confirmation(kind, body)
             return _answer(service, note=f"{kind}: see the log of the server")
         await ensure_events(service)
-        gathering: Gatherer = request.app.state.event_gatherer
+        gathering: RequestBatcher = request.app.state.event_gatherer
         offset = await gathering.publish(body, {"dialect": dialect} if dialect else {})
     metrics.MESSAGES.labels(SOURCE).inc()
     metrics.BYTES.labels(SOURCE).inc(len(body))
@@ -143,7 +143,7 @@ async def ensure_events(service: Service) -> None:
         await service.off_loop(ensure_topic, service.log, name)
 
 
-def gatherer(service: Service) -> Gatherer:
+def gatherer(service: Service) -> RequestBatcher:
     """Puts the events of requests that come together into one batch, as one frame of the log."""
 
     async def append(payloads: list[bytes], headers: list[Headers]) -> Ack:
@@ -154,7 +154,7 @@ def gatherer(service: Service) -> Gatherer:
             lambda: service.log.append(topic, batch_of(payloads, headers), Level.disk)
         )
 
-    return Gatherer(append)
+    return RequestBatcher(append)
 
 
 def _confirmation(request: Request, body: bytes) -> str | None:

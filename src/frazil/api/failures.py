@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from frazil.api.problems import allowed_methods, build_invalid, build_problem, has_problems
 from frazil.errors import FrazilError, NotFoundError, UnavailableError, UsageError
-from frazil.log.access import NOT_TAKEN
+from frazil.log.protocol import NOT_TAKEN
 from frazil.observe.logs import get_logger
 
 #: Seconds that a client is asked to wait when the log takes no more for now.

@@ -12,7 +12,7 @@ from frazil.api.messages import Shared
 from frazil.api.models import Health, Readiness
 from frazil.api.service import Service
 from frazil.errors import FrazilError, UnavailableError
-from frazil.log.access import TopicInfo
+from frazil.log.protocol import TopicInfo
 from frazil.observe.metrics import REGISTRY
 
 router = APIRouter(tags=["health"])

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from frazil.api import tail
-from frazil.api.bodies import JSON, NDJSON, content_type, declared_size, read_body
 from frazil.api.failures import RequestError, publishes, telling_what_is_stored
 from frazil.api.models import Acknowledgement, Message, MessagePage, NewMessages
 from frazil.api.publishing import ARROW, HEADER_PREFIX, KINDS, RAW, Publication, batch_of
 from frazil.api.reading import Format, Page, PayloadForm, as_arrow, as_json, as_ndjson, offset_of, read_page
+from frazil.api.request_body import JSON, NDJSON, content_type, declared_size, read_body
 from frazil.api.service import Service, shared_service
 from frazil.errors import UsageError
-from frazil.log.access import Level
+from frazil.log.protocol import Level
 
 router = APIRouter(tags=["messages"])
 

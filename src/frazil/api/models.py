@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from frazil.log.access import Level, Storage
+from frazil.log.protocol import Level, Storage
 
 #: Messages of one request in JSON; more belong into Arrow.
 MAX_MESSAGES = 10_000

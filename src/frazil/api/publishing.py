@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.api.bodies import JSON, NDJSON, parsed
 from frazil.api.models import MAX_MESSAGES, NewMessage, NewMessages
+from frazil.api.request_body import JSON, NDJSON, parsed
 from frazil.errors import IntegrityError, UsageError, first_line
 from frazil.log.batch import Batch
 from frazil.log.columns import HEADERS

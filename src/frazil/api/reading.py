@@ -15,8 +15,8 @@ from pydantic_core import to_json
 from frazil.errors import UsageError
 from frazil.log.columns import MESSAGE
 from frazil.topics.dead_letters.json_values import python_values
-from frazil.topics.reading.places import offset_at
 from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.seek import seek
 
 Format = Literal["json", "ndjson", "arrow"]
 PayloadForm = Literal["text", "base64"]
@@ -122,4 +122,4 @@ def _payload(payload: bytes, form: PayloadForm) -> dict[str, str]:
 
 def offset_of(reader: TopicReader, text: str) -> int:
     """The offset that `from` leads to. A '+' in a query stands for a space, and clients forget to write %2B."""
-    return offset_at(reader, text.replace(" ", "+") if "T" in text else text)
+    return seek(reader, text.replace(" ", "+") if "T" in text else text)

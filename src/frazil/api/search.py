@@ -15,7 +15,6 @@ from frazil.api.messages import Shared
 from frazil.api.search_models import ContentDuplicates, ContentFacets, ContentFound
 from frazil.content import reading
 from frazil.content.buckets import require_readable
-from frazil.content.extract.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.content.search import alike
 from frazil.content.search.asked import DISTANCE, Search, Similar, asked
 from frazil.content.search.byhand import check_cheap
@@ -25,6 +24,7 @@ from frazil.content.search.finding import find
 from frazil.content.search.order import Sort
 from frazil.content.search.pictures import hash_of_object
 from frazil.content.tables import ContentTables
+from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.errors import NotFoundError, UsageError
 from frazil.settings import SettingsModel
 from frazil.tables.cache import ByteCache

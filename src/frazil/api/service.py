@@ -10,13 +10,13 @@ from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 
-from frazil.api.bodies import Allowance
 from frazil.api.documents_access import DocumentsAccess, OpenStore
 from frazil.api.reading import ReaderOf
-from frazil.api.watching import Watch
+from frazil.api.request_body import BodyMemory
+from frazil.api.topic_watcher import TopicWatcher
 from frazil.errors import UnavailableError
-from frazil.log.access import Ack, TopicInfo
 from frazil.log.log import Log
+from frazil.log.protocol import Ack, TopicInfo
 from frazil.settings import SettingsModel
 from frazil.topics.reading.reader import TopicReader
 
@@ -42,12 +42,12 @@ class Service:
         self.settings = settings
         self.reader_of: ReaderOf = reader_of or (lambda topic: TopicReader(log, topic))
         self.body_limit = max(2 * settings.log.max_message_size, _SMALLEST_BODY_LIMIT)
-        self.bodies = Allowance(max(settings.log.max_buffer, self.body_limit))
+        self.bodies = BodyMemory(max(settings.log.max_buffer, self.body_limit))
         self.documents = DocumentsAccess(open_documents)
         self.stopping = False
         self.probing = threading.Lock()
         """Held by the one probe that tries whether a topic takes messages again."""
-        self._watch = Watch(log)
+        self._watch = TopicWatcher(log)
         self._threads = ThreadPoolExecutor(_THREADS, "frazil-http")
         # Apart, because these may wait for the disk.
         self._publishing = ThreadPoolExecutor(_THREADS, "frazil-publish")

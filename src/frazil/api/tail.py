@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from starlette.requests import Request
 
-from frazil.api.bodies import header_number
 from frazil.api.reading import PayloadForm, json_bytes, messages_of, offset_of, read_page
+from frazil.api.request_body import header_number
 from frazil.api.service import Service
 from frazil.errors import FrazilError, UsageError
 from frazil.observe.metrics import gauge

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from frazil.api.bodies import JSON, json_of
 from frazil.api.messages import Shared
 from frazil.api.models import (
     NewProducer,
@@ -20,8 +19,9 @@ from frazil.api.models import (
     TopicChanges,
     TopicList,
 )
+from frazil.api.request_body import JSON, json_of
 from frazil.errors import ConflictError, UsageError
-from frazil.log.access import TopicInfo
+from frazil.log.protocol import TopicInfo
 
 router = APIRouter(tags=["topics"])
 

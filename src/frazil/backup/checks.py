@@ -9,7 +9,7 @@ from frazil.settings import Settings
 from frazil.storage import parse
 from frazil.storage.buckets import inspect_bucket
 from frazil.storage.object_lock import check_object_lock
-from frazil.upkeep.plans import words
+from frazil.upkeep.plans.format_amounts import format_age, format_count
 
 
 def check_repository(settings: Settings) -> str:
@@ -33,14 +33,14 @@ def check_repository(settings: Settings) -> str:
     damaged = [record for record in found if not isinstance(record, BackupRecord)]
     if damaged:
         raise IntegrityError(
-            f"{uri}: {len(damaged)} of {words.count(len(found), 'backup')} cannot be used",
+            f"{uri}: {len(damaged)} of {format_count(len(found), 'backup')} cannot be used",
             cause=damaged[0].error.in_one_line,
             hint="frazil backup list; what the others hold can be restored",
         )
     newest = ""
     if records:
-        newest = f", the newest {words.age((repository.now() - records[-1].created_at).total_seconds())} old"
-    return f"{uri}: {words.count(len(records), 'backup')}{newest}{locked}"
+        newest = f", the newest {format_age((repository.now() - records[-1].created_at).total_seconds())} old"
+    return f"{uri}: {format_count(len(records), 'backup')}{newest}{locked}"
 
 
 def _check_lock(settings: Settings, uri: str) -> str:
@@ -59,7 +59,7 @@ def _check_lock(settings: Settings, uri: str) -> str:
             cause=lock.problem,
             hint="a bucket that was created with Object Lock, or no backup.lock_days",
         )
-    return f"; every object is locked for {words.count(days, 'day')}"
+    return f"; every object is locked for {format_count(days, 'day')}"
 
 
 def _require_bucket(settings: Settings, uri: str) -> None:

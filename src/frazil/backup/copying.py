@@ -50,7 +50,7 @@ from frazil.observe.logs import get_logger
 from frazil.observe.progress import Progress
 from frazil.tables.relocation.engine import Engine
 from frazil.tables.relocation.table_metadata import TableMetadata, format_metadata, list_metadata_paths
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 
 log = get_logger(__name__)
 
@@ -162,7 +162,7 @@ class TableCopy:
 
     def __init__(
         self,
-        care: Care,
+        care: UpkeepContext,
         repository: Repository,
         engine: Engine,
         uuid: str,

@@ -38,7 +38,7 @@ from frazil.observe.progress import Progress
 from frazil.tables.metadata.locations import canonical_folder, is_inside, list_own_folders
 from frazil.tables.relocation.engine import Engine, EngineChoice, open_engine
 from frazil.tables.relocation.table_metadata import TableMetadata
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.version import __version__
 
 log = get_logger(__name__)
@@ -59,7 +59,7 @@ class _HeadExpiredError(Exception):
 class _Run:
     """What all tables of one create share."""
 
-    care: Care
+    care: UpkeepContext
     repository: Repository
     engine: Engine
     backup_id: str
@@ -70,7 +70,7 @@ class _Run:
 
 
 def create_backup(
-    care: Care,
+    care: UpkeepContext,
     repository: Repository,
     tables: Sequence[str],
     *,
@@ -273,14 +273,14 @@ def _require_free(repository: Repository, name: str) -> None:
     raise ConflictError(f"a backup named '{name}' exists", hint="choose another name")
 
 
-def _estimate_bytes(care: Care, names: Sequence[str]) -> int:
+def _estimate_bytes(care: UpkeepContext, names: Sequence[str]) -> int:
     """Returns the size of the tables' current snapshots, where their summaries tell it; only asked on a cluster."""
     if care.settings.model.spark.master.startswith("local"):
         return 0
     return sum(_read_size(care, name) for name in names)
 
 
-def _read_size(care: Care, name: str) -> int:
+def _read_size(care: UpkeepContext, name: str) -> int:
     metadata = load_source(care, name).metadata
     head = head_of(metadata)
     for snapshot in metadata.get("snapshots") or ():

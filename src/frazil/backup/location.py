@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from frazil.backup.repository import Repository
-from frazil.settings import Settings, ambient
+from frazil.settings import Settings, environment
 from frazil.settings.permissions import make_private_folder
 from frazil.storage import parse
 
@@ -21,7 +21,7 @@ def repository_uri(settings: Settings) -> str:
     bucket = settings.model.backup.bucket
     if not bucket:
         home = str(settings.model.home / "backups")
-        ambient.require_known(home, "home")
+        environment.require_known(home, "home")
         return home
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", bucket) or bucket.startswith(_FOLDER):
         return bucket

@@ -27,8 +27,8 @@ from frazil.observe.logs import get_logger
 from frazil.observe.progress import Progress
 from frazil.settings import Settings
 from frazil.settings.model import BackupPolicySettings
-from frazil.upkeep.care import Sessions
-from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.context import Sessions
+from frazil.upkeep.runs.open_context import open_context
 
 log = get_logger(__name__)
 
@@ -182,7 +182,7 @@ def _run(
     spark: Sessions | None,
 ) -> PolicyRun:
     try:
-        with open_care(settings, policy.catalog, stop, spark=spark) as care:
+        with open_context(settings, policy.catalog, stop, spark=spark) as care:
             tables, missing = match_tables(list_tables_of(care.store), policy.tables)
             if not tables:
                 raise NotFoundError(

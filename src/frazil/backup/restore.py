@@ -48,7 +48,7 @@ from frazil.tables.relocation.prefixes import PrefixMap
 from frazil.tables.relocation.table_metadata import TableMetadata, format_metadata, relocate_metadata
 
 if TYPE_CHECKING:
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 log = get_logger(__name__)
 
@@ -107,7 +107,7 @@ class RestoreReport:
 
 
 def run_restore(
-    care: Care,
+    care: UpkeepContext,
     repository: Repository,
     plan: RestorePlan,
     engine: Engine,
@@ -158,7 +158,13 @@ class _Restore:
     """One run of a restore."""
 
     def __init__(
-        self, care: Care, repository: Repository, plan: RestorePlan, engine: Engine, progress: Progress, stop: Event
+        self,
+        care: UpkeepContext,
+        repository: Repository,
+        plan: RestorePlan,
+        engine: Engine,
+        progress: Progress,
+        stop: Event,
     ) -> None:
         assert plan.publication is not None
         self._care, self._repository, self._plan = care, repository, plan

@@ -14,7 +14,7 @@ from frazil.errors import IntegrityError, NotFoundError, UsageError
 from frazil.storage import normalise
 from frazil.tables.relocation.manifests import read_manifest_list
 from frazil.tables.relocation.table_metadata import TableMetadata, list_metadata_paths, parse_metadata, trim_metadata
-from frazil.upkeep.plans import words
+from frazil.upkeep.plans.format_amounts import format_count
 
 _SHOWN = 10
 
@@ -210,7 +210,7 @@ def _select_snapshot(metadata: TableMetadata, chosen: int, notes: list[str]) -> 
     trimmed = trim_metadata(metadata, refs={"main", *refs} - set(newer), main=chosen)
     dropped = len(snapshots) - len(trimmed.get("snapshots") or ())
     if dropped:
-        notes.append(f"left out: {words.count(dropped, 'snapshot')} that snapshot {chosen} does not need")
+        notes.append(f"left out: {format_count(dropped, 'snapshot')} that snapshot {chosen} does not need")
     if newer:
         notes.append(f"branches and tags newer than snapshot {chosen} are left out: {', '.join(sorted(newer))}")
     return _with_schema_of(trimmed, snapshots[chosen], notes)

@@ -22,11 +22,11 @@ from frazil.tables.metadata.locations import (
     overlaps,
 )
 from frazil.tables.relocation.target_folder import TargetFolder
-from frazil.upkeep.expiry.neighbours import list_all_tables
+from frazil.upkeep.expiry.shared_locations import list_all_tables
 
 if TYPE_CHECKING:
     from frazil.tables import TableStore
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 #: Object in the folder of a restore that is not finished.
 MARKER = "frazil-restore.json"
@@ -36,12 +36,12 @@ _SUFFIX = re.compile(r"_restored_\d{8}T\d{6}Z(_\d+)?$")
 FolderState = Literal["empty", "begun", "used"]
 
 
-def get_target_folder(care: Care, location: str) -> TargetFolder:
+def get_target_folder(care: UpkeepContext, location: str) -> TargetFolder:
     """Returns a folder on the storage of a catalog's tables."""
     return TargetFolder(location, care.catalog.s3 or care.settings.model.s3, care.settings.model.network)
 
 
-def choose_location(care: Care, base: str, backed_up_at: datetime, restore_id: str, *, is_new: bool) -> str:
+def choose_location(care: UpkeepContext, base: str, backed_up_at: datetime, restore_id: str, *, is_new: bool) -> str:
     """Returns the first folder by this name, or by it with a suffix, that a restore can use.
 
     Args:
@@ -59,7 +59,7 @@ def choose_location(care: Care, base: str, backed_up_at: datetime, restore_id: s
     raise ConflictError(f"no unused folder found beside {base}", hint="choose one with --target-location")
 
 
-def require_usable(care: Care, location: str, restore_id: str, source_folders: Iterable[str]) -> FolderState:
+def require_usable(care: UpkeepContext, location: str, restore_id: str, source_folders: Iterable[str]) -> FolderState:
     """Checks a folder that the user chose.
 
     Raises:
@@ -90,7 +90,7 @@ def require_usable(care: Care, location: str, restore_id: str, source_folders: I
     return state
 
 
-def list_occupied_folders(care: Care) -> list[tuple[str, str]]:
+def list_occupied_folders(care: UpkeepContext) -> list[tuple[str, str]]:
     """Returns the folders that tables of all catalogs write to, in canonical spelling, with the tables' names."""
     return [
         (name, canonical_folder_or_raw(folder)) for name, table in list_all_tables(care) for folder in table.folders

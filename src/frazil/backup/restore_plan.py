@@ -35,10 +35,10 @@ from frazil.errors import ConflictError, IntegrityError, NotAllowedError, UsageE
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.storage import open_store
 from frazil.tables.publishing import PublicationPlan, plan_publication
-from frazil.upkeep.plans import words
+from frazil.upkeep.plans.format_amounts import format_count
 
 if TYPE_CHECKING:
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 Action = Literal["create", "replace", "keep"]
 
@@ -173,7 +173,7 @@ class RestorePlan:
 
 
 def plan_restore(
-    care: Care, repository: Repository, record: BackupRecord, table: BackedUpTable, target: RestoreTarget
+    care: UpkeepContext, repository: Repository, record: BackupRecord, table: BackedUpTable, target: RestoreTarget
 ) -> RestorePlan:
     """Plans a restore. Changes nothing.
 
@@ -234,7 +234,7 @@ def plan_restore(
     files, size, erased = _survey(care, repository, contents)
     if erased:
         _require_allowed(erased, target)
-        notes.append(f"left out, with their rows: {words.count(len(erased), 'data file')} whose content was erased")
+        notes.append(f"left out, with their rows: {format_count(len(erased), 'data file')} whose content was erased")
     return replace(
         plan,
         catalog_kind=publication.flavor,
@@ -264,7 +264,9 @@ def _identify(
     return hashlib.sha256(json.dumps([what, which]).encode()).hexdigest()
 
 
-def _choose_location(care: Care, plan: RestorePlan, publication: PublicationPlan, location: str | None) -> str | None:
+def _choose_location(
+    care: UpkeepContext, plan: RestorePlan, publication: PublicationPlan, location: str | None
+) -> str | None:
     if location is not None:
         require_usable(care, location, plan.restore_id, plan.source_folders)
         return location
@@ -296,7 +298,9 @@ def _list_warnings(plan: RestorePlan, publication: PublicationPlan) -> Iterator[
 # -- what the repository holds
 
 
-def _survey(care: Care, repository: Repository, contents: RestoreContents) -> tuple[int, int, list[CopiedFile]]:
+def _survey(
+    care: UpkeepContext, repository: Repository, contents: RestoreContents
+) -> tuple[int, int, list[CopiedFile]]:
     """Returns count and bytes of the files to copy, and those that were erased.
 
     Raises:
@@ -349,7 +353,7 @@ def _look_up(repository: Repository, contents: RestoreContents, expected: SeenSe
                 erased.add(str(blob))
 
 
-def _look_through(care: Care, repository: Repository, expected: SeenSet, erased: SeenSet) -> None:
+def _look_through(care: UpkeepContext, repository: Repository, expected: SeenSet, erased: SeenSet) -> None:
     """The same by one listing: a request for a thousand blobs instead of one for each."""
     store = open_store(repository.root, s3=repository.access.s3, network=repository.access.network)
     for info in store.list("data"):
@@ -373,7 +377,8 @@ def _require_allowed(erased: list[CopiedFile], target: RestoreTarget) -> None:
     if not target.allow_erased:
         paths = [file.path for file in erased]
         raise NotAllowedError(
-            f"the content of {words.count(len(paths), 'file')} of this backup was erased on purpose: {_shorten(paths)}",
+            f"the content of {format_count(len(paths), 'file')} of this backup was erased on purpose: "
+            f"{_shorten(paths)}",
             hint="--allow-erased restores the table without these files and their rows",
         ).adding("nothing was restored", erased_files=paths)
 

@@ -17,7 +17,7 @@ from frazil.tables.publishing import plan_publication, publish
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 
 if TYPE_CHECKING:
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 #: What a commit may change that a rollback would take back, beside snapshots and refs.
 _CHANGEABLE = (
@@ -52,7 +52,9 @@ class RollbackReport:
         return {**vars(self), "losses": list(self.losses)}
 
 
-def rollback_restore(care: Care, name: str, *, discard_newer: bool = False, dry_run: bool = False) -> RollbackReport:
+def rollback_restore(
+    care: UpkeepContext, name: str, *, discard_newer: bool = False, dry_run: bool = False
+) -> RollbackReport:
     """Re-points a table to what it was before `restore --replace`, in one commit.
 
     Needs nothing but the catalog: the restored table names its predecessor in a property.
@@ -112,7 +114,7 @@ def rollback_restore(care: Care, name: str, *, discard_newer: bool = False, dry_
     )
 
 
-def _has_newer(care: Care, restored: dict[str, Any], previous: str) -> bool:
+def _has_newer(care: UpkeepContext, restored: dict[str, Any], previous: str) -> bool:
     """Whether there were commits since the restore. Pins and snapshots that were expired are none."""
     if str(get_current_snapshot(restored) or "") != restored["properties"].get(SNAPSHOT_PROPERTY, ""):
         return True
@@ -139,7 +141,7 @@ def _snapshots(metadata: dict[str, Any]) -> set[int]:
     return {snapshot["snapshot-id"] for snapshot in metadata.get("snapshots") or ()}
 
 
-def _read_former(care: Care, name: str, location: str) -> dict[str, Any]:
+def _read_former(care: UpkeepContext, name: str, location: str) -> dict[str, Any]:
     """Reads the metadata that the name stood for, and requires that its current manifest list is still there."""
     store = care.store
     gone = f"{name} cannot be rolled back: what it was before is not in storage any more"

@@ -21,7 +21,7 @@ from frazil.tables.relocation.table_metadata import (
     parse_metadata,
     trim_metadata,
 )
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import pins
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 
@@ -64,7 +64,7 @@ class TableSource:
         return str(self.metadata["table-uuid"])
 
 
-def load_source(care: Care, name: str) -> TableSource:
+def load_source(care: UpkeepContext, name: str) -> TableSource:
     """Loads a table as it is now.
 
     Raises:
@@ -127,7 +127,7 @@ def drop_expired(metadata: TableMetadata, fresh: TableMetadata) -> TableMetadata
 
 
 @contextmanager
-def pinned_head(care: Care, source: TableSource, snapshot_id: int, *, may_start_jvm: bool) -> Iterator[bool]:
+def pinned_head(care: UpkeepContext, source: TableSource, snapshot_id: int, *, may_start_jvm: bool) -> Iterator[bool]:
     """Pins a snapshot for the time of a block, where the catalog keeps tags and lets us set one.
 
     A backup is whole without a pin too: what was expired while it ran is left out of it.
@@ -152,7 +152,7 @@ def pinned_head(care: Care, source: TableSource, snapshot_id: int, *, may_start_
             yield True
 
 
-def _load(care: Care, identifier: tuple[str, ...]) -> Table:
+def _load(care: UpkeepContext, identifier: tuple[str, ...]) -> Table:
     try:
         return care.store.load(identifier)
     except UnsupportedError:

@@ -13,7 +13,7 @@ from frazil.backup.references import KINDS, Kind, References, collect_references
 from frazil.backup.repository import HEADER, ErasedError, Repository
 from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
 from frazil.observe.cancellation import raise_if_stopped
-from frazil.upkeep.plans import words
+from frazil.upkeep.plans.format_amounts import format_count
 
 Level = Literal["listing", "checksums", "sample"]
 Problem = Literal["missing", "damaged", "erased", "unreadable"]
@@ -75,7 +75,7 @@ class VerifyReport:
         if all(finding.problem == "unreadable" for finding in wrong):
             return UnsupportedError(f"{wrong[0].key} cannot be read", cause=wrong[0].detail, hint="a newer Frazil")
         return IntegrityError(
-            f"damaged or missing in the repository: {words.count(len(wrong), 'object')}, such as {wrong[0].key}",
+            f"damaged or missing in the repository: {format_count(len(wrong), 'object')}, such as {wrong[0].key}",
             cause=f"damaged backups: {', '.join(damaged)}" if damaged else "no backup needs them",
             hint=hint,
         )

@@ -9,7 +9,7 @@ from frazil.settings import S3Settings
 
 
 def with_keys(s3: S3Settings) -> S3Settings:
-    """The same access with the keys of its profile, or of AWS's chain (role, environment), written out.
+    """Resolves the keys of a profile, or of AWS's credential chain (role, environment), into the settings.
 
     For PyArrow and DuckDB, which know no profiles. Temporary keys are those of this moment.
     """

@@ -17,7 +17,7 @@ from frazil.catalogs.failures import translated
 from frazil.catalogs.locations import local_path
 from frazil.catalogs.properties import BUSY_SECONDS, pyiceberg_properties, sqlite_file
 from frazil.errors import ConfigError, NotAllowedError, UnavailableError
-from frazil.settings import CatalogSettings, NetworkSettings, ambient
+from frazil.settings import CatalogSettings, NetworkSettings, environment
 from frazil.settings.permissions import make_private, make_private_folder, open_private
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "thrift": 9083}
 
 
 def open_catalog(settings: CatalogSettings, network: NetworkSettings | None = None) -> Catalog:
-    """The catalog as PyIceberg sees it. The embedded one is made on first use.
+    """Opens a catalog through PyIceberg. Creates the embedded one on first use.
 
     Raises:
         UnavailableError: its server, or that of its files, does not answer.
@@ -102,7 +102,7 @@ def _open(settings: CatalogSettings, properties: dict[str, str], network: Networ
 
 
 def probe(uri: str, timeout: float, *, what: str = "catalog") -> None:
-    """Fails at once where nobody listens: the engines would try for minutes.
+    """Fails at once if no server listens: the engines would retry for minutes.
 
     Args:
         uri: of the server.
@@ -124,8 +124,8 @@ def probe(uri: str, timeout: float, *, what: str = "catalog") -> None:
 def prepare_embedded(settings: CatalogSettings) -> None:
     """Makes the embedded catalog's file and warehouse, ready for two engines at once."""
     file, warehouse = sqlite_file(settings), settings.warehouse or ""
-    ambient.require_known(str(file), "home")
-    ambient.require_known(warehouse, "home")
+    environment.require_known(str(file), "home")
+    environment.require_known(warehouse, "home")
     folders = [file.parent]
     if (local := local_path(warehouse)) is not None:
         _require_usable(local)
@@ -155,7 +155,7 @@ def _require_usable(warehouse: str) -> None:
 
 
 def _require_writable(folder: Path) -> None:
-    """The folder, or the nearest one above it that exists and in which it would be made."""
+    """Checks that the folder, or its nearest existing parent, can be written."""
     above = next(part for part in (folder, *folder.parents) if part.exists())
     if not above.is_dir():
         raise NotAllowedError(

@@ -87,7 +87,7 @@ def history_rows(table: Table) -> list[dict[str, Any]]:
 
 
 def file_rows(table: Table, snapshot_id: int | None = None) -> list[dict[str, Any]]:
-    """Every live data and delete file, straight from the manifests, so that it works for any format version."""
+    """Lists the live data and delete files from the manifests, for any format version."""
     snapshot = table.snapshot_by_id(snapshot_id) if snapshot_id is not None else table.current_snapshot()
     if snapshot is None:
         if snapshot_id is None:
@@ -125,7 +125,7 @@ def _partition(table: Table, spec: PartitionSpec, values: Record) -> dict[str, s
 
 
 def _type_of(table: Table, column: int) -> IcebergType | None:
-    """The type of a column, of one that was dropped too: the files of its time are still partitioned by it."""
+    """Returns the type of a column, dropped ones included: older files are still partitioned by them."""
     earlier = sorted(table.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     for schema in (table.schema(), *earlier):
         if schema.find_column_name(column) is not None:

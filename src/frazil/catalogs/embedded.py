@@ -50,7 +50,7 @@ class EmbeddedCatalog(SqlCatalog):
         return CommitTableResponse(metadata=metadata, metadata_location=target)
 
     def pointer(self, identifier: tuple[str, ...]) -> str | None:
-        """The metadata file that the catalog names for a table, read or not; None where it has no such table."""
+        """Returns the metadata file of a table, readable or not; None if the catalog has no such table."""
         found = select(IcebergTables.metadata_location).where(*self._row(identifier))  # type: ignore[arg-type]
         if (tables_only := self._iceberg_type_filter()) is not None:
             found = found.where(tables_only)
@@ -71,7 +71,7 @@ class EmbeddedCatalog(SqlCatalog):
     def move_pointer(
         self, identifier: tuple[str, ...], expected: str, location: str, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """Compare and set: one row, or another writer was faster."""
+        """Compares and sets the pointer: one row, or another writer was faster."""
         moved = (
             update(IcebergTables)
             .where(*self._row(identifier), IcebergTables.metadata_location == expected)  # type: ignore[arg-type]

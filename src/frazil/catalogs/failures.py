@@ -41,7 +41,7 @@ _BUSY = (
 
 @contextmanager
 def translated(settings: CatalogSettings) -> Iterator[None]:
-    """Within this block every error of a catalog or its storage comes out as a FrazilError."""
+    """Translates errors of a catalog or its storage within this block into `FrazilError`."""
     try:
         yield
     except FrazilError:
@@ -54,7 +54,7 @@ def translated(settings: CatalogSettings) -> Iterator[None]:
 
 
 def translate(error: Exception, settings: CatalogSettings) -> FrazilError | None:
-    """Our error for theirs, or None where it is none that a user could do something about."""
+    """Translates an error; None if a user cannot act on it."""
     return _from_pyiceberg(error, settings) or _from_network(error, settings) or _from_files(error, settings)
 
 
@@ -133,7 +133,7 @@ def _from_network(error: Exception, settings: CatalogSettings) -> FrazilError | 
 
 
 def _from_sqlite(error: Exception, settings: CatalogSettings) -> FrazilError:
-    """By SQLite's own code: SQLAlchemy's text repeats the statement's values, and a table may be named 'locked'."""
+    """Translates by SQLite's error code: SQLAlchemy's text repeats values, and a table may be named 'locked'."""
     where, cause = f"the embedded catalog {settings.uri}", first_line(error)
     # The low byte says what it is; the rest, which of its kinds.
     code = getattr(getattr(error, "orig", error), "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

@@ -65,7 +65,7 @@ ABILITIES: dict[Flavor, Abilities] = {
 
 
 def flavor_of(settings: CatalogSettings, server_config: dict[str, Any] | None = None) -> Flavor:
-    """Which line of the table applies. A REST server is known by what its configuration says of itself.
+    """Returns the flavor of a catalog. A REST server is recognised by its configuration.
 
     Args:
         settings: the catalog.

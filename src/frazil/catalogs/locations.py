@@ -8,7 +8,7 @@ _FILE = re.compile(r"file:(?://([^/]*))?(/.*)", re.DOTALL | re.IGNORECASE)
 
 
 def local_path(uri: str) -> str | None:
-    """The absolute path that a URI means on this machine, or None where it means no such place.
+    """Returns the absolute path of a local URI, or None for other URIs.
 
     Iceberg does not URL-encode, so `%`, `?` and `#` are characters like any other.
     """

@@ -23,7 +23,7 @@ Identifier = tuple[str, ...]
 def load_without_schema(
     catalog: Catalog, settings: CatalogSettings, identifier: Identifier, *, inline_manifests: bool = False
 ) -> Table:
-    """A table whose schemas, partitions and sort orders are empty. Only for looking at its places and files.
+    """Loads a table without schemas, partitions and sort orders, for access to its locations and files only.
 
     Args:
         catalog: that has the table.
@@ -59,7 +59,7 @@ def load_without_schema(
 
 
 def _stripped(found: dict[str, Any], *, inline_manifests: bool = False) -> dict[str, Any]:
-    """Metadata without what PyIceberg may not know: columns, and partitions and orders by them."""
+    """Removes from metadata what PyIceberg may not know: columns, and partitions and orders by them."""
     schemas = found.get("schemas") or [found.get("schema") or {}]
     specs = found.get("partition-specs") or [{"spec-id": 0}]
     orders = found.get("sort-orders") or [{"order-id": 0}]

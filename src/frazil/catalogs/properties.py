@@ -19,7 +19,7 @@ _CATALOG_TYPE = {"sql": "jdbc", "rest": "rest", "glue": "glue", "hive": "hive"}
 
 
 def pyiceberg_properties(catalog: CatalogSettings, network: NetworkSettings | None = None) -> dict[str, str]:
-    """What `pyiceberg.catalog.load_catalog(name, **properties)` takes."""
+    """Returns the properties for `pyiceberg.catalog.load_catalog(name, **properties)`."""
     kind = catalog.resolved_kind
     found: dict[str, str | None] = {"type": kind, "warehouse": _warehouse(catalog)}
     if kind == "sql":
@@ -37,7 +37,7 @@ def pyiceberg_properties(catalog: CatalogSettings, network: NetworkSettings | No
 
 
 def spark_conf(catalog: CatalogSettings) -> dict[str, str]:
-    """The `spark.sql.catalog.<name>` settings under which Spark sees the same tables."""
+    """Returns the `spark.sql.catalog.<name>` settings with which Spark sees the same tables."""
     kind = catalog.resolved_kind
     found: dict[str, str | None] = {
         "type": _CATALOG_TYPE[kind],
@@ -77,12 +77,12 @@ def _sqlalchemy_url(file: Path) -> str:
 
 
 def _jdbc_url(file: Path) -> str:
-    """JDBC takes what follows a '?' for options, so that a path with one needs SQLite's own URI form."""
+    """Builds a JDBC URL; a path with a '?' needs SQLite's URI form, because JDBC would parse options after it."""
     return f"jdbc:sqlite:file:{quote(str(file))}" if "?" in str(file) else f"jdbc:sqlite:{file}"
 
 
 def _warehouse(catalog: CatalogSettings) -> str | None:
-    """Local folders as file:// URIs, so that both engines write the same spelling into metadata."""
+    """Returns the warehouse; a local folder as a file:// URI, so that both engines spell paths alike."""
     local = local_path(catalog.warehouse or "")
     return catalog.warehouse if local is None else f"file://{local}"
 

@@ -19,7 +19,7 @@ Identifier = tuple[str, ...]
 
 
 def parse_name(name: str, catalog: str) -> Identifier:
-    """`namespace.table`, or `catalog.namespace.table` where the first part is this catalog's name."""
+    """Parses `namespace.table`, or `catalog.namespace.table` if the first part is this catalog's name."""
     parts = tuple(part.strip('`"') for part in name.split("."))
     if len(parts) > 2 and parts[0] == catalog:
         parts = parts[1:]
@@ -29,7 +29,7 @@ def parse_name(name: str, catalog: str) -> Identifier:
 
 
 def load_table(catalog: Catalog, settings: CatalogSettings, name: str) -> Table:
-    """A table by name.
+    """Loads a table by name.
 
     Raises:
         NotFoundError: there is none; it names the nearest that exists.
@@ -101,7 +101,7 @@ def _in_sql_catalog(catalog: Catalog, identifier: Identifier) -> bool:
 
 
 def list_namespaces(catalog: Catalog, parent: Identifier = ()) -> Iterator[Identifier]:
-    """Every namespace, those inside others too."""
+    """Yields every namespace, nested ones too."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     try:

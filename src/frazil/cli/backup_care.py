@@ -89,15 +89,15 @@ def _print_plan(run: Run, repository: Repository, plan: PrunePlan) -> None:
 
 
 def _amount(amount: Amount) -> str:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count, format_size
 
-    return f"{words.count(amount.blobs, 'file')}, {words.size(amount.bytes)}"
+    return f"{format_count(amount.blobs, 'file')}, {format_size(amount.bytes)}"
 
 
 def _wait(wait_s: float) -> str:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_age
 
-    return words.age(wait_s)
+    return format_age(wait_s)
 
 
 def delete(
@@ -140,7 +140,7 @@ def erase(
     from frazil.backup.erase import find_blobs
     from frazil.backup.location import open_repository
     from frazil.backup.selection import find_tables
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count
 
     repository = open_repository(settings_of(run))
     record = find_record(repository, backup)
@@ -159,6 +159,6 @@ def erase(
             for blob in left:
                 repository.erase(blob, reason)
             if not run.printer.json_output:
-                print(f"{words.count(len(left), 'file')} erased, from every backup in {shown_root(repository)}")
+                print(f"{format_count(len(left), 'file')} erased, from every backup in {shown_root(repository)}")
                 if len(left) < len(blobs):
-                    print(f"{words.count(len(blobs) - len(left), 'file')} had been erased before")
+                    print(f"{format_count(len(blobs) - len(left), 'file')} had been erased before")

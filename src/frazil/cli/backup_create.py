@@ -17,7 +17,7 @@ from frazil.errors import PartialError, UsageError
 if TYPE_CHECKING:
     from frazil.backup.format import BackupRecord
     from frazil.backup.policies import PolicyRun
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 
 class Data(StrEnum):
@@ -83,7 +83,7 @@ def create(
 
 
 def _choose(
-    care: Care, tables: list[str], namespace: str | None, table: str | None, *, whole_catalog: bool
+    care: UpkeepContext, tables: list[str], namespace: str | None, table: str | None, *, whole_catalog: bool
 ) -> list[str]:
     """The tables to back up.
 
@@ -111,17 +111,17 @@ def _choose(
 
 def print_record(run: Run, record: BackupRecord, root: str) -> None:
     """What was backed up, table by table."""
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count, format_size
 
     rows = [
-        [name_of(t), t.snapshots, t.files, words.size(t.bytes), t.new_files, words.size(t.new_bytes)]
+        [name_of(t), t.snapshots, t.files, format_size(t.bytes), t.new_files, format_size(t.new_bytes)]
         for t in record.tables
     ]
     run.printer.rows(("table", "snapshots", "files", "bytes", "new files", "new bytes"), rows)
     sums, took = totals(record), (record.created_at - record.started_at).total_seconds()
     print(
-        f"\nbackup {record.name}: {words.count(len(record.tables), 'table')}, "
-        f"{words.size(sums['new_bytes'])} {record.data} in {took:.1f} s, in {root}"
+        f"\nbackup {record.name}: {format_count(len(record.tables), 'table')}, "
+        f"{format_size(sums['new_bytes'])} {record.data} in {took:.1f} s, in {root}"
     )
     if record.data == "referenced":
         run.printer.note(
@@ -156,7 +156,7 @@ def run_(
 
 
 def _policy_row(one: PolicyRun, dry_run: bool) -> list[Any]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_size
 
     if one.backup is not None:
         result = f"backup {one.backup.name}" + (f", without {', '.join(one.missing)}" if one.missing else "")
@@ -164,7 +164,7 @@ def _policy_row(one: PolicyRun, dry_run: bool) -> list[Any]:
         result = f"failed: {one.error.message}"
     else:
         result = "due" if one.due else "not due"
-    new = words.size(totals(one.backup)["new_bytes"]) if one.backup else None
+    new = format_size(totals(one.backup)["new_bytes"]) if one.backup else None
     following = shown_time(one.next_due) or ("now" if one.due and dry_run else None)
     return [
         one.policy, shown_time(one.last) or "never", result, len(one.backup.tables) if one.backup else None, new,

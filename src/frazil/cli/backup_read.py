@@ -58,7 +58,7 @@ def list_(
 
 
 def _row(record: BackupRecord) -> list[Any]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_size
 
     names = ", ".join(map(name_of, record.tables[:2])) + (f", … ({len(record.tables)})" if record.tables[2:] else "")
     sums = totals(record)
@@ -68,8 +68,8 @@ def _row(record: BackupRecord) -> list[Any]:
         names,
         sums["snapshots"],
         sums["files"],
-        words.size(sums["bytes"]),
-        words.size(sums["new_bytes"]),
+        format_size(sums["bytes"]),
+        format_size(sums["new_bytes"]),
         record.data,
     ]
 
@@ -156,7 +156,7 @@ _TABLE_COLUMNS = ("table", "catalog", "format", "snapshots", "refs", "files", "b
 
 
 def _table_row(table: BackedUpTable) -> list[Any]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_size
 
     return [
         name_of(table),
@@ -165,9 +165,9 @@ def _table_row(table: BackedUpTable) -> list[Any]:
         table.snapshots,
         ", ".join(table.refs) or None,
         table.files,
-        words.size(table.bytes),
+        format_size(table.bytes),
         table.new_files,
-        words.size(table.new_bytes),
+        format_size(table.new_bytes),
     ]
 
 
@@ -217,7 +217,7 @@ def diff(
 
 
 def _difference_row(each: TableDifference) -> list[Any]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_size
 
     is_same = each.change == "same"
     is_changed = each.change == "changed"  # a table that is all new or all gone needs no list of its columns
@@ -228,7 +228,7 @@ def _difference_row(each: TableDifference) -> list[Any]:
         each.change,
         None if is_same else f"+{len(each.added_snapshots)} -{len(each.removed_snapshots)}",
         None if is_same else f"+{each.added_files:,} -{each.removed_files:,}",
-        None if is_same else f"+{words.size(each.added_bytes)} -{words.size(each.removed_bytes)}",
+        None if is_same else f"+{format_size(each.added_bytes)} -{format_size(each.removed_bytes)}",
         (is_changed and ", ".join([*refs, *(f"{name} moved" for name in each.moved_refs)])) or None,
         (is_changed and ", ".join([*columns, *(f"{name} changed" for name in each.changed_columns)])) or None,
     ]

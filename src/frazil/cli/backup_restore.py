@@ -184,7 +184,7 @@ def _shown(plan: RestorePlan) -> dict[str, Any]:
 
 
 def _print_reports(run: Run, plans: list[RestorePlan], reports: list[RestoreReport]) -> None:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count, format_size
 
     if run.printer.json_output:
         run.printer.json(
@@ -195,10 +195,10 @@ def _print_reports(run: Run, plans: list[RestorePlan], reports: list[RestoreRepo
         if report.action == "keep":
             print(f"{report.name} exists in catalog '{report.catalog}', and was left alone")
             continue
-        size = words.size(report.bytes)
+        size = format_size(report.bytes)
         print(
             f"{report.name} is restored in catalog '{report.catalog}' from backup {plan.backup}: "
-            f"{words.count(report.snapshots, 'snapshot')}, {words.count(report.files, 'file')}, {size} "
+            f"{format_count(report.snapshots, 'snapshot')}, {format_count(report.files, 'file')}, {size} "
             f"in {report.seconds:.1f} s"
         )
         if report.skipped_files:

@@ -119,7 +119,7 @@ def _parse_sample(text: str) -> tuple[int, int]:
 
 
 def _print_report(run: Run, repository: Repository, report: VerifyReport) -> None:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count, format_size
 
     if run.printer.json_output:
         run.printer.json(report.to_dict())
@@ -136,10 +136,12 @@ def _print_report(run: Run, repository: Repository, report: VerifyReport) -> Non
             if len(report.findings) > _SHOWN:
                 print(f"… and {len(report.findings) - _SHOWN:,} more; --output json has all")
         read = "looked up" if report.level == "listing" else "read"
-        print(f"\n{words.count(report.checked, 'object')} {read}, {words.size(report.checked_bytes)}")
+        print(f"\n{format_count(report.checked, 'object')} {read}, {format_size(report.checked_bytes)}")
         if report.unreferenced:
-            size = words.size(report.unreferenced_bytes)
-            print(f"{words.count(report.unreferenced, 'object')} with {size} are needed by no backup; prune frees them")
+            size = format_size(report.unreferenced_bytes)
+            print(
+                f"{format_count(report.unreferenced, 'object')} with {size} are needed by no backup; prune frees them"
+            )
     if report.error is not None:
         raise report.error
 
@@ -248,9 +250,9 @@ def _print_comparison(run: Run, found: RowComparison) -> None:
             for example in snapshot.examples:
                 print(f"snapshot {snapshot.snapshot_id}, {example}")
         if found.skipped:
-            from frazil.upkeep.plans import words
+            from frazil.upkeep.plans.format_amounts import format_count
 
-            many = words.count(len(found.skipped), "snapshot")
+            many = format_count(len(found.skipped), "snapshot")
             run.printer.note(f"note: {many} of {found.restored} not compared: {found.source} does not have them")
     if not found.is_equal:
         raise DifferencesError(f"{found.restored} has not the rows of {found.source}", hint="frazil backup verify")

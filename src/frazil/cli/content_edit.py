@@ -16,7 +16,7 @@ from frazil.errors import UsageError
 if TYPE_CHECKING:
     from types import EllipsisType
 
-    from frazil.content.edits import Edit
+    from frazil.content.annotations.edits import Edit
     from frazil.settings import Settings
     from frazil.topics.reading.tail import Lag
 
@@ -46,7 +46,7 @@ def tag(
 
     All keys are looked up first: if one does not exist, nothing is changed. Tags of the object store are separate.
     """
-    from frazil.content.edits import Edit
+    from frazil.content.annotations.edits import Edit
 
     if clear and (add or remove or replace):
         raise UsageError("--clear removes all tags and excludes other options", hint="--clear alone, or --replace TAG")
@@ -72,7 +72,7 @@ def note(
     catalog: CatalogOption = None,
 ) -> None:
     """Write a note about an object, or rate it. Extraction and new content do not change either."""
-    from frazil.content.edits import STAYS, Edit
+    from frazil.content.annotations.edits import STAYS, Edit
 
     if clear and text is not None:
         raise UsageError("--clear removes the note and excludes a text", hint="a text, or --clear")
@@ -101,7 +101,7 @@ def erase(
     The object itself is kept, and so is the metadata of its store. The object is not extracted again until its content
     changes. Without --yes, the command only shows what it would erase.
     """
-    from frazil.content.edits import Edit
+    from frazil.content.annotations.edits import Edit
 
     edits = [Edit(key, version_id, erase=True) for key in dict.fromkeys(keys)]
     if not yes:
@@ -121,8 +121,8 @@ _KEPT_ELSEWHERE = (
 
 
 def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: str | None) -> None:
+    from frazil.content.annotations.edit_client import send_edits
     from frazil.content.buckets import bucket_of
-    from frazil.content.edit_client import send_edits
 
     if not wait and catalog is None and not edits[0].erase:
         for edit in edits:
@@ -139,7 +139,7 @@ def _tell(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: s
 
 def _publish(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog: str | None) -> None:
     """Publishes edits from this process: without a server, and where the command waits for the table."""
-    from frazil.content.editing import publish
+    from frazil.content.annotations.publish_edits import publish
     from frazil.content.topic import ensure_events_topic
 
     bucket, told, settings, lag = _find_rows(run, place, edits, catalog)
@@ -176,7 +176,7 @@ def _note_lag(run: Run, *, is_visible: bool) -> None:
 
 
 def _forget_thumbnails(settings: Settings, bucket: str, told: Sequence[dict[str, Any]], catalog: str | None) -> None:
-    from frazil.content.editing import forget_thumbnails
+    from frazil.content.annotations.publish_edits import forget_thumbnails
     from frazil.content.tables import ContentTables
     from frazil.tables.store import LazyStore
 
@@ -188,8 +188,8 @@ def _find_rows(
     run: Run, place: str, edits: Sequence[Edit], catalog: str | None
 ) -> tuple[str, list[dict[str, Any]], Settings, Lag | None]:
     """Returns the bucket, the entries of the message, the settings, and what reads lack. Changes nothing."""
+    from frazil.content.annotations.publish_edits import entries
     from frazil.content.buckets import bucket_of
-    from frazil.content.editing import entries
     from frazil.content.tables import ContentTables
     from frazil.content.tail import ContentTail
     from frazil.tables.store import LazyStore

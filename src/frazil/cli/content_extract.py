@@ -20,9 +20,9 @@ from frazil.cli.stopping import Stopping, leave_soon
 from frazil.errors import FrazilError, InterruptedByUser, UsageError
 
 if TYPE_CHECKING:
-    from frazil.content.extract.choose import Asked, Mode
-    from frazil.content.extract.job import Extracted
-    from frazil.content.looking.work import Work
+    from frazil.content.extraction.job import Extracted
+    from frazil.content.extraction.selection import Asked, Mode
+    from frazil.content.scan.session import Work
     from frazil.settings import Settings
 
 #: Seconds from a signal to the end of the process, whatever hangs.
@@ -63,8 +63,8 @@ def extract(
     the objects that are left.
     """
     from frazil.content.buckets import bucket_of, require_text
-    from frazil.content.extract.choose import Asked
-    from frazil.content.extract.registry import extractors
+    from frazil.content.extraction.selection import Asked
+    from frazil.extract.registry import extractors
     from frazil.topics.sinks.jobs import for_pipeline
 
     require_text(prefix, "prefix")
@@ -115,7 +115,7 @@ class _Extract:
                 self._once(work)
 
     def _once(self, work: Work) -> None:
-        from frazil.content.extract.job import extract
+        from frazil.content.extraction.job import extract
 
         # What is not in the table yet would be looked into twice.
         waits = self._how.wait or self._how.follow
@@ -134,7 +134,7 @@ class _Extract:
 
     def _follow(self, work: Work) -> None:
         """Looks again when the table has a new snapshot."""
-        from frazil.content.extract.job import snapshot
+        from frazil.content.extraction.job import snapshot
 
         self._run.printer.note("extracting objects as they arrive; press Ctrl-C to stop")
         seen: int | None = None
@@ -162,8 +162,8 @@ class _Extract:
     # -- what is printed ---------------------------------------------------------------------------------------------
 
     def _print_plan(self, work: Work) -> None:
-        from frazil.content.extract.job import planned
-        from frazil.content.extract.registry import registry
+        from frazil.content.extraction.job import planned
+        from frazil.extract.registry import registry
 
         plan = planned(work, self._asked)
         for source, why in registry().broken.items():

@@ -17,7 +17,7 @@ from frazil.errors import ConfigError, ConflictError, NotFoundError, UsageError
 if TYPE_CHECKING:
     from frazil.content.fields import Fields
     from frazil.content.fields.overview import Overview
-    from frazil.content.looking.work import Work
+    from frazil.content.scan.session import Work
     from frazil.settings import Settings
 
 
@@ -101,7 +101,7 @@ def backfill(
         end = _publish(work, made, backfill=names, wait=wait)
         summary: dict[str, Any] = {"fields": names, "offset": end - 1, "done": wait}
         if wait:
-            from frazil.content.fields.waiting import until_filled
+            from frazil.content.fields.wait_filled import until_filled
 
             with work.waiting_for(end):
                 until_filled(settings, work.access, work.engine, names, catalog=catalog)
@@ -185,8 +185,8 @@ def _droppable(found: Overview, names: Sequence[str]) -> list[str]:
 
 def _publish(work: Work, made: Fields, *, drop: Sequence[str] = (), backfill: Sequence[str] = (), wait: bool) -> int:
     """Tells the log, and where that is wanted waits until the table is so. The offset after the message."""
+    from frazil.content.annotations import messages
     from frazil.content.intake.messages import headers_of, store
-    from frazil.content.notes import messages
     from frazil.content.topic import ensure_events_topic
 
     message = messages.fields(

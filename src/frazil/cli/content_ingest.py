@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.content.intake.files import FileIntake
     from frazil.content.intake.messages import Taken
     from frazil.content.intake.sqs import Polling
-    from frazil.log.access import LogAccess
+    from frazil.log.protocol import LogAccess
     from frazil.settings import Settings
 
 #: Seconds after a signal in which the process is gone, whatever hangs.

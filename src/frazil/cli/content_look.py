@@ -12,10 +12,10 @@ from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run
 from frazil.errors import DifferencesError, UsageError
 
 if TYPE_CHECKING:
-    from frazil.content.looking.folder import Folder
-    from frazil.content.looking.listing import Place
-    from frazil.content.looking.reconcile import Told
-    from frazil.content.looking.work import Work
+    from frazil.content.scan.folder import Folder
+    from frazil.content.scan.listing import Place
+    from frazil.content.scan.reconcile import Told
+    from frazil.content.scan.session import Work
     from frazil.settings import Settings
 
 PlaceArgument = Annotated[str, typer.Argument(metavar="BUCKET|FOLDER", help="s3://bucket, a bucket name, or a folder")]
@@ -76,8 +76,8 @@ def reconcile(
 
 
 def _reconcile_gone(run: Run, text: str, prefix: str, against: str, *, apply: bool, catalog: str | None) -> None:
-    from frazil.content.looking.bucket import Bucket
-    from frazil.content.looking.reconcile import FAULTS, ORPHANED, RECENT, UNKNOWN
+    from frazil.content.scan.bucket import Bucket
+    from frazil.content.scan.reconcile import FAULTS, ORPHANED, RECENT, UNKNOWN
 
     with place_at(run, text, prefix, look=False) as (settings, there):
         if not isinstance(there, Bucket) or against != "listing":
@@ -126,8 +126,8 @@ def place_at(
     run: Run, text: str, prefix: str, versions: bool | None = None, *, look: bool = True
 ) -> Iterator[tuple[Settings, Place]]:
     """The place, looked at before anything is started: a misspelt name changes nothing."""
-    from frazil.content.looking.folder import Folder
-    from frazil.content.looking.listing import open_place
+    from frazil.content.scan.folder import Folder
+    from frazil.content.scan.listing import open_place
     from frazil.topics.sinks.jobs import for_pipeline
 
     settings = for_pipeline(run.settings(*SECTIONS))
@@ -140,8 +140,8 @@ def place_at(
 @contextmanager
 def opened(run: Run, settings: Settings, catalog: str | None) -> Iterator[Work]:
     """The log, wherever it is, and one Spark session for all that needs it, started then."""
-    from frazil.content.looking.engine import OnDemand
-    from frazil.content.looking.work import Work
+    from frazil.content.scan.engine import OnDemand
+    from frazil.content.scan.session import Work
     from frazil.topics import connect
 
     def note(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from frazil.content.looking.state import Tally
+    from frazil.content.scan.state import Tally
 
 Listed = Callable[["Tally", int], None]
 #: Objects that were looked into, and all that are to be.

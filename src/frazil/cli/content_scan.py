@@ -19,8 +19,8 @@ from frazil.cli.stopping import Stopping, leave_soon
 from frazil.errors import FrazilError, InterruptedByUser
 
 if TYPE_CHECKING:
-    from frazil.content.looking.full_scan import ScanRequest
-    from frazil.content.looking.listing import Place
+    from frazil.content.full_scan import ScanRequest
+    from frazil.content.scan.listing import Place
     from frazil.content.summary import Summary
     from frazil.settings import Settings
 
@@ -65,7 +65,7 @@ def scan(
     The first scan records all objects, later scans only changes. An interrupted scan resumes where it stopped. For a
     bucket, objects that are only in the table are left alone: `frazil content reconcile` handles those.
     """
-    from frazil.content.looking.full_scan import ScanRequest
+    from frazil.content.full_scan import ScanRequest
 
     with place_at(run, place, prefix, versions) as (settings, there):
         asked = ScanRequest(prefix, everything, gone, restart, wait, extract).checked(there, settings)
@@ -80,7 +80,7 @@ class _Scan:
         self._typed, self._catalog = typed, catalog
 
     def go(self) -> None:
-        from frazil.content.looking.full_scan import run_full_scan
+        from frazil.content.full_scan import run_full_scan
 
         began = time.monotonic()
         with self._interruptible(), opened(self._run, self._settings, self._catalog) as work:

@@ -20,10 +20,10 @@ from frazil.errors import FrazilError, UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.content.looking.folder import Folder
-    from frazil.content.looking.landing import Background
-    from frazil.content.looking.settling import Change
-    from frazil.log.access import LogAccess
+    from frazil.content.scan.debounce import Change
+    from frazil.content.scan.folder import Folder
+    from frazil.content.scan.wait_visible import Background
+    from frazil.log.protocol import LogAccess
     from frazil.settings import Settings
 
 #: Seconds from the end of the pipeline's own time to the end of the process, whatever hangs.
@@ -47,7 +47,7 @@ def watch(
     It does not extract metadata from files: to do so, run `frazil content extract FOLDER --follow` beside it.
     """
     from frazil.content.buckets import bucket_of, is_folder
-    from frazil.content.looking.folder import open_folder
+    from frazil.content.scan.folder import open_folder
     from frazil.topics.sinks.jobs import for_pipeline
 
     settings = for_pipeline(run.settings(*SECTIONS, "upkeep"))
@@ -83,7 +83,7 @@ class _Watch:
             raise
 
     def _watch(self) -> None:
-        from frazil.content.looking.landing import Background
+        from frazil.content.scan.wait_visible import Background
         from frazil.content.topic import ensure_events_topic
         from frazil.tables.store import LazyStore
         from frazil.topics import connect, flight_address
@@ -123,9 +123,9 @@ class _Watch:
                 leave_soon(error.exit_code if isinstance(error, FrazilError) else 0 if error is None else 130)
 
     def _look(self, access: LogAccess, store: Any, stop: threading.Event, helper: _Helper) -> None:
-        from frazil.content.looking.settling import Settling
-        from frazil.content.looking.telling import Teller
-        from frazil.content.looking.watch import known_etags, watch
+        from frazil.content.scan.debounce import Settling
+        from frazil.content.scan.publish import Teller
+        from frazil.content.scan.watch import known_etags, watch
         from frazil.log.remote.producer import Producer
 
         settings, bucket = self._settings, self._folder.bucket
@@ -180,7 +180,7 @@ class _Helper:
 
     def keep_up(self, end: int) -> None:
         """Starts a pipeline where the table has not moved for a while although there is something for it."""
-        from frazil.content.looking.landing import PATIENCE_S, reached
+        from frazil.content.scan.wait_visible import PATIENCE_S, reached
 
         if self._background.runs:
             self._background.check()

@@ -58,12 +58,12 @@ class Run:
     def settings(self, *sections: str) -> Settings:
         """Loads the settings, and says aloud what is worth knowing about the sections that this command uses."""
         from frazil.observe.logs import configure_logs
-        from frazil.settings import ambient, load_settings
+        from frazil.settings import environment, load_settings
         from frazil.settings.permissions import make_private
         from frazil.settings.sources import parse_set
 
         settings = load_settings(flags=parse_set(list(self.set_)), config=self.config)
-        if settings.model.home == ambient.default_home():  # a folder of the user's choice may have other contents
+        if settings.model.home == environment.default_home():  # a folder of the user's choice may have other contents
             make_private(settings.model.home)
         logging = settings.model.logging
         configure_logs("debug" if self.verbose else logging.level, logging.format)

@@ -15,10 +15,10 @@ from frazil.cli.stopping import Stopping, leave_soon
 from frazil.errors import FrazilError, InterruptedByUser
 
 if TYPE_CHECKING:
-    from frazil.log.access import LogAccess
+    from frazil.log.protocol import LogAccess
     from frazil.settings import Settings, SettingsModel
-    from frazil.topics.sinks.lane import TopicStatus
     from frazil.topics.sinks.pipeline import Pipeline
+    from frazil.topics.sinks.sink_runner import TopicStatus
 
 app = new_app("Write topics from the log to their tables, on Spark.")
 
@@ -91,11 +91,11 @@ def _run_on(
     from frazil.topics import flight_address
     from frazil.topics.handover import ending_for_server
     from frazil.topics.sinks.pipeline import Pipeline
-    from frazil.upkeep.runs.caretaker import caretaking
+    from frazil.upkeep.runs.pipeline_upkeep import make_pipeline_upkeep
 
     with (
         flight_address(access, note=work.note) as address,
-        caretaking(settings, spark) as caretaker,
+        make_pipeline_upkeep(settings, spark) as caretaker,
         Pipeline(settings, access, spark, address, topics=topics, caretaker=caretaker) as running,
     ):
         stopping.be_gentle()
@@ -166,7 +166,7 @@ class _Work:
         self._run.printer.rows(_COLUMNS, rows, none="no topic has a table: frazil topic create NAME")
 
     def late(self) -> FrazilError:
-        from frazil.topics.sinks.left import stopped_early
+        from frazil.topics.sinks.remaining import stopped_early
 
         statuses = [] if self._pipeline is None else self._pipeline.status()
         return stopped_early(statuses, FrazilError(f"the pipeline did not exit within {self._bound_s:g} s"))

@@ -58,16 +58,16 @@ class _Bar:
 
 def _amounts(state: ProgressState) -> str:
     """`120 of 2,000 files, 93.4 MiB of 2.0 GiB, 210 MiB/s, 9 s left`."""
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_age, format_count, format_size
 
     shown = []
     if state.total_files:
-        shown.append(f"{state.files:,} of {words.count(state.total_files, 'file')}")
+        shown.append(f"{state.files:,} of {format_count(state.total_files, 'file')}")
     if state.total_bytes:
-        shown.append(f"{words.size(state.bytes)} of {words.size(state.total_bytes)}")
-        shown.append(f"{words.size(state.rate)}/s")
+        shown.append(f"{format_size(state.bytes)} of {format_size(state.total_bytes)}")
+        shown.append(f"{format_size(state.rate)}/s")
     if state.eta_s is not None and state.total_files:
-        shown.append(f"{words.age(state.eta_s)} left")
+        shown.append(f"{format_age(state.eta_s)} left")
     return ", ".join(shown)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.replica.failover import FailoverReport, FailoverTable
     from frazil.replica.topics import OldLog, TopicLoss
     from frazil.settings import Settings
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 AllReplicas = Annotated[bool, typer.Option("--all", help="all replicas of the catalog")]
 
@@ -55,7 +55,7 @@ def failover(
     from frazil.replica.status import list_replicas
     from frazil.replica.topics import read_old_log
     from frazil.tables.relocation.engine import open_engine
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
     if yes and dry_run:
         raise UsageError("--yes does it and --dry-run does not", hint="one of them")
@@ -64,7 +64,11 @@ def failover(
         raise UsageError(problem, hint="frazil replica failover sales.orders, or --all")
     run = with_log_level(run, log_level)
     settings, _ = load(run, Choice(catalog=catalog, warehouse=warehouse), missing="refuse")
-    with stopping(run) as stop, open_care(settings, catalog, stop) as care, _open(run, settings, primary, care) as old:
+    with (
+        stopping(run) as stop,
+        open_context(settings, catalog, stop) as care,
+        _open(run, settings, primary, care) as old,
+    ):
         names = tables or list_replicas(care)
         old_log = read_old_log(settings, primary_log) if primary_log is not None else None
         plans = plan_failover(care, names, primary=None if isinstance(old, FrazilError) else old, old_log=old_log)
@@ -94,9 +98,11 @@ def failover(
 
 
 @contextmanager
-def _open(run: Run, settings: Settings, primary: str | None, care: Care) -> Iterator[Care | FrazilError | None]:
+def _open(
+    run: Run, settings: Settings, primary: str | None, care: UpkeepContext
+) -> Iterator[UpkeepContext | FrazilError | None]:
     """The old primary's catalog; why it cannot be opened; None where it was not named."""
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
     if primary is None:
         yield None
@@ -105,7 +111,7 @@ def _open(run: Run, settings: Settings, primary: str | None, care: Care) -> Iter
         raise UsageError(f"'{primary}' is the catalog of the replicas", hint="--primary names that of the old primary")
     with ExitStack() as opened:
         try:
-            old: Care | FrazilError = opened.enter_context(open_care(settings, primary, care.stop))
+            old: UpkeepContext | FrazilError = opened.enter_context(open_context(settings, primary, care.stop))
         except FrazilError as error:
             old = error
         yield old
@@ -130,7 +136,7 @@ def _print_plans(run: Run, plans: Sequence[FailoverTable], unreachable: FrazilEr
 
 
 def _row(one: FailoverTable) -> list[Any]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_age
 
     if one.is_done:
         return [one.name, one.version, "is the primary already", None, None, None, None, None]
@@ -138,7 +144,7 @@ def _row(one: FailoverTable) -> list[Any]:
     lost: Any = None if not rows else sum(row or 0 for row in rows)
     if any(row is None for row in rows):
         lost = f"{lost} or more"
-    lag = None if one.lag_s is None else words.age(one.lag_s)
+    lag = None if one.lag_s is None else format_age(one.lag_s)
     return [
         one.name, one.version, one.next_version, lag, len(one.lost), lost, one.primary.replace("-", " "),
         _shown(one.synced_at),

@@ -46,11 +46,11 @@ def status(
 
 
 def _row(one: ReplicaStatus) -> list[Any]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_age, format_count
 
     lag = None
     if one.waiting_since is not None:
-        lag = f"{words.age(one.lag_s)}, {words.count(one.lag_snapshots, 'snapshot')}"
+        lag = f"{format_age(one.lag_s)}, {format_count(one.lag_snapshots, 'snapshot')}"
     witnessed = one.witnessed if one.mode == "metadata" else None
     return [
         one.table, one.state, one.version, witnessed, one.snapshots, lag, shown_time(one.served_at),

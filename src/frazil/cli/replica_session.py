@@ -18,7 +18,7 @@ from frazil.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from frazil.replica.config import ReplicaConfig
     from frazil.settings import Settings
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 SECTIONS = (*CATALOG_SECTIONS, "replica", "spark")
 #: Missing files that text shows; JSON has more.
@@ -179,7 +179,7 @@ def _imagine(settings: Settings, name: str) -> Settings:
     return replace(settings, model=model.model_copy(update={"catalogs": {**model.catalogs, name: catalog}}))
 
 
-def find_configs(settings: Settings, choice: Choice, care: Care | None = None) -> list[ReplicaConfig]:
+def find_configs(settings: Settings, choice: Choice, care: UpkeepContext | None = None) -> list[ReplicaConfig]:
     """Returns how the chosen tables are replicated.
 
     Args:

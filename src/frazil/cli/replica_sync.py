@@ -243,13 +243,13 @@ def _row(one: ReplicaRun) -> list[Any]:
 
 def _print_report(run: Run, report: SyncReport, catalog: str) -> None:
     from frazil.replica.data_files import DataSyncReport
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count
 
     version = "" if report.version is None else f"version {report.version}, "
-    served = f"{version}{words.count(report.snapshots, 'snapshot')}"
+    served = f"{version}{format_count(report.snapshots, 'snapshot')}"
     name = f"{report.identifier} in catalog '{catalog}'"
     if report.action in ("created", "updated"):
-        new = words.count(report.files_new, "new file")
+        new = format_count(report.files_new, "new file")
         print(f"{name} is {report.action}: {served}, {new}, in {report.seconds:.1f} s")
     elif report.action == "dropped":
         print(f"{name} is dropped, as the primary's table was; its files stay")
@@ -278,11 +278,11 @@ def _print_files(report: Any) -> None:
 
 
 def _print_missing(files: Sequence[str], what: str) -> None:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count
 
     if not files:
         return
-    print(f"  {what} {words.count(len(files), 'file')}:")
+    print(f"  {what} {format_count(len(files), 'file')}:")
     for text in files[:SHOWN]:
         print(f"    {text}")
     if len(files) > SHOWN:

@@ -15,7 +15,7 @@ app = new_app("Run the broker, which owns and serves the log.")
 @command(app, example="frazil serve --set serve.http_port=8080")
 def serve(run: Run) -> None:
     """Serve the log over Arrow Flight and HTTP until SIGTERM or Ctrl-C. Prints its addresses when ready."""
-    from frazil.api.guard import is_loopback
+    from frazil.api.origin_check import is_loopback
     from frazil.api.server import run_server
 
     settings = run.settings("log", "serve", "topics", *CATALOG_SECTIONS)

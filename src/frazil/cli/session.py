@@ -17,7 +17,7 @@ from frazil.observe.cancellation import StoppedError
 
 if TYPE_CHECKING:
     from frazil.settings import Settings
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 #: Seconds after the first Ctrl-C in which a command ends by itself.
 _BOUND_S = 60.0
@@ -55,11 +55,11 @@ def stopping(run: Run) -> Iterator[threading.Event]:
 
 
 @contextmanager
-def stoppable(run: Run, settings: Settings, catalog: str | None) -> Iterator[Care]:
+def stoppable(run: Run, settings: Settings, catalog: str | None) -> Iterator[UpkeepContext]:
     """A catalog, until Ctrl-C or SIGTERM."""
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
-    with stopping(run) as stop, open_care(settings, catalog, stop) as care:
+    with stopping(run) as stop, open_context(settings, catalog, stop) as care:
         yield care
 
 
@@ -82,6 +82,6 @@ def shown_time(time: datetime | None) -> str | None:
 
 
 def shown_files(count: int, size: int) -> str:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count, format_size
 
-    return f"{words.count(count, 'file')}, {words.size(size)}"
+    return f"{format_count(count, 'file')}, {format_size(size)}"

@@ -30,9 +30,9 @@ def health(
     """
     from frazil.upkeep.plans.health import examine
     from frazil.upkeep.runs.history import History
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
-    with open_care(run.settings(*_SECTIONS), catalog) as care:
+    with open_context(run.settings(*_SECTIONS), catalog) as care:
         history = History(care.store, care.settings.model.upkeep.history)
         found = examine(care, table, last=history.last(table))
     if run.printer.json_output:
@@ -60,10 +60,10 @@ def print_steps(run: Run, steps: Sequence[Step]) -> None:
 
 
 def gains(step: Step) -> str:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_size
 
     said = [
-        words.size(number) if name == "bytes" else f"{number:,} {name.replace('_', ' ')}"
+        format_size(number) if name == "bytes" else f"{number:,} {name.replace('_', ' ')}"
         for name, number in step.gain.items()
         if number
     ]
@@ -71,25 +71,25 @@ def gains(step: Step) -> str:
 
 
 def costs(step: Step) -> str:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_size
 
-    return f"about {words.size(step.cost)}" if step.cost else ""
+    return f"about {format_size(step.cost)}" if step.cost else ""
 
 
 def _value(name: str, value: Any) -> Any:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_age, format_size
 
     if isinstance(value, list):
         return ", ".join(value) or None
     if value is None or isinstance(value, (bool, str)):
         return value
     if name.endswith("_s"):
-        return words.age(value)
-    return words.size(value) if name.endswith("_size") else value
+        return format_age(value)
+    return format_size(value) if name.endswith("_size") else value
 
 
 def _lines(found: Health) -> Iterator[str]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_age, format_count, format_size
 
     yield f"{found.table}, format version {found.format_version}, at {found.taken_at}"
     if found.snapshot_id is None:
@@ -98,10 +98,10 @@ def _lines(found: Health) -> Iterator[str]:
     files, manifests, snapshots, metadata = found.files, found.manifests, found.snapshots, found.metadata
     yield ""
     yield f"rows        {found.rows:,}{_deleted(found)}"
-    yield f"files       {files['count']:,} with {words.size(files['bytes'])}; small: {files['small']:,}"
+    yield f"files       {files['count']:,} with {format_size(files['bytes'])}; small: {files['small']:,}"
     yield (
-        f"            smallest {words.size(files['least'])}, median {words.size(files['median'])}, "
-        f"largest {words.size(files['most'])}, target {words.size(files['target'])}"
+        f"            smallest {format_size(files['least'])}, median {format_size(files['median'])}, "
+        f"largest {format_size(files['most'])}, target {format_size(files['target'])}"
     )
     yield from _histogram(found)
     yield f"deletes     {_deletes(found.deletes)}"
@@ -109,12 +109,12 @@ def _lines(found: Health) -> Iterator[str]:
     yield f"partitions  {found.partitions:,}{specs}"
     if found.partitions > 1:
         yield from _largest(found)
-    yield f"manifests   {manifests['count']:,} with {words.size(manifests['bytes'])}; small: {manifests['small']:,}"
-    yield f"snapshots   {snapshots['count']:,}, the oldest {words.age(snapshots['oldest_age_s'])} old"
+    yield f"manifests   {manifests['count']:,} with {format_size(manifests['bytes'])}; small: {manifests['small']:,}"
+    yield f"snapshots   {snapshots['count']:,}, the oldest {format_age(snapshots['oldest_age_s'])} old"
     yield from _refs(found)
-    yield f"metadata    {words.size(metadata['bytes'])}; metadata.json {_json(metadata)}"
+    yield f"metadata    {format_size(metadata['bytes'])}; metadata.json {_json(metadata)}"
     if found.expired["count"]:
-        yield f"expired     files on {words.count(found.expired['count'], 'list')} wait for their grace period"
+        yield f"expired     files on {format_count(found.expired['count'], 'list')} wait for their grace period"
     yield f"growth      {_growth(found.growth)}"
     last = found.last_upkeep
     yield "last upkeep " + ("none in the history" if last is None else f"{last['kind']}, {last['at']}")
@@ -125,40 +125,40 @@ def _deleted(found: Health) -> str:
 
 
 def _histogram(found: Health) -> Iterator[str]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_size
 
     most = max((tier.files for tier in found.tiers), default=0)
     for tier in found.tiers:
         if tier.files:
-            edge = f"below {words.size(tier.below)}" if tier.below is not None else "large enough"
+            edge = f"below {format_size(tier.below)}" if tier.below is not None else "large enough"
             bar = "█" * max(1, round(_BAR * tier.files / most))
-            yield f"            {edge:<16} {tier.files:>8,}  {bar:<{_BAR}}  {words.size(tier.bytes)}"
+            yield f"            {edge:<16} {tier.files:>8,}  {bar:<{_BAR}}  {format_size(tier.bytes)}"
 
 
 def _deletes(deletes: Mapping[str, int]) -> str:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count
 
     said = []
     if deletes["position_files"]:
-        said.append(f"{words.count(deletes['position_files'], 'position-delete file')}")
+        said.append(f"{format_count(deletes['position_files'], 'position-delete file')}")
     if deletes["vectors"]:
-        said.append(f"{words.count(deletes['vectors'], 'deletion vector')}")
+        said.append(f"{format_count(deletes['vectors'], 'deletion vector')}")
     if deletes["equality_files"]:
-        said.append(f"{words.count(deletes['equality_files'], 'equality-delete file')}, which every reader must apply")
+        said.append(f"{format_count(deletes['equality_files'], 'equality-delete file')}, which every reader must apply")
     if deletes["dangling"]:
         said.append(f"{deletes['dangling']:,} of these refer to removed data files")
     return "; ".join(said) or "none"
 
 
 def _largest(found: Health) -> Iterator[str]:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count, format_size
 
     names = [", ".join(f"{k}={v}" for k, v in part.partition.items()) or "(none)" for part in found.largest]
     width = max(map(len, names))
     for name, part in zip(names, found.largest, strict=True):
         small = f", {part.small_files:,} small" if part.small_files else ""
-        size = words.size(part.bytes)
-        yield f"            {name:<{width}}  {size:>9}  {words.count(part.files, 'file')}{small}"
+        size = format_size(part.bytes)
+        yield f"            {name:<{width}}  {size:>9}  {format_count(part.files, 'file')}{small}"
 
 
 def _refs(found: Health) -> Iterator[str]:
@@ -168,17 +168,17 @@ def _refs(found: Health) -> Iterator[str]:
 
 
 def _json(metadata: Mapping[str, Any]) -> str:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_count, format_size
 
-    size = "of unknown size" if metadata["json_bytes"] is None else words.size(metadata["json_bytes"])
-    return f"{size}, {words.count(metadata['versions'], 'version')} kept"
+    size = "of unknown size" if metadata["json_bytes"] is None else format_size(metadata["json_bytes"])
+    return f"{size}, {format_count(metadata['versions'], 'version')} kept"
 
 
 def _growth(growth: Mapping[str, float] | None) -> str:
-    from frazil.upkeep.plans import words
+    from frazil.upkeep.plans.format_amounts import format_age, format_size
 
     if growth is None:
         return "unknown: the history is too short"
     parts = [f"{growth[name]:+,.0f} {name}" for name in ("rows", "files", "commits")]
-    size = ("+" if growth["bytes"] >= 0 else "") + words.size(growth["bytes"])
-    return f"a day {size}, {', '.join(parts)} (over {words.age(growth['over_s'])})"
+    size = ("+" if growth["bytes"] >= 0 else "") + format_size(growth["bytes"])
+    return f"a day {size}, {', '.join(parts)} (over {format_age(growth['over_s'])})"

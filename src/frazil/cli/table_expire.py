@@ -49,13 +49,13 @@ def expire(
     """
     from frazil.cli.amounts import seconds
     from frazil.upkeep.runs.expire_table import expire_table
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
     if snapshot and (older_than or keep):
         raise UsageError("--snapshot excludes --older-than and --keep", hint="give one of them")
     age = None if older_than is None else seconds(older_than)
     grace_s = None if grace is None else seconds(grace)
-    with open_care(run.settings(*_SECTIONS), catalog) as care:
+    with open_context(run.settings(*_SECTIONS), catalog) as care:
         report = expire_table(
             care,
             table,
@@ -109,7 +109,7 @@ def orphans(
     from frazil.cli.amounts import seconds
     from frazil.upkeep.expiry import orphans as search_for
     from frazil.upkeep.policy import policy_for
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
     if yes and dry_run:
         raise UsageError("--yes and --dry-run exclude each other", hint="give one of them")
@@ -121,7 +121,7 @@ def orphans(
             hint="give 1h or more; the default is 3d",
         )
     removed = None
-    with open_care(run.settings(*_SECTIONS), catalog) as care:
+    with open_context(run.settings(*_SECTIONS), catalog) as care:
         found = care.load(table)
         age = policy_for(care.settings, found).orphan_age_s if age is None else age
         search = search_for.find(care, found, age, dry_run=not yes)
@@ -182,9 +182,9 @@ def verify(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
     Exit code 13 if a file is missing or has another size.
     """
     from frazil.upkeep.expiry.verify import verify as check
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
-    with open_care(run.settings(*_SECTIONS), catalog) as care:
+    with open_context(run.settings(*_SECTIONS), catalog) as care:
         verdict = check(care, care.load(table))
     _print_verdict(run, verdict)
     if not verdict.sound:
@@ -212,9 +212,9 @@ def _print_verdict(run: Run, verdict: Verdict) -> None:
 def pins(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
     """List which snapshots are pinned, by whom (such as a running backup), and until when."""
     from frazil.upkeep.expiry.pins import pins as pins_of
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
-    with open_care(run.settings(*_SECTIONS), catalog) as care:
+    with open_context(run.settings(*_SECTIONS), catalog) as care:
         found = [pin.to_dict() for pin in pins_of(care.load(table))]
     columns = ["purpose", "snapshot_id", "until", "tag"]
     run.printer.rows(columns, [[pin[c] for c in columns] for pin in found], none="no pins")

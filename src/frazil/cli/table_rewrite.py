@@ -14,7 +14,7 @@ from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, TableNam
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
     from frazil.upkeep.model import Kind
     from frazil.upkeep.runs.rewrite_table import RewriteReport
 
@@ -203,12 +203,12 @@ def partition_apply(
 
 
 def _open(run: Run, catalog: str | None) -> Any:
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
-    return open_care(run.settings(*_SECTIONS), catalog)
+    return open_context(run.settings(*_SECTIONS), catalog)
 
 
-def _preview(run: Run, care: Care, table: Table, kind: Kind, options: Mapping[str, Any]) -> None:
+def _preview(run: Run, care: UpkeepContext, table: Table, kind: Kind, options: Mapping[str, Any]) -> None:
     """What would be done, by metadata alone."""
     from frazil.upkeep.rewrite.preview import preview
 

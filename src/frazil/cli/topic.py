@@ -15,7 +15,7 @@ from frazil.cli.topic_read import replay, tail
 from frazil.cli.topic_session import DryRun, TopicName, Yes, confirmed, session
 
 if TYPE_CHECKING:
-    from frazil.log.access import TopicInfo
+    from frazil.log.protocol import TopicInfo
 
 app = new_app(
     "Publish to, read and administer topics. Works with and without a broker.",
@@ -49,7 +49,7 @@ def create(
 ) -> None:
     """Create a topic. Publishing does not create topics, so that a misspelt name is an error."""
     from frazil.cli.amounts import seconds, size
-    from frazil.topics.care.create import create_topic
+    from frazil.topics.admin.create import create_topic
 
     age = None if keep is None else seconds(keep)
     most = None if keep_size is None else size(keep_size)
@@ -100,7 +100,7 @@ def _lag(info: TopicInfo) -> str:
 def show(run: Run, topic: TopicName, catalog: CatalogOption = None) -> None:
     """Show a topic: its log, table, sinks with their lag, columns and subscriptions."""
     from frazil.cli.amounts import shown_size
-    from frazil.topics.care.describe import describe_topic
+    from frazil.topics.admin.describe import describe_topic
 
     with session(run, catalog) as at:
         described = describe_topic(at.access, at.settings, topic, at.store)

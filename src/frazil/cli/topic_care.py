@@ -13,9 +13,9 @@ from frazil.cli.topic_session import DryRun, TopicName, Yes, confirmed, session,
 from frazil.errors import IntegrityError, UsageError
 
 if TYPE_CHECKING:
-    from frazil.log.access import LogAccess
+    from frazil.log.protocol import LogAccess
     from frazil.settings import Settings
-    from frazil.topics.care.verify import TopicReport
+    from frazil.topics.admin.verify import TopicReport
     from frazil.topics.sinks.retention import Removed
     from frazil.topics.storage import LogStorage
 
@@ -36,7 +36,7 @@ def migrate(
     catalog: CatalogOption = None,
 ) -> None:
     """Move a topic to the other storage, while producers write and readers read. Resumes an interrupted migration."""
-    from frazil.topics.care.migrate import Migrating
+    from frazil.topics.admin.migrate import Migrating
 
     with session(run, catalog) as at:
         moving = Migrating(at.access, at.settings, topic, at.store, note=run.printer.note)
@@ -137,7 +137,7 @@ def adopt(
     Also use it if an older copy of the log was restored while a pipeline was running, so that the table has other
     messages.
     """
-    from frazil.topics.care.adopt import Adopting, Choice
+    from frazil.topics.admin.adopt import Adopting, Choice
 
     if rewind and keep:
         raise UsageError("--rewind and --keep are opposites", hint="give one of them")
@@ -171,7 +171,7 @@ def verify(
     With --repair, intact frames are kept, damaged bytes are moved to quarantine, and lost offsets are listed.
     """
     from frazil.tables.store import LazyStore
-    from frazil.topics.care.verify import verify_topic
+    from frazil.topics.admin.verify import verify_topic
 
     if (yes or dry_run) and not repair:
         raise UsageError("--yes and --dry-run require --repair", hint=f"frazil topic verify {topic} --repair --dry-run")
@@ -230,7 +230,7 @@ def _faults(report: TopicReport) -> IntegrityError:
 
 
 def _repair(run: Run, settings: Settings, topic: str, *, yes: bool, dry_run: bool) -> None:
-    from frazil.log.care.repair import repair_log
+    from frazil.log.maintenance.repair import repair_log
     from frazil.topics.connection import log_folder
 
     folder = log_folder(settings)

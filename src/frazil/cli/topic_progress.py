@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.errors import FrazilError, InterruptedByUser, PartialError
 
 if TYPE_CHECKING:
-    from frazil.log.access import Ack
+    from frazil.log.protocol import Ack
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def telling_progress(acks: Sequence[Ack]) -> Iterator[list[int]]:
 
 
 def _may_be_in_the_log(error: FrazilError) -> bool:
-    from frazil.log.access import NOT_TAKEN
+    from frazil.log.protocol import NOT_TAKEN
     from frazil.log.remote.stream import LostError
 
     return isinstance(error, LostError) or not isinstance(error, NOT_TAKEN)

@@ -18,8 +18,8 @@ from frazil.cli.topic_session import TopicName, session
 from frazil.errors import NotAllowedError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from frazil.log.access import Ack, LogAccess
     from frazil.log.batch import Batch
+    from frazil.log.protocol import Ack, LogAccess
 
 _READ_BYTES = 1024 * 1024
 
@@ -146,7 +146,7 @@ class _Sender:
     _sequence: int = 0
 
     def send(self, payloads: list[bytes]) -> Ack:
-        from frazil.log.access import Level
+        from frazil.log.protocol import Level
 
         if self.producer is not None and not self._identity:
             given = self.access.register(self.topic, self.producer)
@@ -157,8 +157,7 @@ class _Sender:
         return ack
 
     def _batch(self, payloads: list[bytes]) -> Batch:
-        from frazil.log.batch import Batch
-        from frazil.log.singles import batch_with_headers
+        from frazil.log.batch import Batch, batch_with_headers
 
         producer: dict[str, Any] = {**self._identity, "sequence": self._sequence} if self._identity else {}
         if self.headers:

@@ -73,20 +73,20 @@ def replay(
     catalog: CatalogOption = None,
 ) -> None:
     """Read messages from an offset or a time: from the table, then from the log, in order and without a gap."""
-    from frazil.topics.reading.places import offset_at
+    from frazil.topics.reading.seek import seek
     from frazil.topics.storage import open_storage
 
     if follow and to is not None:
         raise UsageError("--follow and --to exclude each other", hint="give one of them")
     with session(run, catalog) as at:
         reader = open_storage(at.access, at.settings, topic, at.store).reader
-        start = None if from_ is None else offset_at(reader, from_)
+        start = None if from_ is None else seek(reader, from_)
         if subscription is not None:
             from frazil.log.names import check_name
 
             check_name(subscription, "subscription")
             start = reader.info().subscriptions.get(subscription) if start is None else start
-        end = None if to is None else offset_at(reader, to)
+        end = None if to is None else seek(reader, to)
         tables = reader.read(start, end=end, follow=follow)
 
         def keep_place(table: pa.Table) -> None:

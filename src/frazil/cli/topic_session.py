@@ -13,7 +13,7 @@ from frazil.cli.invocation import CATALOG_SECTIONS, Run
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
-    from frazil.log.access import LogAccess
+    from frazil.log.protocol import LogAccess
     from frazil.settings import Settings
     from frazil.tables.store import LazyStore
 

@@ -15,7 +15,7 @@ from frazil.cli.table_care import costs, gains
 from frazil.errors import FrazilError, InterruptedByUser, UsageError
 
 if TYPE_CHECKING:
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
     from frazil.upkeep.model import Kind
     from frazil.upkeep.runs.run import Report
 
@@ -44,16 +44,16 @@ def plan(
     Orphans of tables that are not Frazil's own are searched for only if the policy or --kind names them. Exit codes: 2
     if a policy contradicts itself, 3 if only some tables could be inspected, 10 if the table does not exist.
     """
-    from frazil.upkeep.plans.notes import of_nobody
+    from frazil.upkeep.plans.plan_notes import of_nobody
     from frazil.upkeep.runs.history import History
-    from frazil.upkeep.runs.many import care_for_all, failure_of, tables_named
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
     from frazil.upkeep.runs.run import Limits
+    from frazil.upkeep.runs.run_many import failure_of, match_tables, run_upkeep_for_all
 
     limits = Limits(_kinds(kind))
-    with open_care(run.settings(*_SECTIONS), catalog) as care:
+    with open_context(run.settings(*_SECTIONS), catalog) as care:
         history = History(care.store, care.settings.model.upkeep.history)
-        reports = list(care_for_all(care, tables_named(care, tables), limits, dry_run=True, history=history))
+        reports = list(run_upkeep_for_all(care, match_tables(care, tables), limits, dry_run=True, history=history))
         idle = of_nobody(care)
     _print_notes(run, reports, idle)
     if run.printer.json_output:
@@ -84,16 +84,16 @@ def run_(
     won every retry.
     """
     from frazil.upkeep.runs.history import History
-    from frazil.upkeep.runs.many import care_for_all, failure_of, tables_named
     from frazil.upkeep.runs.run import Limits
+    from frazil.upkeep.runs.run_many import failure_of, match_tables, run_upkeep_for_all
 
     limits = Limits(_kinds(kind), _seconds(for_))
     reports: list[Report] = []
     with _stoppable(run, catalog) as care:
-        names = tables_named(care, tables)
+        names = match_tables(care, tables)
         history = History(care.store, care.settings.model.upkeep.history)
         try:
-            for report in care_for_all(care, names, limits, dry_run=dry_run, history=history):
+            for report in run_upkeep_for_all(care, names, limits, dry_run=dry_run, history=history):
                 reports.append(report)
                 run.printer.note(f"{report.table}: {_summary(report, dry_run)}")
         finally:
@@ -113,12 +113,12 @@ def status(run: Run, tables: SomeTables = None, catalog: CatalogOption = None) -
     Without an argument: the tables of topics, and all tables in the history. It also reports which patterns in
     upkeep.tables match no table.
     """
-    from frazil.upkeep.plans.notes import of_nobody
+    from frazil.upkeep.plans.plan_notes import of_nobody
     from frazil.upkeep.runs.history import History
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
     from frazil.upkeep.runs.status import statuses
 
-    with open_care(run.settings(*_SECTIONS), catalog) as care:
+    with open_context(run.settings(*_SECTIONS), catalog) as care:
         found = statuses(care, History(care.store, care.settings.model.upkeep.history), tables or ())
         _print_notes(run, (), of_nobody(care))
     if run.printer.json_output:
@@ -157,11 +157,11 @@ def history(
 ) -> None:
     """Show the steps of upkeep, newest first, run by pipelines or by hand, with the results of each."""
     from frazil.upkeep.runs.history import COLUMNS, History
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
     age = _seconds(since)
     begin = None if age is None else datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age)
-    with open_care(run.settings(*_SECTIONS), catalog) as care:
+    with open_context(run.settings(*_SECTIONS), catalog) as care:
         name = care.settings.model.upkeep.history
         if not name:
             raise UsageError("the history of upkeep is disabled", hint="set upkeep.history to the name of a table")
@@ -174,17 +174,17 @@ def history(
 
 
 @contextmanager
-def _stoppable(run: Run, catalog: str | None) -> Iterator[Care]:
+def _stoppable(run: Run, catalog: str | None) -> Iterator[UpkeepContext]:
     """What upkeep works on, until Ctrl-C or SIGTERM: the first one sets `care.stop`, the second ends the process."""
     from frazil.cli.stopping import Stopping
     from frazil.spark.jvm import end_at_once
-    from frazil.upkeep.runs.opening import open_care
+    from frazil.upkeep.runs.open_context import open_context
 
     settings = run.settings(*_SECTIONS)
     late = FrazilError(f"the command did not exit within {_BOUND_S:g} s")
     with (
         Stopping(_BOUND_S, lambda: late, kill=end_at_once, json_output=run.printer.json_output) as stopping,
-        open_care(settings, catalog, stopping.asked) as care,
+        open_context(settings, catalog, stopping.asked) as care,
     ):
         stopping.be_gentle()
         yield care

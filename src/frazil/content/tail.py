@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from frazil.content.annotations.carry_over import Shape
+from frazil.content.annotations.custom_columns import fields_of
 from frazil.content.columns import OBJECTS
 from frazil.content.events.parse import parse_messages
-from frazil.content.evidence import PACKED, of_changes, packed, packed_notes, unverified
-from frazil.content.filling import fields_of
-from frazil.content.keeping import Shape
-from frazil.content.merge import merge_changes
 from frazil.content.names import CONTENT, objects_name
+from frazil.content.sink.evidence import PACKED, of_changes, packed, packed_notes, unverified
+from frazil.content.sink.merge import merge_changes
 from frazil.errors import FrazilError
-from frazil.log.access import LogAccess, OffsetGoneError
+from frazil.log.protocol import LogAccess, OffsetGoneError
 from frazil.settings import Settings
 from frazil.tables import TableStore, find_position
 from frazil.tables.create import to_arrow_schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frazil.content.names import CONTENT
 from frazil.errors import NotFoundError
-from frazil.log.access import LogAccess, TopicInfo
+from frazil.log.protocol import LogAccess, TopicInfo
 from frazil.settings import Settings
 
 

@@ -21,8 +21,8 @@ from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError, NotFoundError
 from frazil.settings import Settings
 from frazil.tables.relocation.engine import open_engine
-from frazil.upkeep.care import Care
-from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.runs.open_context import open_context
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ History = Mapping[int, "pa.Table"]
 def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.chapter("Chapter 7: a table is lost, and comes back with its whole history")
     spark = session.get()
-    with open_care(settings, spark=lambda: spark) as care:
+    with open_context(settings, spark=lambda: spark) as care:
         _fill(stage, spark)
         repository = open_repository(settings, create=True)
         with stage.step(f"frazil backup create {TABLE} --name monday"):
@@ -87,7 +87,7 @@ def _show(stage: Stage, *records: BackupRecord) -> None:
     stage.table(["backup", "snapshots", "branches and tags", "files", "bytes", "new files", "new bytes"], rows)
 
 
-def _lose(stage: Stage, care: Care) -> History:
+def _lose(stage: Stage, care: UpkeepContext) -> History:
     table = care.load(TABLE)
     rows = _read(table)
     folder = local_path(table.location())
@@ -112,7 +112,9 @@ def _verify(stage: Stage, repository: Repository) -> None:
         raise report.error
 
 
-def _restore(stage: Stage, settings: Settings, care: Care, repository: Repository, backup: BackupRecord) -> None:
+def _restore(
+    stage: Stage, settings: Settings, care: UpkeepContext, repository: Repository, backup: BackupRecord
+) -> None:
     place = settings.model.home.parent / "rescued" / "bookings"
     with (
         stage.step(f"frazil backup restore tuesday --to {RESTORED} --target-location ./rescued/bookings") as step,
@@ -123,7 +125,7 @@ def _restore(stage: Stage, settings: Settings, care: Care, repository: Repositor
         step |= run_restore(care, repository, plan, engine).to_dict()
 
 
-def _compare(stage: Stage, before: History, care: Care) -> None:
+def _compare(stage: Stage, before: History, care: UpkeepContext) -> None:
     restored = care.load(RESTORED)
     _require_gone(care)
     with stage.step(f"every snapshot of {RESTORED} is compared with the lost table, row by row"):
@@ -142,7 +144,7 @@ def _compare(stage: Stage, before: History, care: Care) -> None:
     stage.table(["snapshot", "branch or tag", "rows before", "rows restored", "equal"], rows)
 
 
-def _require_gone(care: Care) -> None:
+def _require_gone(care: UpkeepContext) -> None:
     try:
         care.load(TABLE)
     except NotFoundError:

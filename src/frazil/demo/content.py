@@ -8,15 +8,15 @@ from pathlib import Path
 from frazil.content.buckets import bucket_of
 from frazil.content.events.observation import observation
 from frazil.content.intake import messages
-from frazil.content.looking.engine import Ready
-from frazil.content.looking.folder import Folder, open_folder
-from frazil.content.looking.work import Work
 from frazil.content.names import objects_name
+from frazil.content.scan.engine import Ready
+from frazil.content.scan.folder import Folder, open_folder
+from frazil.content.scan.session import Work
 from frazil.content.topic import ensure_events_topic
 from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
 from frazil.errors import IntegrityError
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore
 from frazil.topics import connect, flight_address

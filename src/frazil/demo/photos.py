@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from frazil.content.annotations.custom_columns import unfilled
+from frazil.content.annotations.messages import fields
 from frazil.content.buckets import bucket_of
-from frazil.content.extract.choose import Asked
-from frazil.content.extract.job import extract
+from frazil.content.extraction.job import extract
+from frazil.content.extraction.selection import Asked
 from frazil.content.fields import FieldSpec
-from frazil.content.filling import unfilled
 from frazil.content.intake import messages
-from frazil.content.looking.engine import Ready
-from frazil.content.looking.folder import open_folder
-from frazil.content.looking.work import Work
 from frazil.content.names import objects_name
-from frazil.content.notes.messages import fields
+from frazil.content.scan.engine import Ready
+from frazil.content.scan.folder import open_folder
+from frazil.content.scan.session import Work
 from frazil.content.search.asked import asked
 from frazil.content.search.duplicates import duplicates
 from frazil.content.search.facets import facet

@@ -16,8 +16,8 @@ from frazil.replica.sync import SyncReport
 from frazil.replica.verify import verify_replica
 from frazil.settings import CatalogSettings, Settings
 from frazil.tables.relocation.engine import Engine, open_engine
-from frazil.upkeep.care import Care
-from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.runs.open_context import open_context
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,8 +33,8 @@ def chapter(stage: Stage, settings: Settings, _session: SharedSession) -> None:
     primary = Settings(settings.model.model_copy(update={"home": site, "catalog": CatalogSettings()}))
     config = ReplicaConfig(TABLE, settings.catalog().name, str(copy), str(settings.model.home / "warehouse"))
     # Without Spark: all of this is done by PyIceberg.
-    with open_care(settings) as care, open_engine("local", settings) as engine:
-        with open_care(primary) as source:
+    with open_context(settings) as care, open_engine("local", settings) as engine:
+        with open_context(primary) as source:
             rows = _write_first(stage, source)
             _replicate(stage, site / "warehouse", copy, "another program copies the primary's storage")
             _sync(stage, care, config, engine, rows)
@@ -59,7 +59,7 @@ def _orders(first: int, last: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "price": [10.0 + one % 90 for one in ids]})
 
 
-def _write_first(stage: Stage, source: Care) -> int:
+def _write_first(stage: Stage, source: UpkeepContext) -> int:
     with stage.step(f"PyIceberg writes {_SOURCE} at the primary: two commits"):
         orders = _orders(0, 1000)
         source.store.catalog.create_namespace("standby")
@@ -69,7 +69,7 @@ def _write_first(stage: Stage, source: Care) -> int:
     return 1500
 
 
-def _write_more(stage: Stage, source: Care) -> int:
+def _write_more(stage: Stage, source: UpkeepContext) -> int:
     with stage.step("the primary goes on: 500 more orders, and some are cancelled"):
         table = source.load(_SOURCE)
         table.append(_orders(1500, 2000))
@@ -82,7 +82,7 @@ def _replicate(stage: Stage, source: Path, target: Path, what: str, *left_out: s
         shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*left_out))
 
 
-def _sync(stage: Stage, care: Care, config: ReplicaConfig, engine: Engine, rows: int) -> SyncReport:
+def _sync(stage: Stage, care: UpkeepContext, config: ReplicaConfig, engine: Engine, rows: int) -> SyncReport:
     with stage.step(f"frazil replica sync {TABLE}") as record:
         report = sync_table(care, config, engine)
         record |= report.to_dict()
@@ -96,11 +96,11 @@ def _sync(stage: Stage, care: Care, config: ReplicaConfig, engine: Engine, rows:
     return report
 
 
-def _count(care: Care) -> int:
+def _count(care: UpkeepContext) -> int:
     return int(care.load(TABLE).scan(selected_fields=("id",)).to_arrow().num_rows)
 
 
-def _fail_over(stage: Stage, care: Care, engine: Engine, site: Path, rows: int) -> None:
+def _fail_over(stage: Stage, care: UpkeepContext, engine: Engine, site: Path, rows: int) -> None:
     with stage.step("the disaster: the primary is deleted, with its catalog and storage"):
         shutil.rmtree(site)
     with stage.step(f"frazil replica failover {TABLE}: the plan") as record:

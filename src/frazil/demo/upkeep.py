@@ -17,10 +17,10 @@ from frazil.errors import IntegrityError
 from frazil.settings import Settings
 from frazil.tables import Position, TableStore, commit_append, ensure_table
 from frazil.tables.writing.data_files import TableWriter, WriteTarget
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.plans.health import Health, examine
-from frazil.upkeep.runs.opening import open_care
-from frazil.upkeep.runs.run import care_for
+from frazil.upkeep.runs.open_context import open_context
+from frazil.upkeep.runs.run import run_upkeep
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -36,13 +36,13 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     # Nobody reads here and nobody looks back: files need not wait an hour for readers, nor snapshots for travellers.
     policy = settings.model.upkeep.policy.model_copy(update={"file_grace_s": 0.0, "max_snapshots": 1})
     upkeep = settings.model.upkeep.model_copy(update={"policy": policy})
-    with open_care(Settings(settings.model.model_copy(update={"upkeep": upkeep}))) as care:
+    with open_context(Settings(settings.model.model_copy(update={"upkeep": upkeep}))) as care:
         with stage.step(f"{_COMMITS} commits of {_ROWS} rows each"):
             table = _worn_out(care)
         before = _look(stage, care, table)
         spark = session.get()
         with stage.step(f"frazil upkeep run {TABLE}"):
-            report = care_for(replace(care, spark=lambda: spark), TABLE)
+            report = run_upkeep(replace(care, spark=lambda: spark), TABLE)
         for error in report.errors:
             raise error
         stage.table(
@@ -56,7 +56,7 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
         _compare(stage, before, _look(stage, care, table))
 
 
-def _worn_out(care: Care) -> Table:
+def _worn_out(care: UpkeepContext) -> Table:
     """A table that a sink has written batch by batch, with nobody to take care of it."""
     # Old versions of the metadata need not wait ten minutes for readers.
     with TableStore(care.store.catalog, care.store.settings, care.store.network, delete_delay_s=0.0) as store:
@@ -93,7 +93,7 @@ class _Seen:
         ]  # fmt: skip
 
 
-def _look(stage: Stage, care: Care, table: Table) -> _Seen:
+def _look(stage: Stage, care: UpkeepContext, table: Table) -> _Seen:
     with stage.step(f"frazil table health {TABLE}, and read it all") as record:
         health = examine(care, TABLE)
         began = time.perf_counter()

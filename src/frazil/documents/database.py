@@ -10,7 +10,7 @@ from frazil.documents.iceberg.store import IcebergDocumentStore, open_iceberg_st
 from frazil.documents.tables import ensure_history, ensure_metadata
 from frazil.errors import UnavailableError
 from frazil.observe.logs import get_logger
-from frazil.settings import Settings, SettingsModel, ambient, load_settings
+from frazil.settings import Settings, SettingsModel, environment, load_settings
 from frazil.settings.permissions import make_private
 from frazil.tables.store import LazyStore
 
@@ -28,7 +28,7 @@ def open_shared_store() -> IcebergDocumentStore:
     with _lock:
         if _opened is not None and _opened[0] == settings.model:
             return _opened[1]
-        if settings.model.home == ambient.default_home():
+        if settings.model.home == environment.default_home():
             make_private(settings.model.home)
         _create_tables(settings)
         store = open_iceberg_store(settings)

@@ -31,8 +31,8 @@ from frazil.backup.verify import VerifyReport, verify_repository
 from frazil.errors import UsageError
 from frazil.lake.connection import Connection
 from frazil.tables.relocation.engine import EngineChoice, open_engine
-from frazil.upkeep.care import Care
-from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.runs.open_context import open_context
 
 
 class Backups:
@@ -240,10 +240,10 @@ class Backups:
         self._connection.require_open()
         return open_repository(self._connection.settings, create=create)
 
-    def _care(self, catalog: str | None = None) -> AbstractContextManager[Care]:
+    def _care(self, catalog: str | None = None) -> AbstractContextManager[UpkeepContext]:
         connection = self._connection
         connection.require_open()
-        return open_care(connection.settings, catalog or connection.catalog, spark=lambda: connection.spark)
+        return open_context(connection.settings, catalog or connection.catalog, spark=lambda: connection.spark)
 
 
 def _find(repository: Repository, name: str) -> BackupRecord:
@@ -251,7 +251,7 @@ def _find(repository: Repository, name: str) -> BackupRecord:
 
 
 def _plan(
-    care: Care, repository: Repository, backup: str, table: str | None, to: str | None, target: RestoreTarget
+    care: UpkeepContext, repository: Repository, backup: str, table: str | None, to: str | None, target: RestoreTarget
 ) -> RestorePlan:
     record = _find(repository, backup)
     found = find_tables(record, table)

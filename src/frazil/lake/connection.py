@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.content.looking.engine import OnDemand
+from frazil.content.scan.engine import OnDemand
 from frazil.errors import FrazilError, LockedError, UsageError
-from frazil.log.access import LogAccess
 from frazil.log.log import Log
+from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore
 from frazil.topics.connection import connect_patiently, has_log, silent

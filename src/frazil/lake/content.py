@@ -11,14 +11,14 @@ from types import EllipsisType
 from typing import Any, Literal
 
 from frazil.content import reading
+from frazil.content.annotations.edits import STAYS, Edit
+from frazil.content.annotations.publish_edits import entries, publish
 from frazil.content.buckets import bucket_of, require_text
 from frazil.content.choice import Choice, Deleted
-from frazil.content.editing import entries, publish
-from frazil.content.edits import STAYS, Edit
-from frazil.content.looking.full_scan import ScanReport, ScanRequest, run_full_scan
-from frazil.content.looking.listing import open_place
-from frazil.content.looking.work import Work
+from frazil.content.full_scan import ScanReport, ScanRequest, run_full_scan
 from frazil.content.paging import Sort
+from frazil.content.scan.listing import open_place
+from frazil.content.scan.session import Work
 from frazil.content.search.asked import asked
 from frazil.content.search.finding import find
 from frazil.content.search.order import Sort as SearchSort

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from frazil.errors import UsageError
 from frazil.observe.logs import get_logger
-from frazil.settings import Settings, ambient, load_settings
+from frazil.settings import Settings, environment, load_settings
 from frazil.settings.arguments import flatten_settings
 from frazil.settings.permissions import make_private
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from frazil.lake.replica import Replicas
     from frazil.lake.table import Table
     from frazil.lake.topic import ProducerOptions, Topic
-    from frazil.log.access import Level, TopicInfo
+    from frazil.log.protocol import Level, TopicInfo
 
 log = get_logger(__name__)
 
@@ -65,7 +65,7 @@ def connect(
         given["home"] = os.fspath(home)
     loaded = load_settings(flags=given, config=None if config is None else Path(config), option=_CALL)
     loaded.catalog(catalog)
-    if loaded.model.home == ambient.default_home():  # a folder of the user's choice may have other contents
+    if loaded.model.home == environment.default_home():  # a folder of the user's choice may have other contents
         make_private(loaded.model.home)
     for notice in loaded.notices:
         log.warning(notice.text)
@@ -170,7 +170,7 @@ class Lake:
         Raises:
             ConflictError: it exists.
         """
-        from frazil.topics.care.create import create_topic
+        from frazil.topics.admin.create import create_topic
 
         with self._connection.log() as access:
             create_topic(

@@ -21,8 +21,8 @@ from frazil.replica.sync import SyncPlan, SyncReport
 from frazil.replica.topics import read_old_log
 from frazil.replica.verify import VerifyReport, verify_replica
 from frazil.tables.relocation.engine import EngineChoice, open_engine
-from frazil.upkeep.care import Care
-from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.runs.open_context import open_context
 
 
 class Replicas:
@@ -215,7 +215,7 @@ class Replicas:
             changes["source_prefixes"] = tuple(source_prefixes.items())
         return replace(found, **changes)
 
-    def _care(self, catalog: str | None = None) -> AbstractContextManager[Care]:
+    def _care(self, catalog: str | None = None) -> AbstractContextManager[UpkeepContext]:
         connection = self._connection
         connection.require_open()
-        return open_care(connection.settings, catalog or connection.catalog, spark=lambda: connection.spark)
+        return open_context(connection.settings, catalog or connection.catalog, spark=lambda: connection.spark)

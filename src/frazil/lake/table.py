@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from frazil.lake.connection import Connection
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import pins as table_pins
 from frazil.upkeep.expiry.pins import Held, Pin
 from frazil.upkeep.plans.health import Health, examine
 from frazil.upkeep.runs.expire_table import ExpiryReport, expire_table
 from frazil.upkeep.runs.history import History
-from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.runs.open_context import open_context
 from frazil.upkeep.runs.rewrite_table import BUDGET, RewriteReport, compaction_options, rewrite_table
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Table:
         """Returns the pins of the table, also those whose lease is over and that the next expiry removes."""
         return table_pins.pins(self.iceberg)
 
-    def _care(self) -> AbstractContextManager[Care]:
+    def _care(self) -> AbstractContextManager[UpkeepContext]:
         connection = self._connection
         connection.require_open()
-        return open_care(connection.settings, connection.catalog, spark=lambda: connection.spark)
+        return open_context(connection.settings, connection.catalog, spark=lambda: connection.spark)

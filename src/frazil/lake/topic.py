@@ -14,10 +14,10 @@ import pyarrow as pa
 from frazil.errors import UsageError
 from frazil.lake.background import iterate_in_thread
 from frazil.lake.connection import Connection
-from frazil.log.access import Ack, Level, TopicInfo
+from frazil.log.protocol import Ack, Level, TopicInfo
 from frazil.log.remote.producer import Messages, Producer
 from frazil.topics.reading import subscription
-from frazil.topics.reading.places import Place, resolve_place
+from frazil.topics.reading.seek import SeekTarget, resolve_seek_target
 from frazil.topics.storage import open_storage
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Topic:
     # -- read --------------------------------------------------------------------------------------------------------
 
     def read(
-        self, start: Place | None = None, end: Place | None = None, *, columns: Collection[str] | None = None
+        self, start: SeekTarget | None = None, end: SeekTarget | None = None, *, columns: Collection[str] | None = None
     ) -> pa.Table:
         """Returns the messages of a range as one table, ordered by offset.
 
@@ -159,20 +159,20 @@ class Topic:
         return pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
 
     async def aread(
-        self, start: Place | None = None, end: Place | None = None, *, columns: Collection[str] | None = None
+        self, start: SeekTarget | None = None, end: SeekTarget | None = None, *, columns: Collection[str] | None = None
     ) -> pa.Table:
         """The same for coroutines."""
         return await asyncio.to_thread(self.read, start, end, columns=columns)
 
     def iterate(
-        self, start: Place | None = None, end: Place | None = None, *, columns: Collection[str] | None = None
+        self, start: SeekTarget | None = None, end: SeekTarget | None = None, *, columns: Collection[str] | None = None
     ) -> Iterator[pa.Table]:
         """Returns the messages of a range as tables of moderate size, for ranges that do not fit into memory."""
         return self._tables(self._current_storage().reader, start, end, columns)
 
     def follow(
         self,
-        start: Place | None = None,
+        start: SeekTarget | None = None,
         *,
         columns: Collection[str] | None = None,
         stop: threading.Event | None = None,
@@ -187,7 +187,7 @@ class Topic:
         return self._tables(self._current_storage().reader, start, None, columns, follow=True, stop=stop)
 
     async def afollow(
-        self, start: Place | None = None, *, columns: Collection[str] | None = None
+        self, start: SeekTarget | None = None, *, columns: Collection[str] | None = None
     ) -> AsyncIterator[pa.Table]:
         """The same for coroutines. It ends when the loop over it is left or its task is cancelled."""
         stop = threading.Event()
@@ -213,15 +213,15 @@ class Topic:
     def _tables(
         self,
         reader: TopicReader,
-        start: Place | None,
-        end: Place | None,
+        start: SeekTarget | None,
+        end: SeekTarget | None,
         columns: Collection[str] | None,
         *,
         follow: bool = False,
         stop: threading.Event | None = None,
     ) -> Generator[pa.Table]:
-        first = None if start is None or start == "start" else resolve_place(reader, start)
-        last = None if end is None else resolve_place(reader, end)
+        first = None if start is None or start == "start" else resolve_seek_target(reader, start)
+        last = None if end is None else resolve_seek_target(reader, end)
         asked = stop or threading.Event()
         tables = reader.read(first, end=last, columns=columns, follow=follow, stop=asked)
         return self._connection.guard(tables, asked)

@@ -7,15 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from frazil.log.access import Ack, Chunk, Level, LogAccess, OffsetGoneError, Span, TopicInfo, TopicView
     from frazil.log.batch import Batch
     from frazil.log.log import Log
     from frazil.log.messages import decode_chunk, message_schema
+    from frazil.log.protocol import Ack, Chunk, Level, LogAccess, OffsetGoneError, Span, TopicInfo, TopicView
     from frazil.log.remote.client import Client
     from frazil.log.remote.producer import Producer
 
 _MODULES = {
-    "access": ("Ack", "Chunk", "Level", "LogAccess", "OffsetGoneError", "Span", "TopicInfo", "TopicView"),
+    "protocol": ("Ack", "Chunk", "Level", "LogAccess", "OffsetGoneError", "Span", "TopicInfo", "TopicView"),
     "batch": ("Batch",),
     "log": ("Log",),
     "messages": ("decode_chunk", "message_schema"),

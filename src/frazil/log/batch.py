@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import IntegrityError, UsageError
-from frazil.log.columns import extra_columns, normalised
+from frazil.log.columns import HEADERS, extra_columns, normalised
 from frazil.log.frame import ALIGNMENT, Bytes, Kind
 from frazil.log.ipc import is_compressed
 
@@ -221,3 +221,15 @@ def read_arrow(body: Bytes | pa.Buffer) -> pa.RecordBatch:
         for _ in reader:
             raise pa.ArrowInvalid("more than one record batch")
     return batch
+
+
+def batch_with_headers(
+    payloads: list[bytes], request_ids: list[int | None], headers: list[dict[str, str] | None], **producer: int
+) -> Batch:
+    """Returns an Arrow batch of messages with headers."""
+    columns = {
+        "payload": pa.array(payloads, pa.binary()),
+        "request_id": pa.array(request_ids, pa.int64()),
+        "headers": pa.array([None if h is None else list(h.items()) for h in headers], HEADERS),
+    }
+    return Batch.of_arrow(pa.record_batch(columns), **producer)

@@ -12,10 +12,10 @@ from frazil.errors import FrazilError, UnavailableError, first_line
 from frazil.log import metrics
 from frazil.log.disk import Disk
 from frazil.log.frame import Bytes, Header, Kind, frame_size, pack_header, padding
-from frazil.log.mark import Mark, MarkFile
 from frazil.log.recovery import recover
 from frazil.log.segment import Segment
 from frazil.log.state import State
+from frazil.log.synced_mark import SyncedMark, SyncedMarkFile
 from frazil.observe.faultpoints import reach
 
 _COPY_BYTES = 4 * 1024 * 1024
@@ -43,7 +43,7 @@ class Files:
         self._dirty = False
         self.failed: LogShutError | None = None
         try:
-            self._mark = MarkFile(folder / "synced", log_id, disk)
+            self._mark = SyncedMarkFile(folder / "synced", log_id, disk)
         except OSError as error:
             raise _unopened(topic, folder, error) from error
         try:
@@ -61,7 +61,7 @@ class Files:
         metrics.FAILED.labels(topic).set(0)
         self.sync_seconds = 0.0
         self._sealed = sum(s.size for s in self.segments[:-1])
-        self.synced = Mark(-1, 0, 0)
+        self.synced = SyncedMark(-1, 0, 0)
         if self.segments:
             self._advance()
 
@@ -107,7 +107,7 @@ class Files:
     def last_time_us(self) -> int:
         return max((s.last_time_us or 0 for s in self.segments), default=0)
 
-    def visible(self) -> tuple[list[Segment], Mark]:
+    def visible(self) -> tuple[list[Segment], SyncedMark]:
         """The segments, and up to where they are on disk."""
         with self._lock:
             return list(self.segments), self.synced
@@ -197,7 +197,7 @@ class Files:
 
     def _advance(self) -> None:
         active = self.active
-        mark = Mark(active.id, active.size, active.end_offset)
+        mark = SyncedMark(active.id, active.size, active.end_offset)
         # A mark that cannot be written is only old: recovery then trusts less, never more.
         with suppress(OSError):
             self._mark.write(mark)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from frazil.log.access import Ack, Level
 from frazil.log.batch import Batch, pack
 from frazil.log.frame import Bytes, Header, Kind, pack_header, padding
-from frazil.log.waiting import LoopWaiter, ThreadWaiter, Waiter, acknowledge, refuse
+from frazil.log.protocol import Ack, Level
+from frazil.log.waiters import LoopWaiter, ThreadWaiter, Waiter, acknowledge, refuse
 
 #: A packed frame of single messages ends at this size, so that a damaged one costs little.
 MAX_RUN_BYTES = 1024 * 1024

@@ -15,14 +15,13 @@ from typing import Any, Self
 
 from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
 from frazil.log import metrics, reading
-from frazil.log.access import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
-from frazil.log.batch import Batch
-from frazil.log.care import importing, retention
+from frazil.log.batch import Batch, batch_with_headers
 from frazil.log.disk import Disk
+from frazil.log.local_reader import LocalFrames
+from frazil.log.maintenance import importing, retention
 from frazil.log.names import check_name, check_topic_name
-from frazil.log.nearby import Places
 from frazil.log.owner import Owner
-from frazil.log.singles import with_headers
+from frazil.log.protocol import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.topic import PATIENCE_S, TopicLog
 from frazil.log.topic_file import TopicFile
 from frazil.log.trust import ensure_key, key_of
@@ -288,7 +287,7 @@ class Log:
         asked = _level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
-            return opened.append(with_headers(payload, request_id, headers), asked)
+            return opened.append(batch_with_headers([payload], [request_id], [headers]), asked)
         return opened.publish(payload, request_id, asked)
 
     def publish_async(
@@ -304,7 +303,7 @@ class Log:
         asked = _level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
-            return opened.append_async(with_headers(payload, request_id, headers), asked)
+            return opened.append_async(batch_with_headers([payload], [request_id], [headers]), asked)
         return opened.publish_async(payload, request_id, asked)
 
     def append(self, topic: str, batch: Batch, level: Level | str | None = None, *, internal: bool = False) -> Ack:
@@ -341,13 +340,13 @@ class Log:
     def chunks(self, topic: str, start: int, end: int | None = None) -> Iterator[Chunk]:
         return reading.chunks(self._topic(topic), start, end)
 
-    def places(self, topic: str, start: int, end: int) -> Places:
+    def places(self, topic: str, start: int, end: int) -> LocalFrames:
         """Where the visible frames of a range lie, for who reads them on this machine: `read_nearby`."""
         opened = self._topic(topic)
         found, names = reading.places(opened, start, end)
         here = str(self.directory.absolute())
         folder = str(self._folder(topic).absolute())
-        return Places(here, folder, self._owner.word, int(opened.log_id[:16], 16), names, found)
+        return LocalFrames(here, folder, self._owner.word, int(opened.log_id[:16], 16), names, found)
 
     def spans(self, topic: str, start: int, max_bytes: int, pieces: int) -> list[Span]:
         return reading.spans(self._topic(topic), start, max_bytes, pieces)

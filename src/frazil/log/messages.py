@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import IntegrityError
-from frazil.log.access import Chunk, TopicView
 from frazil.log.batch import IMPORTED, NO_REQUEST_ID, read_arrow, unpack
 from frazil.log.columns import MESSAGE, TIME
 from frazil.log.frame import HEADER_SIZE, BadFrameError, Header, Kind, check_body, unpack_header
+from frazil.log.protocol import Chunk, TopicView
 
 #: From this size on a packed frame becomes an array of its own.
 _LARGE_BODY = 32 * 1024

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import IntegrityError, NotFoundError
-from frazil.log.access import Chunk, OffsetGoneError, Span, TopicView
 from frazil.log.batch import IMPORTED
 from frazil.log.columns import TIME
 from frazil.log.frame import HEADER_SIZE, BadFrameError, Header, unpack_header
-from frazil.log.mark import Mark
+from frazil.log.local_reader import FrameRange
 from frazil.log.messages import decode_chunk
-from frazil.log.nearby import Place
+from frazil.log.protocol import Chunk, OffsetGoneError, Span, TopicView
 from frazil.log.segment import INDEX_STEP, Segment
+from frazil.log.synced_mark import SyncedMark
 from frazil.log.topic import TopicLog
 
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -74,15 +74,15 @@ def chunks(topic: TopicLog, start: int, end: int | None = None) -> Iterator[Chun
                 yield Chunk(part.segment.id, pa.py_buffer(os.pread(fd, until - at, at)), names)
 
 
-def places(topic: TopicLog, start: int, end: int) -> tuple[list[Place], dict[int, str]]:
+def places(topic: TopicLog, start: int, end: int) -> tuple[list[FrameRange], dict[int, str]]:
     """The same without the bytes: where they lie, and the names of producers that may occur in them."""
-    found: list[Place] = []
+    found: list[FrameRange] = []
     names: dict[int, str] = {}
     for part in _parts(topic, start, end):
         names |= _names(topic, part)
         for at, until in _cuts(part):
             following = part.segment.offset_at(until, part.limit, part.end_offset)
-            found.append(Place(part.segment.id, at, until, following))
+            found.append(FrameRange(part.segment.id, at, until, following))
     return found, names
 
 
@@ -192,7 +192,7 @@ def _time_of(topic: TopicLog, offset: int) -> int:
     return 0
 
 
-def _headers(topic: TopicLog, segment: Segment, begin: int, synced: Mark) -> Iterator[Header]:
+def _headers(topic: TopicLog, segment: Segment, begin: int, synced: SyncedMark) -> Iterator[Header]:
     limit = synced.position if segment.id == synced.segment_id else segment.size
     at = begin
     window, window_at = b"", begin

@@ -31,9 +31,9 @@ from frazil.log.frame import (
     check_body,
     unpack_header,
 )
-from frazil.log.mark import Mark
 from frazil.log.segment import Segment, segment_ids
 from frazil.log.state import State, read_state
+from frazil.log.synced_mark import SyncedMark
 from frazil.observe.logs import get_logger
 
 log = get_logger(__name__)
@@ -66,7 +66,7 @@ class Recovered:
     notes: list[str] = field(default_factory=list)
 
 
-def recover(folder: Path, topic: str, log_id: int, mark: Mark | None, disk: Disk) -> Recovered:
+def recover(folder: Path, topic: str, log_id: int, mark: SyncedMark | None, disk: Disk) -> Recovered:
     """Brings a topic's folder in order.
 
     Raises:
@@ -136,7 +136,7 @@ def _next(data: Bytes, found: Found, log_id: int, topic: str) -> tuple[Header | 
     return header, ""
 
 
-def _decide(found: Found, topic: str, log_id: int, mark: Mark | None) -> None:
+def _decide(found: Found, topic: str, log_id: int, mark: SyncedMark | None) -> None:
     """Raises if the bad frame was synced once; returns if it is torn."""
     segment, at = found.segment, found.segment.size
     if found.foreign and at == 0:
@@ -234,7 +234,7 @@ def _ends_in_zeros(found: Found) -> bool:
         return not file.read().strip(b"\0")
 
 
-def _check_nothing_is_missing(folder: Path, topic: str, ids: list[int], mark: Mark | None) -> None:
+def _check_nothing_is_missing(folder: Path, topic: str, ids: list[int], mark: SyncedMark | None) -> None:
     if mark is not None and mark.segment_id not in ids:
         raise DamagedError(
             f"topic '{topic}' has lost its segment {mark.segment_id:020d}.seg",

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from frazil.log.access import decode_schema, encode_schema
 from frazil.log.frame import Bytes, Header, Kind
 from frazil.log.producers import Producer, Producers, Taken
+from frazil.log.protocol import decode_schema, encode_schema
 
 #: Each head of a segment holds them all.
 MAX_SUBSCRIPTIONS = 10_000

@@ -13,20 +13,20 @@ import pyarrow as pa
 
 from frazil.errors import FrazilError, UnavailableError, UsageError, first_line
 from frazil.log import metrics
-from frazil.log.access import LEVEL_OF_MODE, Ack, Level, Registration
+from frazil.log.backpressure import BlockedCalls
 from frazil.log.batch import IMPORTED, NO_REQUEST_ID, Batch
 from frazil.log.columns import merged
+from frazil.log.commit_queue import CommitQueue
 from frazil.log.disk import Disk
 from frazil.log.files import Files
 from frazil.log.frame import Kind
 from frazil.log.group import Entry, Group
-from frazil.log.line import Line
-from frazil.log.mark import Mark
 from frazil.log.names import check_name
-from frazil.log.outside import Outside
 from frazil.log.producers import Producer
+from frazil.log.protocol import LEVEL_OF_MODE, Ack, Level, Registration
 from frazil.log.segment import Segment
 from frazil.log.state import MAX_SUBSCRIPTIONS, State, extra_change, producer_change, subscription_change
+from frazil.log.synced_mark import SyncedMark
 from frazil.log.trust import refuse_mark
 from frazil.log.writer import Writer
 from frazil.settings.model import LogSettings
@@ -51,7 +51,7 @@ class TopicLog:
         number = int(log_id[:16], 16)
         self.files = Files(folder, name, number, settings.max_file_size, disk)
         self.writer = Writer(name, number, self.files, settings, self._tell_readers)
-        self.line = Line(self.writer, settings.max_buffer)
+        self.line = CommitQueue(self.writer, settings.max_buffer)
         self.arranging = threading.Lock()
         """Held by who adds or removes whole segments at the old end: retention, import, deletion."""
         self._visible = threading.Condition()
@@ -59,7 +59,7 @@ class TopicLog:
         self._preparing = threading.Lock()
         self._ready = False
         #: Calls of coroutines that came before the topic was ready.
-        self._early = Outside()
+        self._early = BlockedCalls()
         self._not_prepared: FrazilError | None = None
         self._prepare_again = 0.0
 
@@ -99,7 +99,7 @@ class TopicLog:
         """The visible end: all below is on disk."""
         return self.writer.end
 
-    def visible(self) -> tuple[list[Segment], Mark]:
+    def visible(self) -> tuple[list[Segment], SyncedMark]:
         return self.files.visible()
 
     def gaps(self) -> list[tuple[int, int]]:

@@ -22,9 +22,9 @@ from frazil.errors import (
     first_line,
     translate_os_error,
 )
-from frazil.log.access import Storage, TopicInfo
 from frazil.log.disk import Disk
 from frazil.log.names import check_name
+from frazil.log.protocol import Storage, TopicInfo
 
 FORMAT = 1
 NAME = "topic.json"

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log import metrics
-from frazil.log.access import Level
 from frazil.log.batch import Batch
 from frazil.log.columns import merged
 from frazil.log.files import Files
 from frazil.log.group import Entry, Group, pieces
 from frazil.log.producers import Taken
+from frazil.log.protocol import Level
 from frazil.log.state import State, extra_change
 from frazil.observe.faultpoints import reach
 from frazil.settings.model import LogSettings

@@ -27,19 +27,19 @@ _declared: dict[str, Metric] = {}
 
 
 def counter(name: str, description: str, *labels: str) -> Counter:
-    """A number that only grows. Its name ends in `_total`."""
+    """Declares a counter. Its name ends in `_total`."""
     _declared[name] = Metric(name, "counter", labels, description)
     return Counter(name, description, labels, registry=REGISTRY)
 
 
 def gauge(name: str, description: str, *labels: str) -> Gauge:
-    """A number that goes up and down."""
+    """Declares a gauge."""
     _declared[name] = Metric(name, "gauge", labels, description)
     return Gauge(name, description, labels, registry=REGISTRY)
 
 
 def describe() -> list[Metric]:
-    """Every metric declared so far, by name."""
+    """Lists the declared metrics by name."""
     return [_declared[name] for name in sorted(_declared)]
 
 

@@ -116,7 +116,7 @@ class Progress:
         )  # fmt: skip
 
     def _eta(self, rate: float, files_rate: float) -> float | None:
-        """The longer of what bytes and files say: many small files are slow for their bytes."""
+        """Returns the longer of the estimates by bytes and by files: many small files are slow for their size."""
         estimates = []
         for left, per_second in (
             (self._total_bytes - self._bytes, rate),

@@ -38,7 +38,7 @@ def retry(
     clock: Clock = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Call `fn` until it succeeds, fails for good, or patience ends; then raise the last error.
+    """Calls `fn` until it succeeds, fails permanently, or the retry timeout ends; then raises the last error.
 
     No try begins later than `network.retry_timeout` seconds after the first: it all takes that plus one try at most.
     """
@@ -97,7 +97,7 @@ class CircuitBreaker:
         return result
 
     def check(self) -> None:
-        """For work that asks the server elsewhere, and of which `failed` or `answered` is told: may it begin?
+        """Raises if the circuit is open, for work that reports its own results through `failed` or `answered`.
 
         Raises:
             CircuitOpenError: the server was away, and it is too early to ask it again.
@@ -157,7 +157,7 @@ _breakers_lock = threading.Lock()
 
 
 def breaker_for(name: str, network: NetworkSettings) -> CircuitBreaker:
-    """The breaker of a server in this process. All who talk to that server share what they learn about it."""
+    """Returns the breaker of a server, shared by all its clients in this process."""
     key = (name, network.breaker_failures, network.breaker_reset)
     with _breakers_lock:
         if key not in _breakers:

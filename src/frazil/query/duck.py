@@ -230,7 +230,7 @@ def _failure(error: duckdb.Error) -> FrazilError:
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
-    """The extensions come as Python packages; DuckDB loads them from there."""
+    """Loads the extensions from their Python packages."""
     import importlib.resources
 
     for name in names:
@@ -248,7 +248,7 @@ def _files(folder: Any) -> Any:
 
 
 def s3_secret(s3: S3Settings) -> str:
-    """The statement that gives DuckDB our access to S3."""
+    """Returns the statement that gives DuckDB access to S3."""
     s3 = with_keys(s3)
     fields = {"REGION": s3.region, "URL_STYLE": "path" if s3.uses_path_style else "vhost"}
     if s3.access_key and s3.secret_key:
@@ -274,7 +274,7 @@ def _identifier(name: str) -> str:
 
 
 def _local_path(location: str) -> str:
-    """DuckDB knows /x and file:///x, but not the file:/x that Spark writes."""
+    """Converts Spark's file:/x, which DuckDB does not understand, to /x."""
     return local_path(location) or location.replace("s3a://", "s3://", 1)
 
 

@@ -50,7 +50,7 @@ def _collect(session: SparkSession, statement: str, limit: int | None) -> tuple[
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Within this block Spark's errors come out in our words, without the JVM's stack."""
+    """Translates Spark's errors within this block, without the JVM's stack."""
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -72,7 +72,7 @@ def spark_errors() -> Iterator[None]:
 
 
 def _failure(error: Exception) -> FrazilError:
-    """What went wrong on the way to catalog or storage is told apart by the names of Java's errors."""
+    """Translates a Spark error; failures of catalog and storage are recognised by the class names of Java's errors."""
     text = str(error)
     if any(name in text for name in _REFUSED):
         return CredentialsError(

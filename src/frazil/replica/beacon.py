@@ -14,7 +14,7 @@ from frazil.errors import NotFoundError
 from frazil.observe.logs import get_logger
 from frazil.replica.scan import ReplicaFiles
 from frazil.storage import open_object
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 
 BEACON_NAME = "frazil-beacon.json"
 
@@ -77,7 +77,7 @@ class Beacon:
         return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
 
 
-def write_beacon(care: Care, tables: Sequence[str], place: str) -> Beacon:
+def write_beacon(care: UpkeepContext, tables: Sequence[str], place: str) -> Beacon:
     """Writes `<place>/frazil-beacon.json`, in one step.
 
     Args:
@@ -134,7 +134,7 @@ def parse_beacon(data: bytes) -> Beacon | None:
         return None
 
 
-def _look_up(care: Care, identifier: tuple[str, ...], is_required: bool) -> BeaconTable | None:
+def _look_up(care: UpkeepContext, identifier: tuple[str, ...], is_required: bool) -> BeaconTable | None:
     found = care.store.call(lambda: read_metadata(care.store.catalog, identifier), "read_metadata")
     if found is None:
         if is_required:

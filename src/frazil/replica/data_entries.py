@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from frazil.observe.progress import Progress
     from frazil.replica.data_files import DataFileTable
     from frazil.tables.relocation.engine import Engine
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 #: Files of one task.
 _BATCH = 64
@@ -66,7 +66,7 @@ class GatheredFiles:
 
 
 def gather_files(
-    care: Care,
+    care: UpkeepContext,
     config: DataFileTable,
     files: list[File],
     table: Table | None,
@@ -206,7 +206,7 @@ def _require_same_spec(table: Table, config: DataFileTable) -> None:
 class _Reader:
     """Reads footers by the engine; on this machine alone where only Spark's JVM opens the files, as on HDFS."""
 
-    def __init__(self, care: Care, root: str, engine: Engine, progress: Progress | None) -> None:
+    def __init__(self, care: UpkeepContext, root: str, engine: Engine, progress: Progress | None) -> None:
         self._care, self._root, self._engine, self._progress = care, root, engine, progress
         self._s3 = care.catalog.s3 or care.settings.model.s3
         self._storage = UriStorage(self._s3, care.settings.model.network, (root,))

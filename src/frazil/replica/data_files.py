@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from frazil.tables import TableStore
     from frazil.tables.relocation.engine import Engine
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 log = get_logger(__name__)
 
@@ -171,7 +171,7 @@ class DataSyncReport(SyncReport):
 
 
 def plan_data_sync(
-    care: Care, config: DataFileTable, *, spark: Callable[[], SparkSession] | None = None
+    care: UpkeepContext, config: DataFileTable, *, spark: Callable[[], SparkSession] | None = None
 ) -> DataSyncPlan:
     """Compares the folder with the table. Reads names, sizes and manifests, and no Parquet file. Changes nothing.
 
@@ -226,7 +226,7 @@ def plan_data_sync(
 
 
 def run_data_sync(
-    care: Care,
+    care: UpkeepContext,
     plan: DataSyncPlan,
     engine: Engine,
     progress: Progress | None = None,
@@ -398,7 +398,9 @@ class _Found:
 class _Sync:
     """One run."""
 
-    def __init__(self, care: Care, plan: DataSyncPlan, engine: Engine, progress: Progress | None, stop: Event) -> None:
+    def __init__(
+        self, care: UpkeepContext, plan: DataSyncPlan, engine: Engine, progress: Progress | None, stop: Event
+    ) -> None:
         self._care, self._store = care, care.store
         self._plan, self._config = plan, plan.config
         self._engine, self._progress, self._stop = engine, progress, stop

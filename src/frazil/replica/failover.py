@@ -31,7 +31,7 @@ from frazil.tables.relocation.target_folder import TargetFolder
 
 if TYPE_CHECKING:
     from frazil.tables.relocation.engine import Engine
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 log = get_logger(__name__)
 
@@ -121,10 +121,10 @@ class FailoverReport:
 
 
 def plan_failover(
-    care: Care,
+    care: UpkeepContext,
     names: Sequence[str],
     *,
-    primary: Care | None = None,
+    primary: UpkeepContext | None = None,
     primary_names: Mapping[str, str] | None = None,
     old_log: OldLog | None = None,
 ) -> list[FailoverTable]:
@@ -145,11 +145,11 @@ def plan_failover(
 
 
 def run_failover(
-    care: Care,
+    care: UpkeepContext,
     name: str,
     engine: Engine,
     *,
-    primary: Care | None = None,
+    primary: UpkeepContext | None = None,
     primary_name: str | None = None,
     allow_unfenced: bool = False,
     old_log: OldLog | None = None,
@@ -201,7 +201,7 @@ def run_failover(
 
 
 def _plan(
-    care: Care, name: str, primary: Care | None, primary_name: str, old_log: OldLog | None = None
+    care: UpkeepContext, name: str, primary: UpkeepContext | None, primary_name: str, old_log: OldLog | None = None
 ) -> FailoverTable:
     identifier = parse_name(name, care.store.settings.name)
     _, metadata, state = _read(care, identifier)
@@ -246,7 +246,7 @@ def _plan(
     )
 
 
-def _read(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableMetadata, ReplicaState | None]:
+def _read(care: UpkeepContext, identifier: tuple[str, ...]) -> tuple[str, TableMetadata, ReplicaState | None]:
     """The table, with its state; None in data-file mode."""
     name = ".".join(identifier)
     found = care.store.call(lambda: read_metadata(care.store.catalog, identifier), "read_metadata")
@@ -261,7 +261,7 @@ def _read(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableMetadata, 
     return found[0], found[1], state
 
 
-def _look_at(primary: Care | None, name: str, state: ReplicaState) -> tuple[Reached, TableMetadata | None]:
+def _look_at(primary: UpkeepContext | None, name: str, state: ReplicaState) -> tuple[Reached, TableMetadata | None]:
     if primary is None:
         return "not-given", None
     store = primary.store
@@ -276,7 +276,7 @@ def _look_at(primary: Care | None, name: str, state: ReplicaState) -> tuple[Reac
     return "reached", found[1]
 
 
-def _fence(primary: Care, name: str, state: ReplicaState) -> tuple[str | None, TableMetadata | None]:
+def _fence(primary: UpkeepContext, name: str, state: ReplicaState) -> tuple[str | None, TableMetadata | None]:
     """Renames the old primary's table, so that every commit of its writers fails. Its files and history stay.
 
     Returns its new name, and its metadata, which is final.
@@ -306,7 +306,7 @@ def _fence(primary: Care, name: str, state: ReplicaState) -> tuple[str | None, T
     return ".".join(other), last[1] if last is not None else found[1]
 
 
-def _sync_last(care: Care, identifier: tuple[str, ...], state: ReplicaState, engine: Engine) -> None:
+def _sync_last(care: UpkeepContext, identifier: tuple[str, ...], state: ReplicaState, engine: Engine) -> None:
     """Serves the newest version that has arrived. Where that fails, the served one will do."""
     _, metadata, _ = _read(care, identifier)
     try:
@@ -315,7 +315,9 @@ def _sync_last(care: Care, identifier: tuple[str, ...], state: ReplicaState, eng
         log.warning("the last sync before a failover failed", table=".".join(identifier), error=error.in_one_line)
 
 
-def _order_of(care: Care, identifier: tuple[str, ...], state: ReplicaState, metadata: TableMetadata) -> ReplicaTable:
+def _order_of(
+    care: UpkeepContext, identifier: tuple[str, ...], state: ReplicaState, metadata: TableMetadata
+) -> ReplicaTable:
     """The sync of a replica, as its last one was."""
     location = str(metadata["location"]).rstrip("/")
     tail = "/" + "/".join(identifier)
@@ -323,7 +325,7 @@ def _order_of(care: Care, identifier: tuple[str, ...], state: ReplicaState, meta
     return ReplicaTable(state.replicated_path, identifier, warehouse, state.prefixes, current_only=is_single)
 
 
-def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableMetadata]:
+def _make_writable(care: UpkeepContext, identifier: tuple[str, ...]) -> tuple[str, TableMetadata]:
     """Removes the guard by one commit. Returns the metadata file, and its content."""
     pointer, metadata, state = _read(care, identifier)
     properties = dict(metadata.get("properties") or {})
@@ -355,7 +357,7 @@ def _make_writable(care: Care, identifier: tuple[str, ...]) -> tuple[str, TableM
     return published.metadata_location, changed
 
 
-def _holds_one_snapshot(care: Care) -> bool:
+def _holds_one_snapshot(care: UpkeepContext) -> bool:
     """Whether the catalog keeps the current snapshot only."""
     return flavor_of(care.store.settings, dict(care.store.catalog.properties)) == "nessie"
 

@@ -21,8 +21,8 @@ from frazil.replica.scan import ReplicaFiles, open_replica_files
 from frazil.replica.sync import ReplicaTable, SyncPlan, SyncReport, plan_sync, run_sync
 from frazil.settings import Settings
 from frazil.tables.relocation.engine import Engine, EngineChoice, open_engine
-from frazil.upkeep.care import Care, Sessions
-from frazil.upkeep.runs.opening import open_care
+from frazil.upkeep.context import Sessions, UpkeepContext
+from frazil.upkeep.runs.open_context import open_context
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class ReplicaRun:
         return {"catalog": self.config.catalog, **report, "error": self.error and self.error.to_dict()}
 
 
-def open_files(care: Care, replicated_path: str) -> ReplicaFiles:
+def open_files(care: UpkeepContext, replicated_path: str) -> ReplicaFiles:
     """Opens a replicated folder with the access that a catalog has. Nothing is read yet."""
     model = care.settings.model
     return open_replica_files(replicated_path, s3=care.catalog.s3 or model.s3, network=model.network, spark=care.spark)
 
 
-def plan_table(care: Care, config: ReplicaConfig) -> SyncPlan | DataSyncPlan:
+def plan_table(care: UpkeepContext, config: ReplicaConfig) -> SyncPlan | DataSyncPlan:
     """Returns what a sync of a table would do. Changes nothing.
 
     Raises:
@@ -63,7 +63,7 @@ def plan_table(care: Care, config: ReplicaConfig) -> SyncPlan | DataSyncPlan:
 
 
 def sync_table(
-    care: Care,
+    care: UpkeepContext,
     config: ReplicaConfig,
     engine: Engine,
     progress: Progress | None = None,
@@ -93,7 +93,7 @@ def _to_table(config: ReplicaConfig) -> ReplicaTable:
     )  # fmt: skip
 
 
-def _to_data_files(care: Care, config: ReplicaConfig) -> DataFileTable:
+def _to_data_files(care: UpkeepContext, config: ReplicaConfig) -> DataFileTable:
     """The folder of the table may be named, or one above it with `<namespace>/<table>` or `<namespace>.db/<table>`."""
     *namespace, name = config.identifier
     root = config.replicated_path.rstrip("/")
@@ -149,7 +149,7 @@ def sync_tables(
     stop = stop or threading.Event()
     with ExitStack() as opened:
         cares = {name: _open(opened, settings, name, stop, spark) for name in {c.catalog for c in configs}}
-        sessions = next((care.spark for care in cares.values() if isinstance(care, Care)), spark)
+        sessions = next((care.spark for care in cares.values() if isinstance(care, UpkeepContext)), spark)
         limit = settings.model.replica.concurrency
         work = opened.enter_context(open_engine(engine, settings, concurrency=limit, stop=stop, spark=sessions))
         counting = progress if len(configs) == 1 else None
@@ -172,9 +172,9 @@ def sync_tables(
 
 def _open(
     opened: ExitStack, settings: Settings, catalog: str, stop: threading.Event, spark: Sessions | None
-) -> Care | FrazilError:
+) -> UpkeepContext | FrazilError:
     try:
-        return opened.enter_context(open_care(settings, catalog, stop, spark=spark))
+        return opened.enter_context(open_context(settings, catalog, stop, spark=spark))
     except FrazilError as error:
         return error
 

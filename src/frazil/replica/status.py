@@ -16,7 +16,7 @@ from frazil.replica.config import Mode
 from frazil.replica.state import Role, ServedTable, parse_state
 from frazil.replica.sync import ReplicaTable, plan_sync
 from frazil.tables.relocation.table_metadata import TableMetadata
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ReplicaStatus:
         return {**found, "lag_s": round(self.lag_s, 3), "missing": list(self.missing), "error": error}
 
 
-def list_status(care: Care, names: Sequence[str] = ()) -> list[ReplicaStatus]:
+def list_status(care: UpkeepContext, names: Sequence[str] = ()) -> list[ReplicaStatus]:
     """Returns the replicas of a catalog, and looks at their replicated storage. Changes nothing.
 
     Args:
@@ -94,12 +94,12 @@ def list_status(care: Care, names: Sequence[str] = ()) -> list[ReplicaStatus]:
     return found
 
 
-def list_replicas(care: Care) -> list[str]:
+def list_replicas(care: UpkeepContext) -> list[str]:
     """Returns the names of all replicas in a catalog, also of those that were failed over."""
     return [".".join(identifier) for identifier, _, _ in _find(care, ())]
 
 
-def _find(care: Care, names: Sequence[str]) -> list[tuple[tuple[str, ...], TableMetadata, str]]:
+def _find(care: UpkeepContext, names: Sequence[str]) -> list[tuple[tuple[str, ...], TableMetadata, str]]:
     store = care.store
     chosen = [parse_name(name, care.catalog.name) for name in names]
     found = []
@@ -122,7 +122,7 @@ def _is_replica(metadata: TableMetadata, name: str) -> bool:
     return data_files.is_data_file_replica(properties) or parse_state(properties, name) is not None
 
 
-def _describe(care: Care, identifier: tuple[str, ...], metadata: TableMetadata, pointer: str) -> ReplicaStatus:
+def _describe(care: UpkeepContext, identifier: tuple[str, ...], metadata: TableMetadata, pointer: str) -> ReplicaStatus:
     name = ".".join(identifier)
     properties = metadata.get("properties") or {}
     state = parse_state(properties, name)
@@ -162,7 +162,7 @@ def _describe(care: Care, identifier: tuple[str, ...], metadata: TableMetadata, 
     )
 
 
-def _look_at_metadata(care: Care, identifier: tuple[str, ...], served: ServedTable) -> dict[str, Any]:
+def _look_at_metadata(care: UpkeepContext, identifier: tuple[str, ...], served: ServedTable) -> dict[str, Any]:
     state = served.state
     if state.role == "primary":
         return {"state": "primary"}
@@ -190,7 +190,7 @@ def _look_at_metadata(care: Care, identifier: tuple[str, ...], served: ServedTab
     }
 
 
-def _look_at_files(care: Care, name: str, metadata: TableMetadata) -> dict[str, Any]:
+def _look_at_files(care: UpkeepContext, name: str, metadata: TableMetadata) -> dict[str, Any]:
     properties = metadata.get("properties") or {}
     if properties[data_files.ROLE] == "primary":
         return {"state": "primary"}

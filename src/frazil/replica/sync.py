@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.tables.relocation.engine import Engine
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 log = get_logger(__name__)
 
@@ -216,7 +216,7 @@ class SyncReport:
 
 
 def plan_sync(
-    care: Care,
+    care: UpkeepContext,
     table: ReplicaTable,
     *,
     stop: Event | None = None,
@@ -319,7 +319,7 @@ def plan_sync(
 
 
 def run_sync(
-    care: Care,
+    care: UpkeepContext,
     table: ReplicaTable,
     engine: Engine,
     progress: Progress | None = None,
@@ -362,7 +362,7 @@ def run_sync(
 
 
 def _run(
-    care: Care,
+    care: UpkeepContext,
     table: ReplicaTable,
     engine: Engine,
     progress: Progress | None,
@@ -395,7 +395,9 @@ def _run(
     return _run_plan(care, plan, engine, progress, stop)
 
 
-def _run_plan(care: Care, plan: SyncPlan, engine: Engine, progress: Progress | None, stop: Event) -> SyncReport:
+def _run_plan(
+    care: UpkeepContext, plan: SyncPlan, engine: Engine, progress: Progress | None, stop: Event
+) -> SyncReport:
     if plan.publication is None:
         return _describe(plan, plan.action, plan.served)
     sync = _Sync(care, plan, engine, progress, stop)
@@ -424,7 +426,7 @@ def _run_plan(care: Care, plan: SyncPlan, engine: Engine, progress: Progress | N
     )
 
 
-def discard_writes(care: Care, table: ReplicaTable, served: ServedTable) -> None:
+def discard_writes(care: UpkeepContext, table: ReplicaTable, served: ServedTable) -> None:
     """Publishes what the last sync published once more: what others committed to the replica since is no longer there.
 
     Raises:
@@ -434,7 +436,7 @@ def discard_writes(care: Care, table: ReplicaTable, served: ServedTable) -> None
     log.warning("writes to a replica were discarded", table=table.name, former=served.pointer)
 
 
-def _republish(care: Care, table: ReplicaTable, served: ServedTable, state: ReplicaState) -> None:
+def _republish(care: UpkeepContext, table: ReplicaTable, served: ServedTable, state: ReplicaState) -> None:
     """Publishes what the last sync published, with another state."""
     target = _target(care, str(served.metadata["location"]))
     prepared = read_prepared(_target(care, _folder_of_prepared(served)), served)
@@ -458,7 +460,7 @@ def _republish(care: Care, table: ReplicaTable, served: ServedTable, state: Repl
     reach("replica.discard.after")
 
 
-def _rename(care: Care, plan: SyncPlan) -> ReplicaTable:
+def _rename(care: UpkeepContext, plan: SyncPlan) -> ReplicaTable:
     """Gives the replica the name that the primary's table has now."""
     assert plan.rename_to is not None
     store, name = care.store, plan.rename_to
@@ -477,7 +479,9 @@ def _rename(care: Care, plan: SyncPlan) -> ReplicaTable:
 class _Sync:
     """One run that publishes a version."""
 
-    def __init__(self, care: Care, plan: SyncPlan, engine: Engine, progress: Progress | None, stop: Event) -> None:
+    def __init__(
+        self, care: UpkeepContext, plan: SyncPlan, engine: Engine, progress: Progress | None, stop: Event
+    ) -> None:
         assert plan.publication is not None and plan.newest.candidate is not None and plan.newest.closure is not None
         self._care, self._plan, self._engine, self._progress, self._stop = care, plan, engine, progress, stop
         self._publication = plan.publication
@@ -706,11 +710,11 @@ class _Sync:
             self._progress.end()
 
 
-def _s3(care: Care) -> Any:
+def _s3(care: UpkeepContext) -> Any:
     return care.catalog.s3 or care.settings.model.s3
 
 
-def _target(care: Care, location: str) -> TargetFolder:
+def _target(care: UpkeepContext, location: str) -> TargetFolder:
     return TargetFolder(location, _s3(care), care.settings.model.network)
 
 
@@ -728,7 +732,7 @@ def _is_dropped(beacon: Beacon | None, uuid: str, updated_ms: int) -> bool:
 
 
 def _follow_name(
-    care: Care, table: ReplicaTable, served: ServedTable | None, found: BeaconTable | None
+    care: UpkeepContext, table: ReplicaTable, served: ServedTable | None, found: BeaconTable | None
 ) -> tuple[str, tuple[str, ...] | None]:
     """Returns the name of the primary's table, and the replica's new one, if it was called like the primary's."""
     if found is None:
@@ -740,7 +744,7 @@ def _follow_name(
 
 
 def _find_renamed(
-    care: Care, table: ReplicaTable, files: ReplicaFiles, beacon: Beacon | None, uuid: str
+    care: UpkeepContext, table: ReplicaTable, files: ReplicaFiles, beacon: Beacon | None, uuid: str
 ) -> tuple[str, ...] | None:
     """Returns the name of the replica that an earlier sync has renamed."""
     found = beacon.find(uuid) if beacon is not None else None
@@ -762,7 +766,7 @@ def _refuse_other(table: ReplicaTable, served: ServedTable, found: str) -> Confl
     )
 
 
-def _choose_location(care: Care, table: ReplicaTable, served: ServedTable | None) -> str:
+def _choose_location(care: UpkeepContext, table: ReplicaTable, served: ServedTable | None) -> str:
     """The folder of the replica's table. It stays where it is when the warehouse in the settings changes."""
     if served is not None:
         return str(served.metadata["location"]).rstrip("/")
@@ -780,7 +784,7 @@ def _require_apart(files: ReplicaFiles, table: ReplicaTable, location: str) -> N
             )
 
 
-def _load_known(care: Care, served: ServedTable | None, location: str) -> KnownLater:
+def _load_known(care: UpkeepContext, served: ServedTable | None, location: str) -> KnownLater:
     if served is None or not served.state.files:
         return KnownLater(None, "", "")
     places = PrefixMap(served.state.prefixes)

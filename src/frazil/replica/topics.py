@@ -339,7 +339,7 @@ def _without_gaps(start: int, end: int, gaps: list[tuple[int, int]]) -> Iterator
 
 def _read_folder(place: str) -> OldLog:
     """What lies in a log's folder. It is not opened, which would bring it in order."""
-    from frazil.log.care.verify import verify_log
+    from frazil.log.maintenance.verify import verify_log
     from frazil.log.owner import read_owner
 
     given = Path(place.removeprefix("file://")).expanduser()

@@ -15,7 +15,7 @@ from frazil.replica.scan import open_replica_files
 from frazil.replica.state import parse_state
 from frazil.tables.relocation import PrefixMap
 from frazil.tables.relocation.table_metadata import TableMetadata, list_metadata_paths, trim_metadata
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class VerifyReport:
         return {**vars(self), "missing": list(self.missing), "sound": self.is_sound}
 
 
-def verify_replica(care: Care, name: str) -> VerifyReport:
+def verify_replica(care: UpkeepContext, name: str) -> VerifyReport:
     """Checks every file that a replica's table refers to: it is there, with its size, and metadata can be read.
 
     Of a table of bare Parquet files, the current snapshot is checked.

@@ -1,6 +1,5 @@
 """The only reader of environment and settings files. Typed, and every value knows where it came from."""
 
-from frazil.settings.choose import Notice
 from frazil.settings.load import Settings, load_settings
 from frazil.settings.model import (
     CatalogKind,
@@ -10,6 +9,7 @@ from frazil.settings.model import (
     SettingsModel,
     SparkSettings,
 )
+from frazil.settings.precedence import Notice
 
 __all__ = [
     "CatalogKind",

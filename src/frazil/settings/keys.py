@@ -22,7 +22,7 @@ Shape = Literal["leaf", "section", "sections", "map"]
 
 
 def shape_of(field: FieldInfo) -> tuple[Shape, type[BaseModel] | None]:
-    """What hangs below a field: nothing, a section, named sections (`catalogs`), or a map of free keys."""
+    """Returns the shape of a field: a value, a section, named sections (`catalogs`), or a map of free keys."""
     annotation: Any = field.annotation
     if get_origin(annotation) in (Union, types.UnionType):
         annotation = next(a for a in get_args(annotation) if a is not type(None))
@@ -35,7 +35,7 @@ def shape_of(field: FieldInfo) -> tuple[Shape, type[BaseModel] | None]:
 
 
 def resolve(written: str, *, where: str, spell: Callable[[str], str] = str, aliases: Iterable[str] = ()) -> Path:
-    """The path of the setting or section that is written so, dotted.
+    """Resolves a dotted key to the path of a setting or section.
 
     Args:
         written: for example `catalog.uri`; below a map the rest is one key, dots and all. A name with dots may stand
@@ -55,7 +55,7 @@ def resolve(written: str, *, where: str, spell: Callable[[str], str] = str, alia
 
 
 def _split(written: str) -> Path:
-    """At the dots that do not stand in quotes."""
+    """Splits a key at the dots outside of quotes."""
     parts = re.split(r'\.(?=(?:[^"]*"[^"]*")*[^"]*$)', written)
     return tuple(part[1:-1] if len(part) > 1 and part[0] == part[-1] == '"' else part for part in parts)
 
@@ -88,7 +88,7 @@ def has_dotted_names(field: FieldInfo) -> bool:
 
 
 def field_at(path: Path) -> FieldInfo | None:
-    """The field a path leads to; None for an entry of a map."""
+    """Returns the field at a path; None for an entry of a map."""
     model: type[BaseModel] = SettingsModel
     field: FieldInfo | None = None
     rest = path
@@ -111,7 +111,7 @@ def shape_at(path: Path) -> Shape:
 
 
 def known_keys() -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting that can be written, dotted, with its field; `catalogs.<name>.…` once."""
+    """Yields every setting as a dotted key with its field; `catalogs.<name>.…` once."""
     yield from _walk(SettingsModel, "")
 
 
@@ -143,14 +143,14 @@ def unknown_key(parts: Path, where: str, spell: Callable[[str], str] = str, alia
 
 
 def _own_name(key: str, parts: Path) -> str:
-    """The name that was written where the key has `<name>`, or that again where another section was meant."""
+    """Returns the name in place of `<name>`, or `<name>` itself for another section."""
     before = tuple(key.partition("<name>")[0].rstrip(".").split("."))
     rest = parts[len(before) :]
     return ".".join(rest[:-1]) if parts[: len(before)] == before and len(rest) > 1 else "<name>"
 
 
 def nearest(written: str, candidates: list[str]) -> str | None:
-    """The candidate most like what was written; a key in the wrong section counts by its last part."""
+    """Returns the candidate nearest to a key; a key in the wrong section is compared by its last part."""
     close = difflib.get_close_matches(written, candidates, n=1, cutoff=0.6)
     if close:
         return close[0]

@@ -9,11 +9,11 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from frazil.errors import ConfigError, NotFoundError, UsageError
-from frazil.settings import ambient, keys
-from frazil.settings.choose import Notice, choose
+from frazil.settings import environment, keys
 from frazil.settings.model import CatalogSettings, S3Settings, SettingsModel
+from frazil.settings.paths import anchored, shown
 from frazil.settings.permissions import require_trusted
-from frazil.settings.places import anchored, shown
+from frazil.settings.precedence import Notice, choose
 from frazil.settings.pyiceberg import PyIcebergCatalogs, from_pyiceberg
 from frazil.settings.sources import (
     CONFIG_VARIABLE,
@@ -43,12 +43,12 @@ class Settings:
         return self.origins.get(path, DEFAULT_ORIGIN)
 
     def sources(self) -> list[str]:
-        """The flags, variables and files that settings came from, strongest first."""
+        """Returns the flags, variables and files that settings came from, strongest first."""
         used = sorted(set(self.origins.values()), key=lambda o: (o.layer, o.name))
         return list(dict.fromkeys(o.source for o in used))
 
     def catalog(self, name: str | None = None) -> CatalogSettings:
-        """A catalog by name, complete: embedded defaults filled in, S3 access of its own or the common one.
+        """Returns a catalog by name, with embedded defaults and with its own S3 access or the common one.
 
         Raises:
             NotFoundError: no catalog has that name.
@@ -76,7 +76,7 @@ def _completed(catalog: CatalogSettings, model: SettingsModel) -> CatalogSetting
 
 
 def _s3_of(catalog: CatalogSettings, common: S3Settings) -> S3Settings:
-    """A catalog's own S3 access stands alone, so that keys never go to another's endpoint; the region is no secret."""
+    """Returns a catalog's S3 access. Keys never go to another catalog's endpoint; the region is shared."""
     if catalog.s3 is None or "region" in catalog.s3.model_fields_set:
         return catalog.s3 or common
     return catalog.s3.model_copy(update={"region": common.region})
@@ -105,7 +105,7 @@ def load_settings(
     found = [*from_flags(flags or {}, option), *from_environment(environ)]
     if (project := _project_file(config, environ, folder)) is not None:
         found += from_file(project, Layer.PROJECT, shown(project, folder))
-    if (user := ambient.user_file(environ)) is not None:
+    if (user := environment.user_file(environ)) is not None:
         require_trusted(user, hint=f"chown $USER {user} and chmod go-w {user}, and the same for its folder")
         found += from_file(user, Layer.USER, shown(user, folder))
     pyiceberg = from_pyiceberg(environ, folder)
@@ -126,13 +126,13 @@ def _project_file(config: FilePath | None, environ: Mapping[str, str], folder: F
             )
         return found
     named = (folder or FilePath.cwd()) / named
-    if not ambient.sees(named):
+    if not environment.sees(named):
         raise UsageError(f"settings file not found: {named}", hint=f"check --config and {CONFIG_VARIABLE}")
     return named
 
 
 def _spelled_as_in_files(found: list[Assignment], pyiceberg: PyIcebergCatalogs) -> list[Assignment]:
-    """A variable's name has no small letters and no dashes: FRAZIL_CATALOGS__PROD_EU__URI is of `prod-eu`."""
+    """Maps names of variables to those in files: FRAZIL_CATALOGS__PROD_EU__URI belongs to `prod-eu`."""
     in_files = [a.path[1] for a in found if a.path[0] == "catalogs" and a.origin.layer is not Layer.ENVIRONMENT]
     known = {_plain(name): name for name in (*pyiceberg.usable, *in_files)}
     return [
@@ -168,7 +168,7 @@ def _with_pyiceberg(found: list[Assignment], pyiceberg: PyIcebergCatalogs) -> tu
 
 
 def _uri_paths(name: str, found: list[Assignment]) -> list[keys.Path]:
-    """Where our own settings would name the uri of the catalog with this name."""
+    """Returns the paths of Frazil's settings that set the uri of this catalog."""
     default = _named(found)
     return [("catalogs", name, "uri"), *([("catalog", "uri")] if default and default.value == name else [])]
 

@@ -35,7 +35,7 @@ _SECRET_WORDS = (
 
 
 def masked(path: keys.Path, value: Any) -> str:
-    """A value as it may be shown: secrets as stars, passwords inside URLs too."""
+    """Masks secrets in a value, also passwords inside URLs."""
     if isinstance(value, SecretStr) or is_secret(path):
         return MASK
     return mask_urls(str(value))

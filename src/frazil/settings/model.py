@@ -111,7 +111,7 @@ def _property_text(value: Any) -> str:
 
 
 def kind_of_uri(uri: str) -> CatalogKind | None:
-    """The kind of catalog that a URI can only mean, or None where it says nothing."""
+    """Returns the kind of catalog that a URI implies, or None."""
     lowered = uri.lower()
     if lowered == "glue":
         return "glue"
@@ -395,7 +395,7 @@ class TopicsSettings(Section):
 
 
 def split_columns(value: Any) -> Any:
-    """A text, as a flag or the environment gives it, has commas; those inside brackets are not meant."""
+    """Splits a text from a flag or variable at its commas, except inside brackets."""
     if not isinstance(value, str):
         return value
     return [part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip()]

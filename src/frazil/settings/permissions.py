@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from frazil.errors import NotAllowedError
-from frazil.settings import ambient
+from frazil.settings import environment
 
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -67,7 +67,7 @@ def make_private(path: Path) -> None:
 
 def _require_ours(file: Path, path: Path, status: os.stat_result, hint: str) -> None:
     what = "it" if path == file else str(path)
-    if status.st_uid not in ambient.trusted_owners():
+    if status.st_uid not in environment.trusted_owners():
         raise _untrusted(file, f"{what} belongs to {_user_name(status.st_uid)}", hint)
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
         return  # a link has no mode of its own; in a sticky folder nobody replaces the files of others

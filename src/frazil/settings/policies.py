@@ -12,7 +12,7 @@ from frazil.settings.sources import Origin
 
 
 def policies_for(settings: Settings, name: str) -> Iterator[tuple[Path, PolicySettings]]:
-    """What is said of a table, and where, the strongest last: the longest pattern, and the table's own name."""
+    """Yields the policies of a table with their paths, strongest last: the longest pattern, then the exact name."""
     upkeep = settings.model.upkeep
     yield ("upkeep", "policy"), upkeep.policy
     found = [pattern for pattern in upkeep.tables if _names(pattern, name)]
@@ -21,7 +21,7 @@ def policies_for(settings: Settings, name: str) -> Iterator[tuple[Path, PolicySe
 
 
 def snapshots_kept(settings: Settings, name: Sequence[str], own: int) -> int:
-    """How many snapshots the sink of a table leaves in it: `own`, or more where a policy lets more stay."""
+    """Returns how many snapshots a sink keeps in a table: `own`, or more if a policy keeps more."""
     most = least = 0
     for _, said in policies_for(settings, ".".join(name)):
         most, least = said.max_snapshots or most, said.min_snapshots or least
@@ -29,7 +29,7 @@ def snapshots_kept(settings: Settings, name: Sequence[str], own: int) -> int:
 
 
 def idle_patterns(settings: Settings, names: Iterable[str]) -> list[tuple[str, Origin]]:
-    """The patterns of `upkeep.tables` that name none of these tables, and where they stand."""
+    """Returns the patterns of `upkeep.tables` that match none of these tables, with their origins."""
     there = list(names)
     tables = settings.model.upkeep.tables
     idle = [pattern for pattern in tables if not any(_names(pattern, name) for name in there)]
@@ -41,6 +41,6 @@ def _names(pattern: str, name: str) -> bool:
 
 
 def _place(settings: Settings, pattern: str) -> Origin:
-    """Of the first value that stands there."""
+    """Returns the origin of the first value below a pattern."""
     path = ("upkeep", "tables", pattern)
     return next((o for p, o in settings.origins.items() if p[:3] == path), settings.origin(path))

@@ -9,11 +9,11 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from frazil.settings import ambient
+from frazil.settings import environment
 from frazil.settings.model import CatalogKind, CatalogSettings
 from frazil.settings.names import PYICEBERG_NAMES
+from frazil.settings.paths import shown
 from frazil.settings.permissions import require_trusted
-from frazil.settings.places import shown
 from frazil.settings.sources import FALLBACK, FOREIGN, Assignment, Layer, Origin
 from frazil.settings.validate import problem_of, tree_of
 from frazil.settings.yaml_file import read_yaml
@@ -44,7 +44,7 @@ def from_pyiceberg(environ: Mapping[str, str], folder: FilePath | None) -> PyIce
     """Reads `.pyiceberg.yaml` (the first found, in PyIceberg's order) and PYICEBERG_CATALOG__NAME__KEY."""
     homes = [environ.get("PYICEBERG_HOME"), environ.get("HOME"), folder]
     candidates = (FilePath(home) / FILE for home in homes if home)
-    file = next((file for file in candidates if ambient.sees(file)), None)
+    file = next((file for file in candidates if environment.sees(file)), None)
     if file is not None:
         require_trusted(file, hint=f"chown $USER {file} and chmod go-w {file}; or another folder, or PYICEBERG_HOME")
     names: dict[str, str] = {}

@@ -24,7 +24,7 @@ class Row:
 
 
 def rows(settings: Settings, key: str | None = None) -> list[Row]:
-    """One row a setting, in the model's order; with a key only those at or below it.
+    """Returns one row per setting, in the model's order; with a key only those at or below it.
 
     Raises:
         ConfigError: there is no such key.
@@ -46,7 +46,7 @@ def _wanted(settings: Settings, key: str) -> keys.Path:
 
 
 def _as_used(settings: Settings) -> SettingsModel:
-    """The model with the defaults filled in that a catalog has when it is opened."""
+    """Returns the model with the defaults that a catalog gets when it is opened."""
     model = settings.model
     completed = {}
     for name, catalog in {model.catalog.name: model.catalog, **model.catalogs}.items():

@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path as FilePath
 
 from frazil.errors import ConfigError, UsageError
-from frazil.settings import ambient, keys
+from frazil.settings import environment, keys
 from frazil.settings.names import ENVIRONMENT_NAMES, FILE_NAMES, FIXED_KEYS
 from frazil.settings.yaml_file import parse_yaml, read_yaml
 
@@ -53,7 +53,7 @@ class Origin:
 
     @property
     def source(self) -> str:
-        """The same without the line."""
+        """Returns the source without the line."""
         return str(self) if self.layer in (Layer.FLAG, Layer.ENVIRONMENT) else self.name.rsplit(":", 1)[0]
 
 
@@ -76,7 +76,7 @@ class Assignment:
 
     @property
     def strength(self) -> tuple[int, int]:
-        """Lower is stronger."""
+        """Returns the precedence: lower is stronger."""
         return self.origin.layer, self.rank
 
     def at(self, path: keys.Path) -> Assignment:
@@ -96,7 +96,7 @@ def from_flags(flags: Mapping[str, str], option: str = "--set") -> Iterator[Assi
 
 
 def parse_set(items: list[str]) -> dict[str, str]:
-    """The values of `--set` by key. Errors do not repeat a value: it may be a secret."""
+    """Parses the values of `--set`. Errors do not repeat a value: it may be a secret."""
     flags: dict[str, str] = {}
     for item in items:
         key, separator, value = item.partition("=")
@@ -114,7 +114,7 @@ def parse_set(items: list[str]) -> dict[str, str]:
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[Assignment]:
-    """FRAZIL_SECTION__KEY, and the names of other systems. An empty variable counts as not set."""
+    """Yields the settings in FRAZIL_SECTION__KEY and in variables of other systems. Empty variables count as unset."""
     for variable, text in environ.items():
         if text and _is_ours(variable, text):
             origin = Origin(Layer.ENVIRONMENT, variable)
@@ -161,12 +161,12 @@ def from_file(file: FilePath, layer: Layer, shown: str) -> Iterator[Assignment]:
 
 
 def _is_above_alias(written: str, value: str | None) -> bool:
-    """An empty section of another system's names, such as `iceberg:` with all lines below it commented out."""
+    """Whether a section of another system's names is empty, such as `iceberg:` with its lines commented out."""
     return value is None and any(name.startswith(written + ".") for name in (*FILE_NAMES, *FIXED_KEYS))
 
 
 def _assigned(assignment: Assignment) -> Iterator[Assignment]:
-    """The assignment; a map in one text (FRAZIL_SPARK__CONF='{"spark.x": "1"}', YAML or JSON) entry by entry."""
+    """Yields an assignment; a map in one text (FRAZIL_SPARK__CONF='{"spark.x": "1"}', YAML or JSON) entry by entry."""
     path, origin = assignment.path, assignment.origin
     shape = keys.shape_at(path)
     if shape == "leaf":
@@ -195,6 +195,6 @@ def _has_dotted_names(path: keys.Path) -> bool:
 
 
 def find_project_file(start: FilePath) -> FilePath | None:
-    """`frazil.yaml` here or in a folder above, as git finds its own."""
+    """Finds `frazil.yaml` in this folder or a parent, as git finds its repository."""
     candidates = (folder / PROJECT_FILE for folder in (start, *start.parents))
-    return next((file for file in candidates if ambient.sees(file)), None)
+    return next((file for file in candidates if environment.sees(file)), None)

@@ -8,19 +8,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from frazil.errors import ConfigError
-from frazil.settings import ambient, keys
+from frazil.settings import environment, keys
 from frazil.settings.masking import mask_urls, masked
 from frazil.settings.model import SettingsModel
 from frazil.settings.sources import Assignment
 
 
 def validated(chosen: list[Assignment]) -> SettingsModel:
-    """The model of these values.
+    """Validates values into the model.
 
     Raises:
         ConfigError: a value does not fit; it says where it stands.
     """
-    defaults = {"home": ambient.default_home(), "cache": ambient.default_cache()}
+    defaults = {"home": environment.default_home(), "cache": environment.default_cache()}
     try:
         return SettingsModel.model_validate(defaults | tree_of({a.path: a.value for a in chosen}))
     except ValidationError as error:
@@ -29,7 +29,7 @@ def validated(chosen: list[Assignment]) -> SettingsModel:
 
 
 def tree_of(values: Mapping[keys.Path, str]) -> dict[str, Any]:
-    """Nested as the model is. A setting that was emptied is left to its default; an entry of a map may be empty."""
+    """Nests values like the model. An emptied setting gets its default; an entry of a map may be empty."""
     tree: dict[str, Any] = {}
     for path, value in values.items():
         node = tree
@@ -41,7 +41,7 @@ def tree_of(values: Mapping[keys.Path, str]) -> dict[str, Any]:
 
 
 def problem_of(error: ValidationError) -> tuple[keys.Path, str]:
-    """Where the first problem lies, and what it is."""
+    """Returns the path and the description of the first problem."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = tuple(str(part) for part in first["loc"] if part != "[key]")
     return path, mask_urls(first["msg"].removeprefix("Value error, "))

@@ -22,7 +22,7 @@ class Scalar(NamedTuple):
 
 
 def read_yaml(file: Path, where: str) -> list[Scalar]:
-    """The scalars of a settings file, called `where` in errors.
+    """Reads the scalars of a settings file, called `where` in errors.
 
     Raises:
         ConfigError: it cannot be read, is no YAML (with line and column), or is no map of single values.
@@ -88,7 +88,7 @@ def _scalars(node: yaml.MappingNode, prefix: tuple[str, ...], where: str) -> Ite
 
 
 def _entries(node: yaml.MappingNode, prefix: tuple[str, ...], where: str) -> dict[str, tuple[int, yaml.Node]]:
-    """The map's own entries, then those of `<<` that it does not replace."""
+    """Returns the entries of a map, then those of `<<` that it does not override."""
     found: dict[str, tuple[int, yaml.Node]] = {}
     merged: list[yaml.Node] = []
     for key, value in node.value:

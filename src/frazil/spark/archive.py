@@ -19,7 +19,7 @@ _KEPT = 3
 
 
 def archive_file(cache: Path, java: Java) -> Path:
-    """Where the archive for this JVM, this PySpark and these jars lies. The JVM compares the jars' times, so do we."""
+    """Returns the path of the archive for a JVM, PySpark and the jars, whose times the JVM compares too."""
     jars = [*(cache / "jars" / jar.file_name for jar in read_lock()), *(spark_home() / "jars").glob("spark-core_*.jar")]
     times = [str(jar.stat().st_mtime_ns) for jar in jars if jar.is_file()]
     parts = [java.version, str(java.home), str(spark_home()), str(cache), *times]
@@ -28,7 +28,7 @@ def archive_file(cache: Path, java: Java) -> Path:
 
 
 def use_options(archive: Path) -> str:
-    """What tells a JVM to use the archive, and to be silent where it does not fit. Its time says when it was used."""
+    """Returns the JVM option for the archive, which a JVM ignores if it does not fit; touches the file."""
     try:
         os.utime(archive)
     except FileNotFoundError:

@@ -14,7 +14,7 @@ ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: pa.Schema) -> DataFrame:
-    """What a function makes of each partition's rows, as Arrow batches in and out.
+    """Applies a function to the rows of each partition, as Arrow batches in and out.
 
     Args:
         frame: the rows.

@@ -19,7 +19,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from frazil.errors import IntegrityError, NotAllowedError, SetupError
-from frazil.settings import ambient
+from frazil.settings import environment
 from frazil.spark.java import Java
 
 LOCK_FILE = Path(__file__).with_name("jars.lock.json")
@@ -50,7 +50,7 @@ def read_lock(lock: Path = LOCK_FILE) -> list[Jar]:
 
 
 def cached_jars(cache: Path, lock: Path = LOCK_FILE) -> list[Path]:
-    """The locked jars as they lie in the cache, every byte compared with the lock (0.1 to 0.5 s in all).
+    """Returns the locked jars in the cache, each compared with its checksum (0.1 to 0.5 s in all).
 
     Raises:
         SetupError: one is missing.
@@ -59,7 +59,7 @@ def cached_jars(cache: Path, lock: Path = LOCK_FILE) -> list[Path]:
     paths = []
     for jar in read_lock(lock):
         path = _folder(cache) / jar.file_name
-        if not ambient.sees(path):
+        if not environment.sees(path):
             raise SetupError(f"{jar.coordinate} is not in the cache at {path.parent}", hint="frazil setup")
         _check(path, jar)
         paths.append(path)
@@ -99,7 +99,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _folder(cache: Path) -> Path:
-    ambient.require_known(str(cache), "cache")
+    environment.require_known(str(cache), "cache")
     return cache / "jars"
 
 

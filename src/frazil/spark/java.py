@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frazil.errors import SetupError
-from frazil.settings import ambient
+from frazil.settings import environment
 
 SUPPORTED = (17, 21)  # Spark 4.1 does not start on 25
 
@@ -42,7 +42,7 @@ class Java:
 
 
 def major_version(version: str) -> int:
-    """17 of ``17.0.15``; 8 of ``1.8.0_392``."""
+    """Returns 17 for ``17.0.15``, and 8 for ``1.8.0_392``."""
     parts = [int(n) for n in re.findall(r"\d+", version)]
     if not parts:
         return 0
@@ -50,7 +50,7 @@ def major_version(version: str) -> int:
 
 
 def find_java(wanted: Path | None = None) -> Java:
-    """The JDK to run Spark on.
+    """Finds the JDK to run Spark on.
 
     Args:
         wanted: the one the user named (`spark.java_home`). It is taken or refused, never passed over in silence.
@@ -88,7 +88,7 @@ def _wanted(home: Path) -> Java:
 
 
 def inspect_java(home: Path) -> Java | None:
-    """The Java in this folder, or None where there is none that runs."""
+    """Inspects the Java in a folder; None if it does not run."""
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
@@ -104,7 +104,7 @@ def inspect_java(home: Path) -> Java | None:
 
 
 def _candidates() -> Iterator[Path]:
-    if (home := ambient.java_home()) is not None:
+    if (home := environment.java_home()) is not None:
         yield home
     if (on_path := shutil.which("java")) is not None:
         yield Path(on_path).resolve().parent.parent
@@ -127,7 +127,7 @@ def install_hint() -> str:
 
 
 def can_install_java() -> bool:
-    """True on Debian and Ubuntu as root; elsewhere it is the user's machine to change."""
+    """Whether Java can be installed: on Debian and Ubuntu as root."""
     return Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None and os.geteuid() == 0
 
 
@@ -148,7 +148,7 @@ def _apt_get(*arguments: str) -> None:
 
 
 def _package_of_17_or_else_21() -> str:
-    """Debian 12 and Ubuntu carry 17, Debian 13 carries 21 only. What they carry is known after an update."""
+    """Returns the package to install: Debian 12 and Ubuntu have 17, Debian 13 only 21. Needs a fresh package list."""
     command = ["apt-cache", "policy", "openjdk-17-jdk-headless"]
     env = {**os.environ, "LC_ALL": "C"}  # else "Candidate" is in the user's language
     known = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

@@ -35,7 +35,7 @@ _JOINED = {"spark.driver.extraJavaOptions": " ", "spark.driver.extraClassPath": 
 
 
 def session_conf(settings: Settings, jars: list[Path], scratch: Path, jvm_options: str = "") -> dict[str, str]:
-    """Every Spark setting of a session: ours, then the catalogs', then the user's own, which win."""
+    """Returns the Spark settings of a session: Frazil's, the catalogs', then the user's, which take precedence."""
     spark = settings.model.spark
     local = spark.master.startswith("local")
     listed = [str(jar) for jar in jars]
@@ -74,7 +74,7 @@ def session_conf(settings: Settings, jars: list[Path], scratch: Path, jvm_option
 
 
 def _reachable(catalog: CatalogSettings, settings: Settings) -> CatalogSettings:
-    """With the URI at which it answers. One that is away is left to whoever uses it."""
+    """Replaces the URI by the one that answers. An unreachable catalog is left for its first use to report."""
     if catalog.resolved_kind != "rest":
         return catalog
     from requests import RequestException
@@ -99,7 +99,7 @@ def check_ready(settings: Settings) -> tuple[Java, list[Path]]:
 
 @contextmanager
 def spark_session(settings: Settings, *, record_classes_to: Path | None = None) -> Iterator[SparkSession]:
-    """A session with all catalogs of the settings; its JVM is gone when the block is left, also by Ctrl-C.
+    """Starts a session with all catalogs of the settings; its JVM ends with the block, also on Ctrl-C.
 
     Args:
         settings: the settings.

@@ -15,12 +15,12 @@ __all__ = ["Data", "Location", "ObjectInfo", "ObjectStore", "join", "normalise",
 
 
 def open_store(uri: str, *, s3: S3Settings, network: NetworkSettings) -> ObjectStore:
-    """The store whose keys begin at `uri`. Nothing is asked of a server, and no folder made, before the first call."""
+    """Opens the store whose keys begin at `uri`. Sends no request and creates no folder before the first call."""
     return _open(parse(uri), s3, network)
 
 
 def open_object(uri: str, *, s3: S3Settings, network: NetworkSettings) -> tuple[ObjectStore, str]:
-    """The store of the folder that an object lies in, and the object's key there."""
+    """Opens the store of an object's folder; returns it and the object's key there."""
     location = parse(uri)
     folder, _, name = location.key.rpartition("/")
     return _open(Location(location.scheme, location.authority, folder), s3, network), name

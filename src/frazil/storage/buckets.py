@@ -131,7 +131,7 @@ def _encryption(client: Any, name: str) -> dict[str, Any]:
 
 
 def _asked(name: str, ask: Callable[[], Any]) -> Any:
-    """The answer; None where the server does not know the question."""
+    """Returns the server's answer; None if it does not implement the request."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

@@ -42,7 +42,7 @@ class Source(Protocol):
 
     @property
     def size(self) -> int | None:
-        """What is known of the size before it is read."""
+        """Returns the size, if it is known before reading."""
 
     def read(self) -> Chunks:
         """Yields the content. A chunk is valid until the next one is taken."""
@@ -228,7 +228,7 @@ class RemoteBulk:
                 self.keep(key)
 
     def keep(self, key: str) -> None:
-        """Called for an object that is there already."""
+        """Handles an object that exists already."""
 
     def send(self, key: str, data: bytes, *, condition: bool) -> None:
         """Sends a small object; with a condition it fails with `ConflictError` where there is one."""
@@ -242,11 +242,11 @@ class RemoteBulk:
         self._store.put(key, read_ahead(rechunked(source.read())), sha256=sha256)
 
     def flush(self) -> None:
-        """An object is durable when the server has answered."""
+        """Returns at once: an object is durable when the server has answered."""
 
 
 def _take(chunks: Chunks, most: int) -> bytes | None:
-    """The whole content, or None where it is larger than `most`."""
+    """Returns the whole content, or None if it is larger than `most`."""
     taken, size = [], 0
     for chunk in chunks:
         size += len(chunk)
@@ -257,7 +257,7 @@ def _take(chunks: Chunks, most: int) -> bytes | None:
 
 
 def rechunked(chunks: Chunks) -> Iterator[bytes]:
-    """The same content in chunks of a size that suits parts of an upload."""
+    """Yields the same content in chunks of a size that suits multipart uploads."""
     held = bytearray()
     for chunk in chunks:
         if not held and len(chunk) >= CHUNK:
@@ -272,7 +272,7 @@ def rechunked(chunks: Chunks) -> Iterator[bytes]:
 
 
 def read_ahead(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same chunks, read by a thread of their own, so that reading and sending overlap.
+    """Yields the same chunks, read ahead by a thread, so that reading and sending overlap.
 
     obstore takes chunks in a thread in which it cannot be called, which a source in a bucket would do.
     """

@@ -37,7 +37,7 @@ class Clients:
 
 
 def connect(location: Location, s3: S3Settings, network: NetworkSettings) -> Clients:
-    """The clients for the bucket of a location. Nothing is sent yet."""
+    """Creates the clients for the bucket of a location. Sends no request."""
     build = _builder(location, s3)
     connect_timeout = timedelta(seconds=network.connect_timeout)
     patient: ClientConfig = {
@@ -62,7 +62,7 @@ def connect(location: Location, s3: S3Settings, network: NetworkSettings) -> Cli
 
 
 def server_name(location: Location, s3: S3Settings) -> str:
-    """What answers for this location; who shares it shares its outages."""
+    """Returns the name of the server behind a location, under which locations share a circuit breaker."""
     match location.scheme:
         case "s3":
             return s3.endpoint or f"s3.{s3.region}.amazonaws.com"
@@ -105,7 +105,7 @@ def _s3_builder(bucket: str, s3: S3Settings) -> Callable[[ClientConfig, RetryCon
 
 
 def s3_config(bucket: str, s3: S3Settings) -> S3Config:
-    """What obstore must not take from the environment, which it reads on its own."""
+    """Returns the settings that obstore must not take from the environment, which it reads itself."""
     config: S3Config = {
         "region": s3.region,
         "virtual_hosted_style_request": not s3.uses_path_style,
@@ -122,7 +122,7 @@ def s3_config(bucket: str, s3: S3Settings) -> S3Config:
 
 
 def _fixed_keys(s3: S3Settings) -> Callable[[], S3Credential] | None:
-    """The keys of the settings, as a provider: given as configuration they would mix with AWS_SESSION_TOKEN."""
+    """Returns the keys of the settings as a provider: as configuration they would mix with AWS_SESSION_TOKEN."""
     if s3.access_key is None or s3.secret_key is None:
         return None
     credential: S3Credential = {

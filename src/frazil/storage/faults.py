@@ -79,20 +79,20 @@ def from_os(error: OSError, where: str) -> FrazilError:
 
 
 def status_of(error: Exception) -> int | None:
-    """The HTTP status in an obstore error, or None where no server answered."""
+    """Returns the HTTP status in an obstore error, or None if no server answered."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else None
 
 
 def from_obstore(error: Exception, where: str, bucket: str) -> FrazilError:
-    """The error for `where` (a URI) in `bucket` (its URI)."""
+    """Translates an obstore error for `where` (a URI) in `bucket` (its URI)."""
     found = _by_kind(error, where) or _by_answer(error, where, bucket)
     found.__cause__ = error
     return found
 
 
 def _by_kind(error: Exception, where: str) -> FrazilError | None:
-    """What obstore's own type says, where it says enough."""
+    """Translates by obstore's exception type, if that is specific enough."""
     if isinstance(error, AlreadyExistsError):
         return ConflictError(
             f"{where} already exists", cause=_cause(error), hint="read the existing object, then decide"
@@ -162,7 +162,7 @@ def _code(error: Exception) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """A short reason: the server's own words, or what the network said."""
+    """Returns a short reason: the server's message, or the network error."""
     text = str(error)
     if message := _MESSAGE.search(text):
         return f"{_code(error)}: {message[1]}"

@@ -126,7 +126,7 @@ class LocalStore:
         return self._folder / check_key(key)
 
     def _object(self, key: str) -> Path:
-        """The path of a key to read. A folder is no object."""
+        """Returns the path of a key to read. A folder is not an object."""
         path = self._path(key)
         if path.is_dir():
             raise FileNotFoundError(errno.ENOENT, "is a folder", str(path))
@@ -142,7 +142,7 @@ class LocalStore:
 
     @contextmanager
     def _temporary(self, key: str, path: Path, chunks: Iterator[bytes]) -> Iterator[Path]:
-        """A synced file beside `path` with the content; the folder is synced when the caller has given it its name."""
+        """Writes a synced file beside `path`; syncs the folder after the caller has renamed it."""
         with self._explained(key):
             _make_folder(path.parent)
             temporary = build_temporary_path(path)
@@ -206,7 +206,7 @@ def _walk(folder: Path, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create the folder and its missing parents, each entry synced."""
+    """Creates the folder and its missing parents, each entry synced."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -219,7 +219,7 @@ def _make_folder(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, against threads and processes. It goes with the file handle, also in a crash."""
+    """Holds the folder's lock against threads and processes. It ends with the file handle, also in a crash."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:

@@ -226,7 +226,7 @@ def server_time(location: Location, key: str, s3: S3Settings, network: NetworkSe
 
 
 def _date(answer: dict[str, Any]) -> datetime:
-    """When the server answered, by its own clock."""
+    """Returns the time of the response by the server's clock."""
     from email.utils import parsedate_to_datetime
 
     header = answer["ResponseMetadata"]["HTTPHeaders"].get("date")

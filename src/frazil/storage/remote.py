@@ -178,14 +178,14 @@ class RemoteStore:
 
     @contextmanager
     def _asking(self, key: str) -> Iterator[str]:
-        """The path of a key, for a request about it."""
+        """Yields the path of a key for a request, and translates errors of that request."""
         path = self._prefix + check_key(key)
         with self._talking(f"{self.root}/{key}"):
             yield path
 
     @contextmanager
     def _talking(self, where: str) -> Iterator[None]:
-        """Greet if need be, and turn what goes wrong into our errors."""
+        """Checks the connection once, and translates errors."""
         try:
             if not self._greeted:
                 self._greet(where)
@@ -208,7 +208,7 @@ class RemoteStore:
 
 
 def _at_least(size: int, chunks: Iterator[bytes]) -> bytes:
-    """The first chunks, joined: `size` bytes or more, or all there are."""
+    """Joins the first chunks: `size` bytes or more, or all of them."""
     taken: list[bytes] = []
     length = 0
     for chunk in chunks:

@@ -51,7 +51,7 @@ class Retrying:
             yield from chunks
 
     def _resuming(self, key: str, position: int, etag: str) -> Iterator[bytes]:
-        """The chunks of one version; after a break from where it broke."""
+        """Yields the chunks of one version; resumes a broken stream where it broke."""
         chunks = self._store.get_stream(key, start=position, etag=etag)
 
         def next_chunk() -> bytes | None:
@@ -102,7 +102,7 @@ class Retrying:
         return retry(fn, self._network, operation=f"storage.{operation}")
 
     def _conditional(self, operation: str, key: str, data: bytes | Path, put: Callable[[], str]) -> str:
-        """A put whose reply was lost may have been done: then the conflict that the next try meets is with itself."""
+        """Retries a conditional put; if a reply was lost, recognises a conflict with its own earlier write."""
         reply_lost = False
 
         def attempt() -> str:

@@ -77,7 +77,7 @@ def client_of(s3: S3Settings, network: NetworkSettings) -> Any:
 
 
 def _moment(text: Any) -> datetime:
-    """A time as listings have it, or in one of the other formats of AWS."""
+    """Parses a time in the format of listings or in another format of AWS."""
     from botocore.utils import parse_timestamp
 
     try:
@@ -99,7 +99,7 @@ def translated(bucket: str, key: str | None = None) -> Iterator[None]:
 
 
 def from_boto(error: Exception, bucket: str, key: str | None = None) -> FrazilError:
-    """Our error for one of boto3, which came for this bucket or key."""
+    """Translates an error of boto3 for this bucket or key."""
     where = f"s3://{bucket}" if key is None else f"s3://{bucket}/{key}"
     answer: dict[str, Any] = getattr(error, "response", {})
     if not answer:

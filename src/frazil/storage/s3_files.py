@@ -73,7 +73,7 @@ class S3Files:
         return _stored(answer)
 
     def holds(self, key: str, found: StoredFile, digests: FileDigests) -> bool | None:
-        """By the ETag, which is an MD5 unless KMS encrypts; else by the SHA-256 that S3 has, or by reading the object.
+        """Compares by the ETag, an MD5 unless KMS encrypts; else by the SHA-256 of S3, or by reading the object.
 
         S3 compares the SHA-256 with what it receives. Some servers only repeat what they were told, so that it counts
         alone only where nothing else can.
@@ -295,7 +295,7 @@ def _version(version_id: str) -> dict[str, str]:
 
 
 def _unchanged_parts(file: Path, digests: FileDigests) -> Iterator[bytes]:
-    """The parts of a file, each compared with what it was.
+    """Yields the parts of a file, each compared with its digest.
 
     Raises:
         IntegrityError: the file was changed.

@@ -76,7 +76,7 @@ class ServerCopies:
 
 
 def _sha256_of(answer: dict[str, Any]) -> str | None:
-    """The SHA-256 of a whole object, in hex; that of its parts says nothing about it."""
+    """Returns the SHA-256 of a whole object, in hex; None for a composite checksum of parts."""
     told = answer.get("ChecksumSHA256")
     if not told or "-" in told or answer.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
         return None

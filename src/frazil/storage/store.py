@@ -46,31 +46,31 @@ class ObjectStore(Protocol):
 
     @property
     def root(self) -> str:
-        """The normalised URI that keys are relative to."""
+        """Returns the normalised URI that keys are relative to."""
 
     @property
     def lists_in_key_order(self) -> bool:
         """Whether the last key seen is a place from which a listing can be resumed with `start_after`."""
 
     def head(self, key: str) -> ObjectInfo:
-        """Size, etag and time of an object; `NotFoundError` without one."""
+        """Returns size, etag and time of an object; raises `NotFoundError` if it does not exist."""
 
     def get(self, key: str) -> bytes: ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """At most `length` bytes from `start` on: like a slice, less where the object ends, nothing beyond it."""
+        """Reads at most `length` bytes from `start`: like a slice, fewer at the end, none beyond it."""
 
     def get_stream(self, key: str, *, start: int = 0, etag: str | None = None) -> Iterator[bytes]:
-        """The content from `start` on, in chunks. With `etag`: of this version only, else `ConflictError`."""
+        """Yields the content from `start`, in chunks. With `etag`: of this version only, else `ConflictError`."""
 
     def put(self, key: str, data: Data, *, sha256: str | None = None) -> str:
-        """Write an object, replacing what was there; return its etag.
+        """Writes an object, replacing an existing one; returns its etag.
 
         With `sha256` (hex), content that differs fails with `IntegrityError` before anything becomes visible.
         """
 
     def put_if_absent(self, key: str, data: bytes | Path, *, sha256: str | None = None) -> str:
-        """Write an object only where there is none, else `ConflictError`. Of many at once, one wins.
+        """Writes an object if none exists, else raises `ConflictError`. Of concurrent writers one wins.
 
         Writers that must know who won put something of their own into the content: after a lost reply,
         an object with the very bytes that were sent counts as written by the sender. With `sha256` as in `put`.
@@ -79,27 +79,27 @@ class ObjectStore(Protocol):
         """
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
-        """Replace an object only while it still has this etag, else (or where it is gone) `ConflictError`."""
+        """Replaces an object if it still has this etag, else (or if it is gone) raises `ConflictError`."""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Every object below the folder `prefix` once: `a` lists `a/b`, not `ab`. Pages are fetched as needed.
+        """Yields every object below the folder `prefix` once: `a` lists `a/b`, not `ab`. Fetches pages as needed.
 
         With `start_after`, exactly those whose key is greater. In key order where `lists_in_key_order` says so;
         some S3 servers list folder by folder (`a/b` before `a-b`), others are not known.
         """
 
     def copy(self, source: str, target: str) -> None:
-        """Copy within the store, replacing what was there."""
+        """Copies within the store, replacing an existing object."""
 
     def delete(self, *keys: str) -> None:
-        """Delete objects. One that is not there counts as deleted."""
+        """Deletes objects. A missing one counts as deleted."""
 
     def checksum(self, key: str) -> str:
-        """The SHA-256 of the content, in hex, read as a stream."""
+        """Computes the SHA-256 of the content, in hex, from a stream."""
 
 
 def check_key(key: str) -> str:
-    """The key itself, if every store can hold it."""
+    """Returns the key if every store can hold it."""
     if all(part not in ("", ".", "..") for part in key.split("/")) and not _UNUSABLE.search(key):
         return key
     raise UsageError(
@@ -116,7 +116,7 @@ def check_range(key: str, start: int, length: int) -> None:
 
 
 def chunks_of(data: Data) -> Iterator[bytes]:
-    """The data in pieces, whatever it is. What goes wrong in reading it is told of the source, not of the target."""
+    """Yields data of any kind in pieces. A read error names the source, not the target."""
     try:
         if isinstance(data, bytes):
             yield data
@@ -131,7 +131,7 @@ def chunks_of(data: Data) -> Iterator[bytes]:
 
 
 def verified(chunks: Iterable[bytes], sha256: str | None, where: str) -> Iterator[bytes]:
-    """The same chunks; at their end `IntegrityError` if they are not what was expected."""
+    """Yields the same chunks; raises `IntegrityError` at their end if the hash differs."""
     if sha256 is None:
         yield from chunks
         return

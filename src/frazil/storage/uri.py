@@ -52,28 +52,28 @@ class Location:
 
     @property
     def path(self) -> Path:
-        """The local path. Only for scheme `file`."""
+        """Returns the local path. Only for scheme `file`."""
         assert self.scheme == "file"
         return Path("/" + self.key)
 
     @property
     def bucket(self) -> str:
-        """Bucket or container, without the account that an Azure authority carries."""
+        """Returns the bucket or container, without the account of an Azure authority."""
         return self.authority.partition("@")[0]
 
     @property
     def account(self) -> str | None:
-        """The Azure account, where the URI names one."""
+        """Returns the Azure account, if the URI names one."""
         match = _AZURE.fullmatch(self.authority)
         return match["account"] if match else None
 
     def child(self, key: str) -> Location:
-        """What lies below this folder under `key`."""
+        """Returns the location of `key` below this folder."""
         return Location(self.scheme, self.authority, f"{self.key}/{key}" if self.key else key)
 
 
 def parse(uri: str, *, relative_to: Path | None = None) -> Location:
-    """The parts of a URI or local path; a relative path starts at `relative_to`, by default the working directory."""
+    """Parses a URI or local path; a relative path starts at `relative_to`, by default the working directory."""
     if not uri or "\0" in uri:
         raise _bad(uri, "is empty" if not uri else "contains a NUL character")
     match = _URI.fullmatch(uri)
@@ -91,12 +91,12 @@ def parse(uri: str, *, relative_to: Path | None = None) -> Location:
 
 
 def normalise(uri: str) -> str:
-    """The one way to write this place. Two URIs mean the same place if, and only if, this is equal for both."""
+    """Returns the canonical spelling of a URI: equal for two URIs if, and only if, they mean the same place."""
     return str(parse(uri))
 
 
 def join(uri: str, *keys: str) -> str:
-    """The URI of what lies below a folder, normalised; each key is taken as it is."""
+    """Joins a folder and keys into a normalised URI; keys are taken literally."""
     location = parse(uri)
     for key in keys:
         location = location.child(key)
@@ -104,7 +104,7 @@ def join(uri: str, *keys: str) -> str:
 
 
 def _path_of(uri: str) -> str:
-    """The path in `file:/x`, or the text itself where it has no scheme; a name like `a:b` is a path."""
+    """Returns the path in `file:/x`, or a text without scheme itself; a name like `a:b` is a path."""
     match = _SHORT.fullmatch(uri)
     if match is None or match[1].lower() not in _SCHEMES:
         return uri

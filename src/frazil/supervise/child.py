@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """SIGTERM comes when the parent is gone, also when that was killed. Linux only; elsewhere nothing happens."""
+    """Requests SIGTERM for the end of the parent, also if it is killed. Linux only; no effect elsewhere."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it has gone already

@@ -12,7 +12,7 @@ _DETAILS = ("  why: ", "  Try: ")
 
 
 async def lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
-    """The lines of a stream; one that is too long comes in pieces."""
+    """Yields the lines of a stream; a line that is too long comes in pieces."""
     held = b""
     while piece := await stream.read(_LONGEST_LINE):
         *whole, held = (held + piece).split(b"\n")

@@ -23,7 +23,7 @@ class Restarts:
     _deaths: list[float] = field(default_factory=list)
 
     def died(self, now: float) -> float | None:
-        """The pause in seconds before the next start; None: it has died too often."""
+        """Returns the pause in seconds before the next start; None after too many failures."""
         self._deaths = [at for at in self._deaths if now - at < self.window] + [now]
         if len(self._deaths) >= self.limit:
             return None

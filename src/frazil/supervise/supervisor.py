@@ -106,7 +106,7 @@ class Supervisor:
             await self._stop(keepers)
 
     async def _until(self, event: asyncio.Event, keepers: Sequence[asyncio.Task[None]]) -> None:
-        """Until the event or the end has come; raises what a keeper raised before."""
+        """Waits for the event or the end; raises the error of a keeper."""
         waiting = [asyncio.create_task(awaited.wait()) for awaited in (event, self._end)]
         try:
             done, _ = await asyncio.wait([*keepers, *waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -156,7 +156,7 @@ class Supervisor:
         return errors
 
     async def _read(self, stream: asyncio.StreamReader, child: _Child, prefix: str) -> None:
-        """The first line on standard output says that a child is ready."""
+        """Reads a stream of a child; its first line on standard output means that it is ready."""
         first = True
         async for line in lines(stream):
             self._say(prefix + line)
@@ -197,14 +197,14 @@ class Supervisor:
 
 
 async def _ended(process: Process) -> int:
-    """The exit code. `Process.wait` also waits for the pipes, which a JVM that was left behind holds open."""
+    """Waits for the exit code. `Process.wait` also waits for the pipes, which an orphaned JVM holds open."""
     while process.returncode is None:
         await asyncio.sleep(_LOOK)
     return process.returncode
 
 
 def _send(child: _Child, number: signal.Signals) -> None:
-    """To the child; SIGKILL also to all that it has started."""
+    """Sends a signal to the child; SIGKILL also to its descendants."""
     if child.process is None:
         return
     with suppress(ProcessLookupError):

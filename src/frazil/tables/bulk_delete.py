@@ -1,4 +1,4 @@
-"""Deletes files from storage: many at once, but not too many, and whatever fails is told by name.
+"""Deletes files from storage with bounded parallelism; every failure names its file.
 
 A server that asks for patience (S3's 503 SlowDown) is given it by the storage room, which repeats the request. What
 fails after that stays, and after a few such failures nothing more is asked for: a later run goes on.
@@ -56,7 +56,7 @@ class DeletedFiles:
 
     @property
     def error(self) -> FrazilError | None:
-        """Why something is left, by the first that failed."""
+        """Returns the error of the first file that could not be deleted."""
         return next((error for error in self.left.values() if error is not None), None)
 
 
@@ -128,6 +128,6 @@ def _batches(
 
 
 def build_checksum_key(name: str) -> str:
-    """The file that Hadoop, and so Spark, puts beside each local one that it writes."""
+    """Returns the name of the checksum file that Hadoop, and so Spark, writes beside each local file."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}.{last}.crc"

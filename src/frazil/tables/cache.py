@@ -36,7 +36,7 @@ class LruCache(Generic[K, V]):
 
     @property
     def size(self) -> int:
-        """The size of all values that are cached now."""
+        """Returns the total size of the cached values."""
         return self._size
 
     @property

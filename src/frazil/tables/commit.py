@@ -96,7 +96,7 @@ def commit_append(
     Raises:
         PositionMovedError: another writer moved the position, or the table away from `on`. The files are deleted: plan
             anew.
-        RolledBackError: somebody took the table back.
+        RolledBackError: the table was rolled back.
         CommitUnknownError: no answer, and the table does not show the batch (yet). The files are left alone.
         ConflictError: too many commits of others, or the table was replaced. The files are left alone.
     """
@@ -206,7 +206,7 @@ class _Append:
         return table
 
     def _after_silence(self, draft: Draft, error: Exception) -> Table:
-        """The table as it is after an attempt without an answer, if that may be tried again."""
+        """Reloads the table after a commit whose reply was lost, if the commit may be retried."""
         table = self._reload(draft)
         if find_position(table, self._reached.sink, self._reached.topic) != self._expected:
             return table  # which says whether it was this attempt that moved it
@@ -233,7 +233,7 @@ class _Append:
         ) from error
 
     def _landed(self, table: Table, current: Position | None) -> Position | None:
-        """Our batch in the table, which others may have built upon already."""
+        """Returns the position of our batch if it has landed; later commits may be built on it."""
         if current is not None and current.batch_id == self._reached.batch_id:
             return current
         return find_batch(table.metadata, self._reached)
@@ -304,7 +304,7 @@ def _may_repeat(error: FrazilError) -> bool:
 
 
 def apply_response(base: Table, metadata: object, metadata_location: str) -> Table:
-    """The table that a commit's answer describes, without asking for it again."""
+    """Builds the table that a commit's response describes, without another request."""
     from pyiceberg.table import Table
 
     return Table(base.name(), metadata, metadata_location, base.io, base.catalog, base.config)  # type: ignore[arg-type]

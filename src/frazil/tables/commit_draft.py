@@ -77,7 +77,7 @@ class Draft:
 
 
 def draft_append(store: TableStore, base: Table, files: Sequence[DataFile], position: Position) -> Draft:
-    """New files, of data or of deletes, and the position they reach."""
+    """Drafts the commit of new data or delete files and of the position that they reach."""
     shop = ManifestWriter(store, base)
     reach("tables.commit.manifests.before")
     manifests = add_to_manifests(shop, read_live_manifests(store, base), files)
@@ -90,10 +90,10 @@ def draft_append(store: TableStore, base: Table, files: Sequence[DataFile], posi
 
 
 def expire_old_snapshots(store: TableStore, draft: Draft, keep_snapshots: int) -> Draft:
-    """The draft with old snapshots out of the window.
+    """Adds the removal of snapshots outside of the retention window to a draft.
 
-    To be called right before the commit: a branch or tag that points to one of them by then would be removed with it.
-    So the table is loaded again where some would go, and catalogs that can do so check once more (`Unreferenced`).
+    Call it right before the commit: a branch or tag that points to an expired snapshot by then would be removed too.
+    So the table is reloaded if any snapshot expires, and catalogs that support it check again (`Unreferenced`).
     """
     base = draft.base
     if not select_expiring(base.metadata, keep_snapshots).snapshots:
@@ -184,7 +184,7 @@ def _summary(
 
 
 def read_live_manifests(store: TableStore, base: Table) -> tuple[ManifestFile, ...]:
-    """The manifests of the current snapshot that still hold files."""
+    """Returns the manifests of the current snapshot that have live files."""
     current = base.metadata.current_snapshot()
     if current is None:
         return ()
@@ -195,7 +195,7 @@ def read_live_manifests(store: TableStore, base: Table) -> tuple[ManifestFile, .
 def add_to_manifests(
     shop: ManifestWriter, manifests: Iterable[ManifestFile], files: Sequence[DataFile]
 ) -> list[ManifestFile]:
-    """The manifests of the new snapshot, data in front, in it the new files in front. Small ones are merged."""
+    """Returns the manifests of the new snapshot: data first, new files first among them; small manifests are merged."""
     new: dict[_Pile, list[DataFile]] = defaultdict(list)
     for file in files:
         new[get_manifest_content(file), file.spec_id].append(file)

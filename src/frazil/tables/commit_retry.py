@@ -1,4 +1,4 @@
-"""Repeats commits that other writers overtook, each time on the table as it is by then.
+"""Retries commits that lost a race, each time on the reloaded table.
 
 `commit.commit_append` has a loop of its own: rows must land exactly once, so that it compares positions before each
 attempt and deletes the files of attempts that cannot land any more.

@@ -56,7 +56,7 @@ def ensure_table(
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
 ) -> Table:
-    """The table of that name; made with its namespace where there is none. Any number may ask at once.
+    """Loads a table; creates it, and its namespace, if it does not exist. Safe for concurrent callers.
 
     Args:
         store: where.
@@ -100,7 +100,7 @@ def needs_first_snapshot(store: TableStore, table: Table) -> bool:
 
 
 def _opened(store: TableStore, table: Table) -> Table:
-    """The table with an empty first snapshot. Who made it adds that; the others wait for it."""
+    """Returns the table with its empty first snapshot: its creator adds it, other callers wait for it."""
     for attempt in range(_PATIENCE if table.metadata_location not in store.created else 0):
         back_off(attempt)
         table = store.load(table.name())
@@ -123,7 +123,7 @@ def require_writable(table: Table) -> None:
 
 
 def assign_field_ids(schema: Schema | pa.Schema) -> Schema:
-    """The schema with field ids 1, 2, …, as every catalog will give them out."""
+    """Assigns the field ids 1, 2, …, as every catalog does."""
     if not isinstance(schema, Schema):
         from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
 

@@ -3,7 +3,7 @@
 The log lets go of messages that a table has. An object store has a file when it says so; a local file is in the
 system's memory until it is synced, and a power cut would take both copies. So data files and manifests are synced
 before the commit, and metadata.json before the catalog points to it. Where a server writes that one, it is synced after
-the commit, and before anybody is told of it.
+the commit, and before it is acknowledged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def sync_files(uris: Iterable[str]) -> None:
 
 
 def sync_metadata(table: Table) -> None:
-    """The same for the metadata.json of a table as it was loaded, which a server may have written on this machine."""
+    """Syncs the metadata.json of a loaded table, which a catalog server may have written on this machine."""
     path = local_path(table.metadata_location)
     if path is not None and os.access(path, os.R_OK):  # else it lies where that server runs
         sync_files([path])
@@ -73,7 +73,7 @@ def sync_before_commits(catalog: Catalog) -> None:
 
 
 def _folders(files: Iterable[Path]) -> Iterator[Path]:
-    """The folders of files, then those above: one that was made just now is a name in the one above it."""
+    """Yields the folders of files, then their parents: a new folder is an entry of its parent."""
     found = {folder for file in files for folder in file.parents if folder != Path("/")}
     yield from sorted(found, key=lambda folder: -len(folder.parts))
 
@@ -82,4 +82,4 @@ def _sync_folder(folder: Path) -> None:
     try:
         sync_folder(folder)
     except PermissionError:
-        return  # somebody else's, far above the table: nothing of ours was made in it
+        return  # of another user, far above the table: Frazil created nothing in it

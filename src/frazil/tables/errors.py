@@ -15,7 +15,7 @@ E = TypeVar("E", bound=Exception)
 
 
 class RolledBackError(ConflictError):
-    """Somebody took the table back to an older state; only a person can say what that means for its position.
+    """The table was rolled back to an older state; only a person can decide what that means for its position.
 
     Attributes:
         table_position: what the rows of the table now reach; None where they reach nothing of this sink.

@@ -37,7 +37,7 @@ class RemovedFiles:
 
 
 def list_data_files(store: TableStore, table: Table) -> list[DataFile]:
-    """Every data file of the current snapshot, from manifests alone."""
+    """Lists the data files of the current snapshot, from manifests alone."""
     shop = ManifestWriter(store, table)
     return [
         entry.data_file

@@ -35,7 +35,7 @@ _WAYS = [*_BY_TIME, *(f"{name}(N, column)" for name in _BY_NUMBER), "identity"]
 
 
 def parse_partition_spec(schema: Schema, terms: Sequence[str]) -> PartitionSpec:
-    """The partitions that the terms mean for a schema with field ids."""
+    """Parses terms like `day(publish_time)` into a partition spec for a schema with field ids."""
     fields = []
     for i, term in enumerate(terms):
         column, transform, name = _parse(schema, term)
@@ -45,7 +45,7 @@ def parse_partition_spec(schema: Schema, terms: Sequence[str]) -> PartitionSpec:
 
 
 def parse_sort_order(schema: Schema, terms: Sequence[str]) -> SortOrder:
-    """The order that the terms mean; each may end in `asc` or `desc`."""
+    """Parses terms into a sort order; each may end in `asc` or `desc`."""
     fields = []
     for term in terms:
         text, _, way = term.strip().rpartition(" ")

@@ -70,15 +70,15 @@ class ManifestWriter:
         self.written: list[str] = []
 
     def entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        """The living entries of a manifest, with what they inherit from it."""
+        """Reads the live entries of a manifest, with inherited values."""
         return self._store.call(
             lambda: manifest.fetch_manifest_entry(self._io, discard_deleted=True), "read_manifest", "storage"
         )
 
     def added(self, spec_id: int, files: Sequence[DataFile]) -> ManifestFile:
-        """A manifest of new files, all with data or all with deletes.
+        """Writes a manifest of new files, either all data or all delete files.
 
-        Their sequence numbers are those that the commit gets, so they are left open.
+        Their sequence numbers are left unset: they inherit the commit's.
         """
         status = ManifestEntryStatus.ADDED
         entries = [_entry(status, self.snapshot_id, None, None, file) for file in files]
@@ -87,7 +87,7 @@ class ManifestWriter:
     def rewritten(
         self, spec_id: int, existing: Iterable[ManifestEntry], deleted: Iterable[ManifestEntry]
     ) -> ManifestFile:
-        """A manifest with entries of an older one, some of which this snapshot deletes."""
+        """Rewrites an older manifest, with the entries that this snapshot deletes."""
         return self._write(spec_id, [*map(_existing, existing), *(self._deleted(e) for e in deleted)])
 
     def _deleted(self, entry: ManifestEntry) -> ManifestEntry:
@@ -95,7 +95,7 @@ class ManifestWriter:
         return _entry(ManifestEntryStatus.DELETED, self.snapshot_id, *numbers, entry.data_file)
 
     def merged(self, spec_id: int, manifests: Sequence[ManifestFile]) -> ManifestFile:
-        """One manifest with the living entries of several of the same content, each as it was added."""
+        """Merges the live entries of several manifests of the same content type, each as it was added."""
         about = manifests[0].content
         form = self._kind(spec_id, about).format
         packed: list[AvroBlock] = []
@@ -234,7 +234,7 @@ _DELETED = ManifestEntryStatus.DELETED
 
 
 def convert_to_existing(data: bytes, manifest: ManifestFile) -> bytes:
-    """An encoded entry with status EXISTING, and with what it inherits from its manifest written out."""
+    """Encodes an entry with status EXISTING and with the values that it inherits from its manifest."""
     _, at = read_long(data, 0)
     inherited = manifest.added_snapshot_id, manifest.sequence_number, manifest.sequence_number
     parts = [_EXISTING]
@@ -249,7 +249,7 @@ def convert_to_existing(data: bytes, manifest: ManifestFile) -> bytes:
 
 
 def get_manifest_content(file: DataFile) -> ManifestContent:
-    """In which kind of manifest a file stands."""
+    """Returns the content type of the manifests that list a file."""
     return ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES
 
 
@@ -326,7 +326,7 @@ def _list_format(codec: str) -> AvroWriter:
 
 
 def _united(spec: PartitionSpec, schema: Schema, manifests: Sequence[ManifestFile]) -> list[PartitionFieldSummary]:
-    """The bounds of all partitions in several manifests."""
+    """Merges the partition summaries of several manifests."""
     found = []
     for i, field in enumerate(spec.partition_type(schema).fields):
         kind = field.field_type
@@ -334,7 +334,7 @@ def _united(spec: PartitionSpec, schema: Schema, manifests: Sequence[ManifestFil
         parts = [m.partitions[i] for m in manifests if m.partitions]
         lowest = [from_bytes(kind, p.lower_bound) for p in parts if p.lower_bound is not None]
         highest = [from_bytes(kind, p.upper_bound) for p in parts if p.upper_bound is not None]
-        # Where one manifest says nothing of its bounds, nothing can be said of all.
+        # If one manifest has no bounds, the union has none.
         known = len(parts) == len(manifests)
         found.append(
             PartitionFieldSummary(

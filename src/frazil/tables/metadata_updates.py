@@ -327,7 +327,7 @@ class _Difference:
             self._add_placeholder_snapshot(sequence, next_row, self._now)
 
     def _set_refs(self) -> None:
-        """Main last of all references, at the time of its snapshot; afterwards the table's time is now again."""
+        """Sets `main` last of all references, at the time of its snapshot; then restores the table's time."""
         for name, ref in self._wanted["refs"].items():
             if name != _MAIN and (ref != self._base["refs"].get(name) or self._is_added(ref["snapshot-id"])):
                 self._add("set-snapshot-ref", **{"ref-name": name, **ref})
@@ -373,7 +373,7 @@ class _Difference:
             self._add("remove-schemas", **{"schema-ids": self._placeholder_schemas})
 
     def _predicted(self) -> Json:
-        """The metadata that the server will have, as far as `find_losses` compares it."""
+        """Predicts the server's metadata, as far as `find_losses` compares it."""
         given = self._schema_ids
         return {
             **self._wanted,
@@ -412,7 +412,7 @@ def _impossible(why: str) -> UnsupportedError:
 
 
 def _field_ids(kind: Any) -> Iterator[int]:
-    """The ids of all columns in a schema or type, nested ones too."""
+    """Yields the ids of all columns of a schema or type, nested ones too."""
     if isinstance(kind, str):
         return
     for field in kind.get("fields", ()):

@@ -1,14 +1,13 @@
-"""How far a table is: it carries its own position for each sink and topic, so that it is its own checkpoint.
+"""The position of a table per sink and topic: the table is its own checkpoint.
 
-A position stands twice in each commit: in the summary of the snapshot, and in a property of the table, both under
-`frazil.position.<sink>.<topic>`. The summary is the truth, because it goes with the rows: a rollback takes both back.
-The property is what remains when expiry has removed every snapshot that carried a summary. It names its anchor, the
-snapshot that it was set with; where the history of the table should contain that anchor and does not, somebody has
-rolled the table back.
+Each commit records the position twice: in the summary of the snapshot and in a table property, both under
+`frazil.position.<sink>.<topic>`. The summary is authoritative, because a rollback reverts it together with the rows.
+The property remains when expiry has removed every snapshot with a summary. It names its anchor, the snapshot that it
+was set with; if the history of the table should contain that anchor and does not, the table was rolled back.
 
-Upkeep makes snapshots too, and says in them how far the table was when it looked: `frazil.carried.<sink>.<topic>`. That
-is a hint for the case that both places above are lost, and no more: a sink may have committed between the look and the
-commit, so that such a snapshot may be newer than the position it tells of.
+Snapshots of upkeep carry the position that upkeep read: `frazil.carried.<sink>.<topic>`. This is only a hint for the
+case that both records above are lost: a sink may have committed between that read and upkeep's commit, so such a
+snapshot may be newer than the position that it carries.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def parse_position(key: str, text: str) -> Position:
 
 
 def find_position(table: Table, sink: str, topic: str) -> Position | None:
-    """How far the table is, or None where this sink has written nothing of this topic.
+    """Finds the table's position; None if this sink has written nothing of this topic.
 
     Raises:
         RolledBackError: the table was taken back to an older state.
@@ -134,7 +133,7 @@ def find_position(table: Table, sink: str, topic: str) -> Position | None:
 
 
 def look(metadata: TableMetadata, sink: str, topic: str) -> tuple[Position | None, Position | None, bool]:
-    """What the current snapshot's ancestors carry, what the property says, and whether these tell of a rollback."""
+    """Returns the position in the snapshots, the one in the property, and whether they prove a rollback."""
     key = position_key(sink, topic)
     text = metadata.properties.get(key)
     recorded = parse_position(key, text) if text else None
@@ -161,14 +160,14 @@ def _older(metadata: TableMetadata, start: Snapshot, key: str) -> Position | Non
 
 
 def _carried(metadata: TableMetadata, key: str) -> Position | None:
-    """The furthest that upkeep has seen, of all that it says in this history."""
+    """Returns the furthest position that upkeep's snapshots of this history carry."""
     name = CARRIED + key.removeprefix(PREFIX)
     texts = (s.summary.get(name) for s in list_ancestors(metadata) if s.summary is not None)
     return max((parse_position(name, text) for text in texts if text), key=lambda p: p.sequence, default=None)
 
 
 def collect_carried_positions(metadata: TableMetadata) -> dict[str, str]:
-    """What a snapshot that moves no position says of all of them, for its summary."""
+    """Collects all positions, for the summary of a snapshot that moves none."""
     summaries = (s.summary.additional_properties for s in list_ancestors(metadata) if s.summary is not None)
     keys = {key for properties in (metadata.properties, *summaries) for key in properties}
     names = {key.removeprefix(p) for key in keys for p in (PREFIX, CARRIED) if key.startswith(p)}
@@ -186,7 +185,7 @@ def _newer(held: Position | None, recorded: Position | None) -> Position | None:
 
 
 def list_ancestors(metadata: TableMetadata, start: Snapshot | None = None) -> Iterator[Snapshot]:
-    """The current snapshot, its parent, and so on, as far as they are kept."""
+    """Yields the current snapshot, its parent, and so on, as far as they are retained."""
     by_id = {s.snapshot_id: s for s in metadata.snapshots}
     snapshot = start or (by_id.get(metadata.current_snapshot_id) if metadata.current_snapshot_id is not None else None)
     while snapshot is not None:
@@ -196,7 +195,7 @@ def list_ancestors(metadata: TableMetadata, start: Snapshot | None = None) -> It
 
 
 def find_batch(metadata: TableMetadata, batch: Position) -> Position | None:
-    """The position of a batch that has landed, whatever was committed after it; None where the history shows none."""
+    """Finds the position of a landed batch, whatever was committed after it; None if the history has no such batch."""
     for snapshot in list_ancestors(metadata):
         if snapshot.summary is not None and (carried := snapshot.summary.get(batch.key)):
             found = parse_position(batch.key, carried)
@@ -206,7 +205,7 @@ def find_batch(metadata: TableMetadata, batch: Position) -> Position | None:
 
 
 def find_highest_offsets(table: Table, topic: str) -> dict[int, int]:
-    """Per partition the highest offset that any sink of this topic ever reached here, rolled back or not.
+    """Finds, per partition, the highest offset that any sink of this topic ever reached here, rolled back or not.
 
     A log that begins anew must not give these offsets out again.
     """

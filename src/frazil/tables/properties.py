@@ -49,7 +49,7 @@ def require_no_replica(table: Table) -> None:
 def set_properties(
     store: TableStore, table: Table, properties: Mapping[str, str | None], *, on: int | None = None
 ) -> Table:
-    """The table with these properties; None takes one away.
+    """Sets properties of a table; None removes one.
 
     Args:
         store: where.
@@ -73,7 +73,7 @@ def set_properties(
 
 
 def drop_columns(store: TableStore, table: Table, names: Sequence[str], *, on: int | None = None) -> Table:
-    """The table without some of its columns; those that it does not have are of no matter. See `set_properties`."""
+    """Drops columns of a table; unknown names are ignored. See `set_properties`."""
 
     def missing(now: Table) -> Change | None:
         from pyiceberg.table import Transaction

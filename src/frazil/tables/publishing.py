@@ -330,7 +330,7 @@ class _Publication:
         raise self._conflict(pointer) from error
 
     def _states_since(self, pointer: str, metadata: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """The table's metadata now, and what it was after each commit since it was published, newest first."""
+        """Reads the table's current metadata and that after each commit since its publication, newest first."""
         states = [(pointer, metadata)]
         for entry in reversed(metadata.get("metadata-log") or ()):
             location = entry["metadata-file"]
@@ -422,7 +422,7 @@ def _check_fits(plan: PublicationPlan, metadata: Metadata) -> None:
 
 
 def _losses_of_new(flavor: Flavor, metadata: Metadata) -> tuple[str, ...]:
-    """What a new table in S3 Tables will lack; all else registers the file as it is."""
+    """Names the losses of a new table in S3 Tables; other catalogs register the file as it is."""
     if flavor != "s3tables":
         return ()
     found = normalize(metadata)

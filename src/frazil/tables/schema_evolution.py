@@ -42,12 +42,12 @@ ColumnChange = tuple[Path, IcebergType, bool]
 
 
 def evolve_schema(store: TableStore, table: Table, columns: Schema | pa.Schema, *, widen: bool = False) -> Table:
-    """The table with all of these columns. Missing ones are added, optional and last; nothing is rewritten.
+    """Adds missing columns to a table, optional and last; no data is rewritten.
 
     Args:
         store: where.
         table: may be out of date.
-        columns: what the rows have. Those that the table has besides are of no matter.
+        columns: the columns of the rows. Further columns of the table are ignored.
         widen: let a column of the table take a wider type (int to long, float to double, more digits).
 
     Raises:
@@ -140,7 +140,7 @@ def _unreadable(cause: str) -> SchemaMismatchError:
 
 
 def _changes(have: StructType, want: StructType, path: Path, widen: bool) -> Iterator[ColumnChange]:
-    """What is missing in `have`, as (path, type, is it new)."""
+    """Yields what `have` lacks, as (path, type, whether it is new)."""
     by_name = {f.name: f for f in have.fields}
     lowered = {f.name.lower(): f.name for f in have.fields}
     for column in want.fields:
@@ -188,7 +188,7 @@ def _becomes(narrow: IcebergType, wide: IcebergType) -> bool:
 
 
 def _same(a: IcebergType, b: IcebergType) -> bool:
-    """Equal but for field ids and for which of them may be null."""
+    """Whether two types are equal but for field ids and nullability."""
     if isinstance(a, ListType) and isinstance(b, ListType):
         return _same(a.element_type, b.element_type)
     if isinstance(a, MapType) and isinstance(b, MapType):
@@ -234,7 +234,7 @@ def convert_columns(schema: pa.Schema) -> Schema:
 
 
 def _refuse_unsigned(kind: pa.DataType) -> None:
-    """PyIceberg takes these for signed ones of the same width, in which the upper half of their values is lost."""
+    """Rejects unsigned integers: PyIceberg reads them as signed ones of the same width and loses the upper half."""
     import pyarrow.types as kinds
 
     if kinds.is_uint32(kind) or kinds.is_uint64(kind):

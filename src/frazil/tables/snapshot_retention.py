@@ -57,7 +57,7 @@ NO_SNAPSHOTS = ExpiringSnapshots()
 
 
 def select_expiring(metadata: TableMetadata, keep: int) -> ExpiringSnapshots:
-    """What goes when one more snapshot comes, and `keep` in all shall stay, or more where the table says so."""
+    """Selects the snapshots that expire with the next commit: all but `keep`, or more if table properties say so."""
     main = metadata.refs.get(MAIN_BRANCH)
     own = int(parse_number_property(metadata.properties, KEEP_PROPERTY) or 0)
     keep = max(keep, 1, own, (main.min_snapshots_to_keep or 0) if main else 0)
@@ -86,7 +86,7 @@ def select_expiring(metadata: TableMetadata, keep: int) -> ExpiringSnapshots:
 
 
 def _kept_since(metadata: TableMetadata) -> float:
-    """From when on snapshots stay, however many: as main says, else the table; a time to come where neither does."""
+    """Returns the time after which all snapshots stay, set by `main` or the table; a future time if unset."""
     main = metadata.refs.get(MAIN_BRANCH)
     age: float | None = main.max_snapshot_age_ms if main else None
     age = parse_number_property(metadata.properties, AGE_PROPERTY) if age is None else age
@@ -94,7 +94,7 @@ def _kept_since(metadata: TableMetadata) -> float:
 
 
 def parse_number_property(properties: Mapping[str, str], key: str) -> float | None:
-    """A number of a table's properties; None where it is none."""
+    """Parses a numeric table property; None if it is not a number."""
     try:
         return float(properties[key])
     except (KeyError, ValueError):
@@ -136,7 +136,7 @@ def is_own_commit(snapshot: Snapshot) -> bool:
 
 
 def _held(metadata: TableMetadata) -> set[int]:
-    """What branches and tags refer to, with all ancestors."""
+    """Returns the snapshots of branches and tags, with the ancestors that their retention keeps."""
     held: set[int] = set()
     for name, ref in metadata.refs.items():
         if name == MAIN_BRANCH:
@@ -151,7 +151,7 @@ def _held(metadata: TableMetadata) -> set[int]:
 def find_unreferenced_metadata(
     store: TableStore, io: FileIO, gone: ExpiringSnapshots, new: Sequence[ManifestFile]
 ) -> list[str]:
-    """Manifest lists and manifests that no snapshot needs any more. Data files are not looked at."""
+    """Finds manifest lists and manifests that no snapshot refers to any more. Data files are not examined."""
     if not gone.snapshots:
         return []
 

@@ -63,7 +63,7 @@ class TableStore:
         self._lists: LruCache[str, tuple[ManifestFile, ...]] = LruCache(_LISTS)
 
     def load(self, name: str | tuple[str, ...]) -> Table:
-        """A table by name, as it is now.
+        """Loads a table by name, in its present state.
 
         Raises:
             NotFoundError: there is none.
@@ -88,7 +88,7 @@ class TableStore:
         return breaker_for(f"the {server} of '{self.settings.name}'", self.network)
 
     def read_manifests(self, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
-        """The manifests in a list. Lists never change, so that one which was read or written here is not read again."""
+        """Reads the manifests of a manifest list. Lists are immutable, so each is cached once read or written."""
         from pyiceberg.manifest import read_manifest_list
 
         def read() -> tuple[ManifestFile, ...]:

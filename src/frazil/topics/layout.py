@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from frazil.log.access import TopicInfo
 from frazil.log.columns import HEADERS, MESSAGE, TIME, storable_columns
+from frazil.log.protocol import TopicInfo
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.tables import SchemaMismatchError, TableStore, ensure_table, evolve_schema

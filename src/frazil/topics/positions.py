@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.errors import IntegrityError, NotFoundError, UsageError
-from frazil.log.access import LogAccess, TopicInfo
 from frazil.log.columns import PARTITION
+from frazil.log.protocol import LogAccess, TopicInfo
 from frazil.topics.layout import ARCHIVE
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import pyarrow as pa
 
 from frazil.errors import ConflictError, NotFoundError
-from frazil.log.access import Ack, Level, LogAccess, Storage
 from frazil.log.batch import Batch
+from frazil.log.protocol import Ack, Level, LogAccess, Storage
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.positions import check_messages, recorded_position

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 #: By the names of Java's classes, as they stand in the chain of causes; the first line that has one decides.
 _KINDS: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
@@ -63,26 +63,26 @@ _MESSAGES: tuple[tuple[str, type[FrazilError], str], ...] = (
 _DEPTH = 12
 
 
-def load(care: Care, table: Table) -> Any:
+def load(context: UpkeepContext, table: Table) -> Any:
     """The table in Java to be changed, as it is now, whether or not Spark's catalog keeps tables in a cache."""
     require_no_replica(table)
-    spark = care.spark()
+    spark = context.spark()
     # Iceberg's actions ask for the session that is active in their thread, and one of a pipeline has none.
     activate_session(spark)
     with translated(table):
         found = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-            spark._jsparkSession, care.sql_name(table)
+            spark._jsparkSession, context.sql_name(table)
         )
-        if spark.conf.get(f"spark.sql.catalog.{care.catalog.name}.cache-enabled", "true") != "false":
+        if spark.conf.get(f"spark.sql.catalog.{context.catalog.name}.cache-enabled", "true") != "false":
             found.refresh()
         return found
 
 
-def forget(care: Care, table: Table) -> None:
+def forget(context: UpkeepContext, table: Table) -> None:
     """Has Spark look at the table anew where somebody cached its rows (`CACHE TABLE`)."""
-    spark = care.spark()
+    spark = context.spark()
     if not spark._jsparkSession.sharedState().cacheManager().isEmpty():
-        spark.catalog.refreshTable(care.sql_name(table))
+        spark.catalog.refreshTable(context.sql_name(table))
 
 
 def actions(jvm: Any, session: SparkSession) -> Any:

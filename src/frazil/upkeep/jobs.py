@@ -7,7 +7,7 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from frazil.upkeep.care import Sessions
+from frazil.upkeep.context import Sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from frazil.errors import IntegrityError, NotFoundError
-from frazil.log.access import LogAccess, TopicInfo
+from frazil.log.protocol import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.tables.metadata.locations import filter_own_files
 from frazil.tables.metadata.reachable import find_reachable_files
 from frazil.tables.store import LazyStore
 from frazil.topics.storage import IcebergStorage, require_all_in_table
-from frazil.upkeep.care import Care
-from frazil.upkeep.expiry.neighbours import require_sole_owner
+from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry.shared_locations import require_sole_owner
 
 
 @dataclass(frozen=True)
@@ -130,5 +130,5 @@ def _require_table_free(settings: Settings, storage: IcebergStorage) -> str | No
     def no_spark() -> NoReturn:
         raise AssertionError("checking other tables needs no Spark")
 
-    require_sole_owner(Care(settings, store.settings, store, no_spark, threading.Event()), found, files)
+    require_sole_owner(UpkeepContext(settings, store.settings, store, no_spark, threading.Event()), found, files)
     return None

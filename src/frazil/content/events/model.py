@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from frazil.content.notes.model import Note
+from frazil.content.annotations.model import Note
 
 AUTO: Final = "auto"
 AWS: Final = "aws"

@@ -6,15 +6,15 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from frazil.content.annotations.model import Note
+from frazil.content.annotations.parse import is_note, placed, read_note
 from frazil.content.columns import CHANGE, TEXTS
 from frazil.content.events.envelopes import unwrap
 from frazil.content.events.eventbridge import is_eventbridge, read_eventbridge
 from frazil.content.events.fields import load
 from frazil.content.events.model import AUTO, DIALECTS, Change, Parsed, Problem, Unreadable
-from frazil.content.events.notes import is_note, placed, read_note
 from frazil.content.events.observation import is_observation, read_observation
 from frazil.content.events.records import is_record, read_record
-from frazil.content.notes.model import Note
 from frazil.errors import first_line
 from frazil.log.trust import is_marked
 from frazil.tables.writing.type_conversion import RejectedRow

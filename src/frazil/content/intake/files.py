@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from frazil.content.intake.lines import Piece, Splitter
+from frazil.content.intake.json_documents import Piece, Splitter
 from frazil.content.intake.messages import Taken, headers_of, store
 from frazil.errors import InterruptedByUser, NotAllowedError, NotFoundError, UnavailableError, UsageError
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 
 #: The name of standard input.
 STDIN = "-"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from frazil.content.intake import metrics
-from frazil.log.access import Ack, Level, LogAccess
-from frazil.log.batch import Batch
-from frazil.log.singles import batch_with_headers
+from frazil.log.batch import Batch, batch_with_headers
+from frazil.log.protocol import Ack, Level, LogAccess
 from frazil.log.trust import marked
 
 

@@ -17,7 +17,7 @@ from frazil.content.intake import metrics
 from frazil.content.intake.messages import Taken, headers_of, store
 from frazil.content.intake.queue import LONGEST_WAIT_S, Queue, Received
 from frazil.errors import FrazilError, UsageError
-from frazil.log.access import LogAccess
+from frazil.log.protocol import LogAccess
 from frazil.observe.logs import get_logger
 from frazil.observe.resilience import retry, worth_retrying
 from frazil.settings.model import NetworkSettings

@@ -47,12 +47,13 @@ def hash_of_file(path: Path) -> int:
     Raises:
         UsageError: it is no picture that can be decoded.
     """
-    from frazil.content.extract.images.decode import picture_of
-    from frazil.content.extract.images.kind import media_type
-    from frazil.content.extract.images.perceptual import perceptual_hash
-    from frazil.content.extract.item import ObjectItem
-    from frazil.content.extract.sources import FileSource, Wanted
+    from frazil.content.extraction.sources import FileSource
     from frazil.extract import Limits
+    from frazil.extract.engine.item import ObjectItem
+    from frazil.extract.engine.source import Wanted
+    from frazil.extract.images.decode import picture_of
+    from frazil.extract.images.perceptual_hash import perceptual_hash
+    from frazil.extract.types.detect import media_type
 
     real = path.resolve()
     wanted = Wanted(bucket_of(str(real.parent)), real.name)

@@ -31,8 +31,8 @@ from frazil.documents.sql.records import (
 )
 from frazil.documents.sql.rows import to_row
 from frazil.documents.sql.schema import FOREVER, document_history, documents
-from frazil.log.access import LogAccess, TopicInfo
 from frazil.log.messages import decode_chunk
+from frazil.log.protocol import LogAccess, TopicInfo
 from frazil.observe.logs import get_logger
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from sqlalchemy import Connection
 
-    from frazil.log.access import TopicInfo
     from frazil.log.log import Log
+    from frazil.log.protocol import TopicInfo
     from frazil.settings import Settings
 
 _MISSING = "it does not exist"

@@ -31,8 +31,8 @@ from frazil.documents.sql.records import (
 )
 from frazil.documents.store import Write
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
-from frazil.log.access import NOT_TAKEN, Ack, Level
 from frazil.log.batch import Batch
+from frazil.log.protocol import NOT_TAKEN, Ack, Level
 from frazil.log.trust import marked
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger

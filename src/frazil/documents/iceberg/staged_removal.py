@@ -23,7 +23,7 @@ from frazil.topics.dead_letters.rows import on_current, rows_by_offset
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.log.access import TopicInfo
+    from frazil.log.protocol import TopicInfo
     from frazil.settings import Settings
     from frazil.tables import TableStore
 

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from frazil.documents.consistency import ConsistencyReport
     from frazil.documents.iceberg.table_reads import TableReads
-    from frazil.log.access import LogAccess
     from frazil.log.log import Log
+    from frazil.log.protocol import LogAccess
     from frazil.settings import Settings
 
 logger = get_logger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frazil.documents.names import DOCUMENTS
 from frazil.errors import NotFoundError
-from frazil.log.access import LogAccess, TopicInfo
+from frazil.log.protocol import LogAccess, TopicInfo
 from frazil.settings import Settings
 
 

@@ -21,9 +21,9 @@ from frazil.documents.names import DOCUMENTS, history_name, metadata_name
 from frazil.documents.sql.records import load_histories, read_clock, read_histories
 from frazil.documents.tables import added_columns, find_history_position
 from frazil.errors import NotFoundError
-from frazil.log.access import LogAccess
 from frazil.log.columns import PARTITION
 from frazil.log.messages import decode_chunk
+from frazil.log.protocol import LogAccess
 from frazil.tables import Position, TableStore, find_position, find_table
 
 if TYPE_CHECKING:

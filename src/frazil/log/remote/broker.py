@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, validate_cal
 
 from frazil.errors import ConflictError, FrazilError, NotAllowedError, UnavailableError, UsageError, first_line
 from frazil.log import metrics
-from frazil.log.access import Ack, Level, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk, message_schema
+from frazil.log.protocol import Ack, Level, TopicInfo
 from frazil.log.remote.connections import cut_connections
 from frazil.log.remote.limits import Streams
-from frazil.log.remote.pipe import LARGE_BATCH, Pipe
+from frazil.log.remote.put_pipeline import LARGE_BATCH, PutPipeline
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import FRAMES, PROTOCOL, pack_chunk, pack_error, pack_reply, to_json, unpack_batch
 from frazil.log.trust import KEY_METADATA, proves
@@ -253,7 +253,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         """Frazil's own batches. A refused batch does not end the stream: the next may be good."""
         topic = _topic_of(descriptor)
         call = context.get_middleware(KEY_METADATA)
-        pipe: Pipe | None = None
+        pipe: PutPipeline | None = None
 
         def answer(messages: list[memoryview]) -> None:
             self._begin()
@@ -269,7 +269,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
             for chunk in _received(reader, context):
                 message = memoryview(chunk.app_metadata or b"")
                 if pipe is None and len(message) >= LARGE_BATCH:
-                    pipe = stack.enter_context(Pipe(answer))
+                    pipe = stack.enter_context(PutPipeline(answer))
                 if pipe is None:
                     answer([message])
                 else:

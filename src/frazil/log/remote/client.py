@@ -14,10 +14,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from frazil.errors import FrazilError, NotAllowedError, UnavailableError, UsageError
-from frazil.log.access import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.frame import unpack_trusted
-from frazil.log.nearby import Places
+from frazil.log.local_reader import LocalFrames
+from frazil.log.protocol import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.remote.failures import no_broker, rebuilt
 from frazil.log.remote.stream import BatchStream, LostError
 from frazil.log.remote.transport import flight
@@ -213,13 +213,13 @@ class Client:
         finally:
             reader.cancel()
 
-    def places(self, topic: str, start: int, end: int) -> Places:
+    def places(self, topic: str, start: int, end: int) -> LocalFrames:
         """Where the visible frames of a range lie on the broker's machine: `read_nearby` reads them, if it is there.
 
         Raises:
             UsageError: an older broker does not tell.
         """
-        return Places.from_dict(self._call("places", topic=topic, start=start, end=end))
+        return LocalFrames.from_dict(self._call("places", topic=topic, start=start, end=end))
 
     def spans(self, topic: str, start: int, max_bytes: int, pieces: int) -> list[Span]:
         return [Span(**s) for s in self._call("spans", topic=topic, start=start, max_bytes=max_bytes, pieces=pieces)]

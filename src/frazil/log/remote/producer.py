@@ -17,14 +17,14 @@ from typing import Self, TypeAlias
 import pyarrow as pa
 
 from frazil.errors import FrazilError, UsageError, first_line
-from frazil.log.access import Ack, Level, LogAccess
+from frazil.log.backpressure import BlockedCalls, Go
 from frazil.log.batch import Batch
-from frazil.log.outside import Go, Outside
+from frazil.log.protocol import Ack, Level, LogAccess
 from frazil.log.remote.client import Client
-from frazil.log.remote.courier import Courier, Link, LocalLink
-from frazil.log.remote.outbox import Outbox
-from frazil.log.remote.parcel import OVERHEAD, Parcel, Waiter, size_of
-from frazil.log.waiting import ThreadWaiter
+from frazil.log.remote.pending_batch import OVERHEAD, PendingBatch, Waiter, size_of
+from frazil.log.remote.send_buffer import SendBuffer
+from frazil.log.remote.sender import Link, LocalLink, Sender
+from frazil.log.waiters import ThreadWaiter
 from frazil.settings.model import NetworkSettings
 
 _MIB = 1024 * 1024
@@ -79,17 +79,17 @@ class Producer:
         if internal and isinstance(log, Client):
             log.require_key()
         self.topic, self.name = topic, name
-        self._outbox = Outbox(batch_bytes, linger_ms / 1000, max_in_flight_bytes)
+        self._outbox = SendBuffer(batch_bytes, linger_ms / 1000, max_in_flight_bytes)
         asked = None if level is None else Level(level)
-        self._courier = Courier(
+        self._courier = Sender(
             log, _way_to(log, topic, internal), topic, self._outbox, name=name, level=asked, patience_s=patience_s
         )
         self._carrying = threading.Lock()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         #: Messages of each loop's coroutines in this turn.
-        self._gathering: dict[asyncio.AbstractEventLoop, Parcel] = {}
+        self._gathering: dict[asyncio.AbstractEventLoop, PendingBatch] = {}
         #: Calls of coroutines that wait for room. While a loop has some, it gathers nothing.
-        self._outside = Outside()
+        self._outside = BlockedCalls()
         self._closed = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._carry_what_waits, name=f"frazil-producer-{topic}", daemon=True)
@@ -142,7 +142,7 @@ class Producer:
             most = self._outbox.room_for(size, loop, self._let_in)
             if not most:
                 return None
-            parcel = Parcel(time.monotonic(), loop, most)
+            parcel = PendingBatch(time.monotonic(), loop, most)
             loop.call_soon(self._carry_from_loop, parcel)  # before anybody can use it
             self._gathering[loop] = parcel
         waiter: asyncio.Future[Ack] = loop.create_future()
@@ -283,7 +283,7 @@ class Producer:
             if self._courier.has_work():
                 self._ring()
 
-    def _carry_from_loop(self, parcel: Parcel) -> None:
+    def _carry_from_loop(self, parcel: PendingBatch) -> None:
         """Sends what has gathered in this turn of a loop, if nothing else is on its way. A thread takes the reply."""
         assert parcel.loop is not None or parcel.handed_over
         if parcel.loop is not None and self._gathering.get(parcel.loop) is parcel:
@@ -362,12 +362,12 @@ def _headers(headers: dict[str, str] | None) -> dict[str, str] | None:
     raise UsageError("headers are names and values of text", hint="str(value)")
 
 
-def _parcel(messages: Messages, request_ids: Sequence[int | None] | None, waiter: Waiter) -> Parcel:
+def _parcel(messages: Messages, request_ids: Sequence[int | None] | None, waiter: Waiter) -> PendingBatch:
     if isinstance(messages, pa.Table):
         messages = _one_batch(messages)
     if isinstance(messages, pa.RecordBatch):
-        return Parcel.of_batch(Batch.of_arrow(messages), waiter)
-    return Parcel.of_batch(Batch.of_messages(messages, request_ids), waiter)
+        return PendingBatch.of_batch(Batch.of_arrow(messages), waiter)
+    return PendingBatch.of_batch(Batch.of_messages(messages, request_ids), waiter)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -10,8 +10,8 @@ from contextlib import suppress
 import pyarrow as pa
 
 from frazil.errors import UnavailableError
-from frazil.log.access import Ack, Level
 from frazil.log.batch import Batch
+from frazil.log.protocol import Ack, Level
 from frazil.log.remote.failures import rebuilt
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import pack_batch, unpack_reply

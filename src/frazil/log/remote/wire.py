@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from frazil.errors import FrazilError, IntegrityError
-from frazil.log.access import Ack, Chunk, Level, OffsetGoneError
 from frazil.log.batch import Batch
 from frazil.log.frame import Bytes, Kind
 from frazil.log.producers import OutOfSequenceError
+from frazil.log.protocol import Ack, Chunk, Level, OffsetGoneError
 
 PROTOCOL = 1
 #: Version, kind, level, flags, count, the body's CRC, producer id, sequence, producer epoch, then the header's own CRC.

@@ -108,7 +108,7 @@ class AvroWriter:
 
 
 def single_records(content: AvroFile) -> list[bytes] | None:
-    """The entries of a file that has one in each block, still encoded; None where it has more."""
+    """Returns the encoded entries of a file with one entry per block; None if a block has more."""
     if any(block.count != 1 for block in content.blocks) or content.codec not in _DECOMPRESS:
         return None
     return [_DECOMPRESS[content.codec](block.data) for block in content.blocks]
@@ -162,7 +162,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """An Avro long (zigzag, seven bits per byte) and where the next value begins."""
+    """Decodes an Avro long (zigzag varint); returns it and the offset of the next value."""
     if at < len(data) and (byte := data[at]) < 0x80:  # most values
         return (byte >> 1) ^ -(byte & 1), at + 1
     result = shift = 0

@@ -31,10 +31,10 @@ _SECRETS = ("secret_key", "session_token")
 
 
 def canonical_uri(uri: str) -> str:
-    """The canonical URI of a file: by scheme, and without the links that lead to its local folder.
+    """Returns the canonical URI of a file: with a scheme, and with the symbolic links of its local folder resolved.
 
-    Two URIs mean the same file if this is equal for both. A listing gives names in this spelling too. For a folder, use
-    `canonical_folder`: the last name of a file is kept as it is, because a listing shows a link by its own name.
+    Two URIs mean the same file if their canonical URIs are equal; listings use this spelling too. For a folder, use
+    `canonical_folder`: the last component of a file is not resolved, because a listing shows the name of a link.
     """
     folder, slash, name = uri.rpartition("/")
     if not slash or name in ("", ".", "..") or not folder or folder.endswith((":", "/")):
@@ -44,7 +44,7 @@ def canonical_uri(uri: str) -> str:
 
 @lru_cache(maxsize=16384)
 def canonical_folder(uri: str) -> str:
-    """The canonical URI of a folder: by scheme, and without any local link, its own last name included.
+    """Returns the canonical URI of a folder: with a scheme, and with all symbolic links resolved, the last one too.
 
     Links are resolved once and remembered until `clear_link_cache`.
     """
@@ -55,7 +55,7 @@ def canonical_folder(uri: str) -> str:
 
 
 def canonical_folder_or_raw(folder: str) -> str:
-    """The same of another table's folder, which may lie on a storage that Frazil does not know: HDFS stays as it is."""
+    """Returns the canonical URI of another table's folder; unchanged if Frazil does not support its storage (HDFS)."""
     try:
         return canonical_folder(folder)
     except UsageError:
@@ -84,12 +84,12 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def list_own_folders(table: Table) -> list[str]:
-    """The canonical folders that a table writes to."""
+    """Returns the canonical folders that a table writes to."""
     return list(dict.fromkeys(map(canonical_folder, list_named_locations(table))))
 
 
 def filter_own_files(table: Table, uris: Iterable[str]) -> set[str]:
-    """The canonical URIs of those files that lie in the table's own folders.
+    """Returns the canonical URIs of the files that lie in the table's own folders.
 
     Only these are ever deleted. Files elsewhere, such as imported ones, may belong to others and stay.
     """
@@ -98,7 +98,7 @@ def filter_own_files(table: Table, uris: Iterable[str]) -> set[str]:
 
 
 def list_named_locations(table: Table) -> list[str]:
-    """A table's location, and the places for data and metadata that its properties name, as they are written."""
+    """Returns the table's location and the data and metadata paths of its properties, as spelled there."""
     properties = table.metadata.properties
     named = (
         "write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path",
@@ -126,7 +126,7 @@ class UriStorage:
         self._stores: dict[str, ObjectStore] = {}
 
     def find(self, uri: str) -> tuple[ObjectStore, str]:
-        """The store that a file lies in, and its key there."""
+        """Returns the store of a file, and the file's key there."""
         uri = canonical_uri(uri)
         root = next((r for r in self._roots if uri.startswith(f"{r}/")), None)
         location = parse(uri)
@@ -136,7 +136,7 @@ class UriStorage:
         return self._open(root), uri[len(root) + 1 :]
 
     def read(self, uri: str) -> bytes:
-        """The whole file."""
+        """Reads a whole file."""
         store, key = self.find(uri)
         return store.get(key)
 
@@ -146,7 +146,7 @@ class UriStorage:
         return store.head(key).size
 
     def list(self, folder: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """Everything below a folder, each with its `canonical_uri` URI."""
+        """Lists everything below a folder, with canonical URIs."""
         root = canonical_folder(folder)
         for info in self._open(root).list():
             yield f"{root}/{info.key}", info

@@ -42,7 +42,7 @@ def _nothing(_: BinaryDecoder) -> None:
 
 
 def read_entries(data: bytes, fields: tuple[int, ...], where: str = "a manifest") -> Iterator[tuple[Any, ...]]:
-    """The entries of a manifest, deleted ones too, each as the values of these fields; None for one that it lacks.
+    """Yields the entries of a manifest, deleted ones too, each as the values of these fields; None for absent fields.
 
     What an entry inherits from its manifest (sequence number, snapshot) is None there.
 
@@ -86,7 +86,7 @@ _Actions = tuple[tuple[tuple[int, Read], ...], tuple[tuple[int, Read], ...]]
 
 @lru_cache(maxsize=256)
 def _actions(schema: bytes, fields: tuple[int, ...]) -> _Actions:
-    """What to do with each field of an entry, in the order of the file; and the same up to the last one wanted."""
+    """Compiles a reader or skipper per field of an entry, in file order, and the same up to the last one wanted."""
     slots = {field: slot for slot, field in enumerate(fields)}
     found: list[tuple[int, Read]] = []
     for entry in resolve_names(json.loads(schema))["fields"]:
@@ -172,7 +172,7 @@ def _items(decoder: BinaryDecoder, item: Read) -> Iterator[Any]:
 
 
 def _array_skipper(items: Any) -> Read:
-    """By the decoder's own loops where it has one: for lists of numbers, and the two kinds of map in a manifest."""
+    """Returns the fastest skipper: the decoder's loop for lists of numbers and the two kinds of map in a manifest."""
     numbers = _numbers_in(items)
     if numbers:
 
@@ -202,7 +202,7 @@ def _array_skipper(items: Any) -> Read:
 
 
 def _numbers_in(items: Any) -> int:
-    """How many longs an item is made of; 0 if of something else too."""
+    """Returns the number of longs in an item; 0 if it has other types too."""
     kinds = _kinds_in(items)
     return len(kinds) if all(kind in ("int", "long") for kind in kinds) else 0
 

@@ -60,7 +60,7 @@ _caches: weakref.WeakKeyDictionary[TableStore, _Cache] = weakref.WeakKeyDictiona
 
 
 def find_reachable_files(store: TableStore, table: Table, stop: Event | None = None) -> Files:
-    """Everything that a table refers to: of all its snapshots, and its metadata.
+    """Finds every file that a table refers to: those of all its snapshots, and its metadata.
 
     Args:
         store: of its catalog.
@@ -68,7 +68,7 @@ def find_reachable_files(store: TableStore, table: Table, stop: Event | None = N
         stop: ends it, like all here that has one.
 
     Raises:
-        IntegrityError: a manifest is damaged, so that nobody can say what it holds.
+        IntegrityError: a manifest is damaged, so its files are unknown.
         NotFoundError: one is missing.
         StoppedError: `stop` was set.
     """
@@ -78,7 +78,7 @@ def find_reachable_files(store: TableStore, table: Table, stop: Event | None = N
 def find_snapshot_files(
     store: TableStore, table: Table, snapshots: Iterable[Snapshot], stop: Event | None = None
 ) -> Files:
-    """What these snapshots hold, without their statistics."""
+    """Finds the files of these snapshots, without statistics files."""
     snapshots = list(snapshots)
     manifests = _manifests(store, table.io, snapshots, stop)
     found = {canonical_uri(s.manifest_list): ReferencedFile(s.manifest_list, None, "manifest list") for s in snapshots}
@@ -89,7 +89,7 @@ def find_snapshot_files(
 
 
 def list_metadata_files(table: Table) -> Files:
-    """The table's metadata.json, the former ones that it lists, and its statistics."""
+    """Lists the table's metadata.json, the previous ones of its metadata log, and its statistics files."""
     metadata = table.metadata
     paths = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
     found = {canonical_uri(path): ReferencedFile(path, None, "metadata") for path in paths}
@@ -99,7 +99,7 @@ def list_metadata_files(table: Table) -> Files:
 def find_exclusive_files(
     store: TableStore, table: Table, snapshot_ids: Collection[int], stop: Event | None = None
 ) -> Files:
-    """What would be left without a snapshot if these were gone. Of what stays, only what decides that is read."""
+    """Finds the files that no snapshot would refer to without these. Of the others, reads only what decides that."""
     metadata, io = table.metadata, table.io
     going = [s for s in metadata.snapshots if s.snapshot_id in snapshot_ids]
     staying = [s for s in metadata.snapshots if s.snapshot_id not in snapshot_ids]
@@ -121,7 +121,7 @@ def find_exclusive_files(
 
 
 def read_live_files(store: TableStore, io: FileIO, manifest: ManifestFile) -> tuple[ReferencedFile, ...]:
-    """The data or delete files in a manifest, without those that it says were deleted."""
+    """Reads the live data or delete files of a manifest."""
     path = manifest.manifest_path
 
     def read() -> tuple[ReferencedFile, ...]:
@@ -159,7 +159,7 @@ def _manifests(
 
 
 def load_manifest_list(store: TableStore, io: FileIO, manifest_list: str) -> tuple[ManifestFile, ...]:
-    """The manifests of a snapshot, by the path of its list.
+    """Loads the manifests of a snapshot by the path of its manifest list.
 
     Raises:
         IntegrityError: this is no list of manifests.

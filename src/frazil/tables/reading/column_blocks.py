@@ -1,4 +1,4 @@
-"""Columns of a table's data files, block by block: only those that somebody wants, and of deleted rows none.
+"""Columns of a table's data files, block by block: only the requested ones, and without deleted rows.
 
 PyIceberg's own reader does not tell where in its file a row lies, and reads all columns of a row at once. Here a search
 reads the columns it decides by, and then, of the few rows that it has found, those that are shown.
@@ -286,7 +286,7 @@ class Block:
                 yield group, inside, at[inside] - begin
 
     def tables(self, names: Sequence[str], at: Any) -> Iterator[pa.Table]:
-        """The same as `table`, row group by row group, for whoever wants wide columns of many rows."""
+        """Yields what `table` returns, row group by row group, for wide columns of many rows."""
         for _, inside, _ in self._groups(at):
             yield self.table(names, at[inside])
 

@@ -85,7 +85,7 @@ def _condition(sought: Mapping[str, Sequence[str]]) -> BooleanExpression:
 def _groups(
     footer: pq.FileMetaData, named: Mapping[str, str], sought: Mapping[str, Sequence[str]]
 ) -> tuple[list[int], Any]:
-    """The row groups that may have a key, and the first row of each row group."""
+    """Returns the row groups that may contain a key, and the first row of each row group."""
     starts = np.cumsum([0, *(footer.row_group(i).num_rows for i in range(footer.num_row_groups))])
     if set(named) != set(sought):
         return [], starts  # rows without a key
@@ -111,7 +111,7 @@ def _matching(rows: pa.Table, positions: Any, sought: Mapping[str, Sequence[str]
 
 
 def _deleted(table: Table, task: FileScanTask, known: dict[str, Mapping[str, pa.ChunkedArray]]) -> Any:
-    """The positions of a data file that are deleted. A delete file is read once."""
+    """Returns the deleted positions of a data file. Each delete file is read once."""
     from pyiceberg.io.pyarrow import _read_deletes
 
     def read(delete: DataFile) -> Mapping[str, pa.ChunkedArray]:

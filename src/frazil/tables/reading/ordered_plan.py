@@ -74,11 +74,11 @@ class OrderedPlan:
 
     @property
     def snapshots(self) -> tuple[int | None, ...]:
-        """The snapshots of the table, and of other tables whose files are read with it."""
+        """Returns the snapshots of the table and of the tables that are read with it."""
         return self.snapshot_id, *{f.source.snapshot_id for f in self.files if f.source is not None}
 
     def columns(self) -> pa.Schema:
-        """The table's columns in the types of the log, which has no large variants."""
+        """Returns the table's columns in the types of the log, which has no large variants."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         whole = schema_to_pyarrow(self.metadata.schema(), include_field_ids=False)

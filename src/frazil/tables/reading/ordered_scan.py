@@ -50,9 +50,9 @@ def scan_in_order(
     once: bool = True,
     network: NetworkSettings | None = None,
 ) -> Iterator[OrderedRows]:
-    """The rows of [start, end) with these columns, of which one is `offset`.
+    """Yields the rows of [start, end) with these columns, one of which is `offset`.
 
-    Where storage fails for a moment, the one look that failed is repeated: nothing that came before is read again.
+    After a transient storage error only the failed read is repeated.
 
     Args:
         plan: the files.
@@ -94,7 +94,7 @@ def scan_in_order(
 
 
 def _overlapping(files: Sequence[PlannedFile]) -> Iterator[list[PlannedFile]]:
-    """Files, ordered by their lowest offset, in groups that have no offset in common with each other."""
+    """Groups files, ordered by lowest offset, so that groups do not overlap."""
     group: list[PlannedFile] = []
     highest = 0
     for file in files:
@@ -127,7 +127,7 @@ def _steps(groups: Iterable[list[Piece]], start: int, end: int, budget: int) -> 
 
 
 def _windows(found: Sequence[Piece], start: int, end: int, budget: int) -> Iterator[tuple[int, int]]:
-    """The range of some pieces, cut so that what overlaps fits into the budget."""
+    """Splits the range of some pieces so that the overlapping ones fit into the budget."""
     if not found:
         return
     low = max(start, min(p.lower for p in found))
@@ -148,7 +148,7 @@ def _merged(loaded: Iterable[tuple[_Step, pa.Table]], order: Order, end: int) ->
 
 
 def _matching(table: pa.Table, where: pc.Expression) -> pa.Table:
-    """The rows for which this holds. Payloads are copied only where some do not match."""
+    """Filters rows. Payloads are copied only if some rows do not match."""
     small = [f.name for f in table.schema if not (pa.types.is_nested(f.type) or pa.types.is_binary(f.type))]
     numbered = table.select(small).append_column("row number", pa.array(np.arange(table.num_rows)))
     found = numbered.filter(where)["row number"]
@@ -156,7 +156,7 @@ def _matching(table: pa.Table, where: pc.Expression) -> pa.Table:
 
 
 def sort_unique(table: pa.Table, start: int, end: int) -> pa.Table:
-    """The rows with offsets in [start, end), sorted by offset, each offset once."""
+    """Returns the rows with offsets in [start, end), sorted by offset, each offset once."""
     offsets = _offsets(table)
     if len(offsets) < 2 or bool((offsets[1:] > offsets[:-1]).all()):
         first, last = np.searchsorted(offsets, [start, end])
@@ -167,7 +167,7 @@ def sort_unique(table: pa.Table, start: int, end: int) -> pa.Table:
 
 
 def sort_all(table: pa.Table, start: int, end: int) -> pa.Table:
-    """The rows with offsets in [start, end), sorted by offset."""
+    """Returns the rows with offsets in [start, end), sorted by offset."""
     offsets = _offsets(table)
     if not bool((offsets[1:] >= offsets[:-1]).all()):
         at = np.argsort(offsets, kind="stable")

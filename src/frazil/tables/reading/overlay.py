@@ -71,7 +71,7 @@ class OverlayTable(Table):
         ).over(self)  # fmt: skip
 
     def planned(self, tasks: Iterable[FileScanTask]) -> list[FileScanTask]:
-        """The files of a scan of the snapshot, as the overlay has them."""
+        """Returns the files of a scan of the snapshot, as the overlay has them."""
         deletes = {self._gone.file}
         found = [
             FileScanTask(task.file, task.delete_files | deletes, task.residual)
@@ -94,7 +94,7 @@ class _OverlayScan(DataScan):
 
 
 def empty_table(store: TableStore, name: tuple[str, ...], schema: pa.Schema) -> Table:
-    """A table without rows that is in no catalog: what a table that does not exist yet would be."""
+    """Builds an empty table that is in no catalog, in place of one that does not exist yet."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
     from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
     from pyiceberg.table.metadata import new_table_metadata

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def plan_files(scan: DataScan, network: NetworkSettings) -> list[FileScanTask]:
-    """The files of a scan.
+    """Plans the files of a scan.
 
     Raises:
-        FileNotFoundError: its snapshot has expired meanwhile.
+        FileNotFoundError: its snapshot has expired.
         OSError: storage does not answer, and patience has ended.
     """
     scan.io = _RetryingFileIO(scan.io, network)

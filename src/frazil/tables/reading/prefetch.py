@@ -20,7 +20,7 @@ def prefetch(
     weigh: Callable[[T], int] = lambda _: 0,
     budget: int = 1,
 ) -> Iterator[tuple[T, R]]:
-    """Each item with the result of its work, in the order of the items.
+    """Yields each item with the result of its work, in the order of the items.
 
     Args:
         pool: where the work is done.

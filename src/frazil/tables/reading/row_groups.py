@@ -30,7 +30,7 @@ class Piece:
 
 
 def split_into_pieces(plan: OrderedPlan, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> list[Piece]:
-    """The pieces of a file that may hold offsets of [start, end), in the file's order.
+    """Returns the pieces of a file that may contain offsets of [start, end), in file order.
 
     A column is found by its field id, whatever it was called when the file was written; one that the file does not
     have is null. What PyArrow alone cannot do right (deletes, other formats, files without ids) PyIceberg does.
@@ -93,7 +93,7 @@ class _RowGroup:
 
 
 def _names_in_file(schema: Schema, in_file: pa.Schema, wanted: pa.Schema) -> list[str | None] | None:
-    """What the wanted columns are called in a file, None for those it lacks; nothing where PyIceberg must decide."""
+    """Returns the names of the wanted columns in a file, None for absent ones; only None if PyIceberg must decide."""
     by_id = {int(f.metadata[_FIELD_ID]): f for f in in_file if f.metadata and _FIELD_ID in f.metadata}
     if len(by_id) != len(in_file) or len(set(in_file.names)) != len(in_file):
         return None
@@ -131,7 +131,7 @@ def _by_pyiceberg(plan: OrderedPlan, file: PlannedFile, wanted: pa.Schema, start
 
 
 def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The table with exactly these columns; those that it lacks are null."""
+    """Returns the table with exactly these columns; absent ones are null."""
     if table.schema == wanted:
         return table
     names = set(table.column_names)
@@ -146,7 +146,7 @@ def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def measure_overlap(found: Sequence[Piece]) -> int:
-    """The most bytes that pieces with a common offset have together."""
+    """Returns the largest total size of pieces that share an offset."""
     changes = [(p.lower, p.size) for p in found] + [(p.upper + 1, -p.size) for p in found]
     most = now = 0
     for _, change in sorted(changes):

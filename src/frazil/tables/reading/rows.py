@@ -44,7 +44,7 @@ class RowScan:
             yield from self.of(file)
 
     def of(self, file: FileScanTask) -> Iterator[pa.Table]:
-        """The rows of one file, as they come: PyIceberg's own loop would read all files ahead, each as a whole."""
+        """Yields the rows of one file as they are read; PyIceberg's own loop would read all files ahead, whole."""
         from pyiceberg.io.pyarrow import ArrowScan
 
         scan = ArrowScan(self._table.metadata, self._table.io, self._schema, self._where)
@@ -53,7 +53,7 @@ class RowScan:
             yield pa.Table.from_batches([batch]).cast(self.schema)
 
     def _deletes(self, file: FileScanTask) -> list[pa.ChunkedArray]:
-        """Which places of a file are deleted. A delete file that is about several data files is read once."""
+        """Returns the deleted positions of a file. A delete file of several data files is read once."""
         from pyiceberg.io.pyarrow import _read_deletes
 
         found = []

@@ -18,7 +18,7 @@ _ID = b"PARQUET:field_id"
 
 
 def fetch_rows(target: WriteTarget, schema: pa.Schema, files: pa.Array, positions: pa.Array) -> pa.Table:
-    """The rows in the order in which they are asked for, with the columns of a schema; null where the file has none."""
+    """Reads rows in the requested order, with the columns of a schema; null where a file lacks one."""
     if not len(files):
         # Not empty_table(): it cannot make a list of UUIDs.
         return pa.table([pa.nulls(0, f.type) for f in schema], schema=schema)
@@ -57,6 +57,6 @@ def map_current_names(file: pa.Schema, table: pa.Schema) -> dict[str, str]:
     """Columns of a file, and what the table calls them; those that the table has dropped are left out."""
     today = {(f.metadata or {}).get(_ID): f.name for f in table}
     ids = {f.name: (f.metadata or {}).get(_ID) for f in file}
-    if not any(ids.values()):  # a file that somebody else has added: it is known by names
+    if not any(ids.values()):  # a file added by another writer, mapped by column names
         return {name: name for name in file.names if name in table.names}
     return {name: today[number] for name, number in ids.items() if number is not None and number in today}

@@ -63,7 +63,7 @@ def read_columns(metadata: pq.FileMetaData) -> FileColumns:
 
 
 def _with_microseconds(arrow: pa.Schema, names: set[str]) -> pa.Schema:
-    """Spark writes times as INT96, which Arrow shows as nanoseconds and every engine reads as microseconds."""
+    """Converts nanoseconds to microseconds: Spark writes times as INT96, which Arrow reads as nanoseconds."""
     fields = [f.with_type(pa.timestamp("us")) if f.name in names else f for f in arrow]
     return pa.schema(fields)
 

@@ -89,7 +89,7 @@ def read_compacted(store: TableStore, table: Table) -> dict[str, int]:
 def _read_all(
     store: TableStore, table: Table, manifests: Sequence[ManifestFile]
 ) -> Iterator[tuple[str, int, str, int]]:
-    """Path of the manifest, and status, path and size of each entry."""
+    """Yields the manifest's path, and the status, path and size of each entry."""
 
     def read(manifest: ManifestFile) -> bytes:
         def load() -> bytes:

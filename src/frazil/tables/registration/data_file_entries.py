@@ -275,7 +275,7 @@ def _count_nulls(statistics: list[pq.Statistics | None]) -> int | None:
 
 
 def _find_bounds(kind: PrimitiveType, statistics: list[pq.Statistics | None]) -> tuple[Any, Any] | None:
-    """The lowest and highest value; None where one row group has values and no bounds, or they are no usable ones."""
+    """Returns the lowest and highest value; None if a row group with values has no usable bounds."""
     lowest = highest = None
     for found in statistics:
         if found is None:

@@ -222,7 +222,7 @@ def _batches(tasks: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def _describe(error: Exception) -> str:
-    """The JVM's message, where there is one: py4j says only that a call failed."""
+    """Returns the JVM's message if there is one: py4j's says only that a call failed."""
     thrown = getattr(error, "java_exception", None)
     try:
         return first_line(Exception(thrown.getMessage())) if thrown is not None else first_line(error)

@@ -134,7 +134,7 @@ class PrefixMap:
 
 
 def _place_of(path: str) -> tuple[str, str] | None:
-    """The store and the path in it, as `_spell` spells the store first; None for a relative path."""
+    """Splits a path into its store, in the first spelling of `_spell`, and the path there; None for a relative path."""
     if path.startswith("/"):
         return "", path
     match = _URI.fullmatch(path)
@@ -161,7 +161,7 @@ def _place_of_prefix(prefix: str) -> tuple[str, str]:
 
 
 def _spell(root: str) -> tuple[str, ...]:
-    """The spellings of a store, the canonical one first."""
+    """Returns the spellings of a store, the canonical one first."""
     if not root:
         return _SPELLINGS["file"]
     scheme, _, rest = root.partition(":")

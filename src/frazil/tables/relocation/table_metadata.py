@@ -225,7 +225,7 @@ def drop_refs(metadata: TableMetadata, names: Collection[str]) -> TableMetadata:
 
 
 def _entries(metadata: TableMetadata, name: str) -> list[dict[str, Any]]:
-    """The entries of a list that may be missing, or null."""
+    """Returns the entries of a list that may be absent or null."""
     return metadata.get(name) or []
 
 
@@ -252,7 +252,7 @@ def _set_refs(metadata: TableMetadata, refs: dict[str, dict[str, Any]]) -> None:
 
 
 def _reach(snapshots: Mapping[int, Mapping[str, Any]], heads: Iterator[int]) -> set[int]:
-    """The snapshots that lead to these, with them."""
+    """Returns these snapshots and their ancestors."""
     found: set[int] = set()
     for head in heads:
         at: int | None = head
@@ -263,7 +263,7 @@ def _reach(snapshots: Mapping[int, Mapping[str, Any]], heads: Iterator[int]) -> 
 
 
 def _trim_log(metadata: TableMetadata, kept: set[int], current: int | None) -> list[dict[str, Any]]:
-    """The history of `main`: what lies before a gap would claim that a snapshot was current for longer than it was."""
+    """Trims the history of `main`: entries before a gap would make a snapshot current for longer than it was."""
     log = _entries(metadata, "snapshot-log")
     last = max((place for place, entry in enumerate(log) if entry["snapshot-id"] == current), default=-1)
     if current is None:

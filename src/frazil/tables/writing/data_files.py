@@ -94,7 +94,7 @@ class _LoadedTarget:
         self.sort = _sort_fields(self)
 
     def _with_statistics(self) -> list[str]:
-        """The Parquet columns of which the table wants to know anything."""
+        """Returns the Parquet columns that need statistics."""
         from pyiceberg.io.pyarrow import MetricModeTypes
 
         unwanted = {i for i, plan in self.statistics.items() if plan.mode.type == MetricModeTypes.NONE}
@@ -119,7 +119,7 @@ def _parquet_options(properties: dict[str, str], schema: pa.Schema) -> dict[str,
 
 
 def _sort_fields(load_target: _LoadedTarget) -> list[tuple[str, Any, bool, bool]]:
-    """(column, transform, descending, nulls first); empty where rows come in order by themselves."""
+    """Returns (column, transform, descending, nulls first) per sort field; empty if rows arrive in order."""
     from pyiceberg.table.sorting import NullOrder, SortDirection
     from pyiceberg.transforms import IdentityTransform
 
@@ -138,7 +138,7 @@ def _sort_fields(load_target: _LoadedTarget) -> list[tuple[str, Any, bool, bool]
 class TableWriter:
     """Takes rows in the table's schema, and gives the data files that hold them.
 
-    Every file has a name of its own, so that a task that is run twice cannot disturb itself.
+    File names are unique, so that a task that runs twice cannot overwrite its own files.
 
     Args:
         target: the table.
@@ -170,7 +170,7 @@ class TableWriter:
         self._bound_memory()
 
     def finish(self) -> list[DataFile]:
-        """The files, all of them on disk."""
+        """Completes the files; all of them are durable afterwards."""
         self._close_all()
         if self._in_memory:
             return self._done
@@ -199,7 +199,7 @@ class TableWriter:
             self._close_all()
 
     def _split(self, rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-        """The rows by partition, each part in the order in which it came."""
+        """Splits rows by partition; each part keeps their order."""
         load_target = self._parsed
         if not load_target.spec.fields or not rows.num_rows:
             if rows.num_rows:

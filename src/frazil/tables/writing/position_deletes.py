@@ -45,7 +45,7 @@ def write_position_deletes(
     positions: pa.Array,
     places: Mapping[str, FilePartition] | None = None,
 ) -> list[DataFile]:
-    """The delete files for some rows, all on disk.
+    """Writes position delete files for rows; all of them are durable afterwards.
 
     Args:
         target: the table.

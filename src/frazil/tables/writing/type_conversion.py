@@ -1,4 +1,4 @@
-"""Puts rows into a table's types. A row that does not fit is told apart with its reason; the others go on."""
+"""Converts rows to a table's types. Rows that do not fit are returned apart, each with its reason."""
 
 from __future__ import annotations
 

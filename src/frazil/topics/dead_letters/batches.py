@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import IntegrityError, UsageError
-from frazil.log.access import TopicInfo
 from frazil.log.batch import Batch
 from frazil.log.columns import HEADERS, MESSAGE
+from frazil.log.protocol import TopicInfo
 from frazil.log.trust import marked
 from frazil.settings import Settings
 from frazil.tables import TableStore

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import NotFoundError, UsageError
-from frazil.log.access import Level, LogAccess, TopicInfo
 from frazil.log.batch import Batch
+from frazil.log.protocol import Level, LogAccess, TopicInfo
 from frazil.log.trust import has_mark
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings

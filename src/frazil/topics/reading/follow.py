@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from frazil.log.access import OffsetGoneError, TopicInfo
 from frazil.log.columns import MESSAGE
 from frazil.log.messages import decode_chunk
+from frazil.log.protocol import OffsetGoneError, TopicInfo
 from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.reading.row_groups import conform

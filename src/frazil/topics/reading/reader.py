@@ -13,17 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import NotFoundError, UsageError
-from frazil.log.access import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.log.columns import MESSAGE, TIME, merged
 from frazil.log.messages import message_schema
+from frazil.log.protocol import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.settings import NetworkSettings, Settings
 from frazil.tables.reading.ordered_scan import BUDGET, scan_in_order
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import LazyStore, find_table
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import check_log
+from frazil.topics.reading.dead_letter_files import OffsetCache, add_dead_letters, get_snapshot_ids
 from frazil.topics.reading.follow import Reading
-from frazil.topics.reading.left_out import Offsets, snapshots_of, with_letters
 from frazil.topics.reading.topic_plan import TopicPlan, plan_topic
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TopicReader:
         self.first = first
         self.network = network or NetworkSettings()
         self._load, self._letters = load, letters
-        self._dead = Offsets()
+        self._dead = OffsetCache()
         #: The last plan and the metadata that it was made of, in one: threads share a reader.
         self._known: tuple[str, TopicPlan] | None = None
 
@@ -175,9 +175,9 @@ class TopicReader:
                 try:
                     made = plan_topic(table, self.topic, self.network)
                     if letters is not None:
-                        made = with_letters(made, letters, info, self.network, self._dead)
+                        made = add_dead_letters(made, letters, info, self.network, self._dead)
                 except OSError as error:
-                    files.check(error, snapshots_of(table, letters))
+                    files.check(error, get_snapshot_ids(table, letters))
                     continue
                 known = self._known = table.metadata_location, made
             check_log(self.topic, info.log_id, known[1].reached, ARCHIVE)

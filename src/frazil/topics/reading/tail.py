@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from frazil.errors import FrazilError, NotFoundError
-from frazil.log.access import LogAccess, OffsetGoneError, TopicInfo
 from frazil.log.columns import PARTITION
 from frazil.log.messages import decode_chunk
+from frazil.log.protocol import LogAccess, OffsetGoneError, TopicInfo
 from frazil.tables import Position
 from frazil.topics.positions import check_messages, check_position, check_start
 

@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, IntegrityError, UsageError
-from frazil.log.access import Chunk, Span, TopicInfo, TopicView
+from frazil.log.local_reader import read_local_frames
 from frazil.log.messages import decode_chunk
-from frazil.log.nearby import read_nearby
+from frazil.log.protocol import Chunk, Span, TopicInfo, TopicView
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 class ArchiveSink:
     name = ARCHIVE
-    tend_every_s = 60.0
+    idle_work_every_s = 60.0
 
     def __init__(self, store: TableStore, settings: Settings, address: str) -> None:
         self._store = store
@@ -94,7 +94,7 @@ class ArchiveSink:
         reach("sink.commit.after")
         return commit.table
 
-    def tend(self, table: Table, position: Position) -> Table:
+    def run_idle_work(self, table: Table, position: Position) -> Table:
         """Takes out what retention does not keep."""
         del position
         topics = self._settings.model.topics
@@ -103,7 +103,7 @@ class ArchiveSink:
             metrics.EXPIRED.labels(table.name()[-1], self.name).inc(removal.rows)
         return removal.table
 
-    def waits_s(self) -> float | None:
+    def idle_work_due_s(self) -> float | None:
         return None
 
 
@@ -172,7 +172,7 @@ def _nearby(client: Client, topic: str, span: Span) -> Iterator[tuple[Chunk, int
         found = client.places(topic, span.start, span.end)
     except UsageError:  # a broker of an older version
         return
-    yield from read_nearby(found)
+    yield from read_local_frames(found)
 
 
 @lru_cache(maxsize=4)

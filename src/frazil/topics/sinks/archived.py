@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from frazil.errors import UnavailableError
-from frazil.log.access import Span, TopicView
 from frazil.log.messages import message_schema
+from frazil.log.protocol import Span, TopicView
 from frazil.settings import NetworkSettings
 from frazil.tables.reading.ordered_scan import scan_in_order
 from frazil.tables.reading.retrying import is_missing_file

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from frazil.errors import IntegrityError
-from frazil.log.access import Span, TopicInfo
+from frazil.log.protocol import Span, TopicInfo
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.reading.ordered_plan import PlannedFile
@@ -18,8 +18,8 @@ from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import find_table
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import LogGapError, check_log
-from frazil.topics.reading.cuts import cuts
-from frazil.topics.reading.left_out import snapshots_of, with_letters
+from frazil.topics.reading.dead_letter_files import add_dead_letters, get_snapshot_ids
+from frazil.topics.reading.split_points import find_split_points
 from frazil.topics.reading.topic_plan import TopicPlan, plan_topic
 from frazil.topics.sinks.archived import ArchivedSpan, FilesGoneError
 
@@ -53,10 +53,10 @@ class Backfill:
         """
         kept = self._holding(info, start)
         last = min(kept.position, info.start)
-        end = next(cuts(kept.between(start, last).files, start, last, max_bytes, least=_OPENING), last)
+        end = next(find_split_points(kept.between(start, last).files, start, last, max_bytes, least=_OPENING), last)
         files = kept.between(start, end).files
         target = max(_OPENING, -(-sum(_weight(f, start, end) for f in files) // tasks))
-        edges = [start, *cuts(files, start, end, target, least=_OPENING), end]
+        edges = [start, *find_split_points(files, start, end, target, least=_OPENING), end]
         return [self._span(kept, low, high) for low, high in pairwise(edges)]
 
     def has(self, info: TopicInfo, start: int) -> bool:
@@ -105,9 +105,9 @@ class Backfill:
             try:
                 kept = plan_topic(table, self._topic, self._store.network)
                 if letters is not None:
-                    kept = with_letters(kept, letters, info, self._store.network)
+                    kept = add_dead_letters(kept, letters, info, self._store.network)
             except OSError as error:
-                files.check(error, snapshots_of(table, letters))
+                files.check(error, get_snapshot_ids(table, letters))
                 continue
             if ARCHIVE in info.sinks:
                 check_log(self._topic, info.log_id, kept.reached, ARCHIVE)

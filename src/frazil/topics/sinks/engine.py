@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, UnavailableError
-from frazil.log.access import LogAccess, Span, TopicInfo
 from frazil.log.columns import PARTITION
+from frazil.log.protocol import LogAccess, Span, TopicInfo
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.observe.resilience import CircuitBreaker
@@ -38,7 +38,7 @@ _BEHIND = 4
 
 
 @dataclass(frozen=True)
-class Turn:
+class BatchResult:
     """What came of one turn."""
 
     rows: int = 0
@@ -47,11 +47,11 @@ class Turn:
     seconds: float = 0.0
     commits: int = 0
 
-    def __add__(self, other: Turn) -> Turn:
-        return Turn(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: BatchResult) -> BatchResult:
+        return BatchResult(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-NOTHING = Turn()
+NOTHING = BatchResult()
 
 
 class Engine:
@@ -97,7 +97,7 @@ class Engine:
         #: Id and epoch of the log at the last look.
         self._looked_at: tuple[str, int] | None = None
         self._next_sync = 0.0
-        self._next_tending = 0.0
+        self._next_idle_work = 0.0
         self.lag_s = 0.0
         """How long the oldest message that the table does not have was waiting at the last look."""
         self._waiting_since: float | None = None
@@ -106,7 +106,7 @@ class Engine:
         self._backfilling = False
         self._trials = Trials()
 
-    def turn(self, *, at_once: bool = False) -> Turn:
+    def run_batch(self, *, at_once: bool = False) -> BatchResult:
         """Takes one batch, if one is ready; `at_once`, whatever is there.
 
         Any error leaves the engine as new: the next turn asks the table where it is.
@@ -115,43 +115,43 @@ class Engine:
             ForeignLogError, TableAheadError, LogGapError, RolledBackError: a person has to decide.
         """
         try:
-            return self._turn(at_once)
+            return self._run_batch(at_once)
         except PositionMovedError as error:
             metrics.CONFLICTS.labels(self.topic, self.sink.name).inc()
             log.info("another pipeline was faster", topic=self.topic, sink=self.sink.name, error=error.message)
-            self.forget()
+            self.reset()
             return NOTHING
         except FilesGoneError as error:
             log.info("the archive was compacted meanwhile", topic=self.topic, sink=self.sink.name, cause=error.cause)
-            self.forget()
+            self.reset()
             assert self._backfill is not None, "only its spans have such files"
             self._backfill.missed(error)
             return NOTHING
         except BaseException:
-            self.forget()
+            self.reset()
             raise
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Forgets what it knows of the table."""
         self._prepared = False
-        self.look_again()
+        self.invalidate()
         self.offset = None
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """Asks the table at the next turn where it is: somebody may have taken it back, or dropped it."""
         self._table = self._position = self._columns = None
         self._nothing_until = 0
 
-    def catch_up(self, end: int | None = None) -> Turn:
+    def catch_up(self, end: int | None = None) -> BatchResult:
         """Takes batches until the table has all that is in the log now, or below `end`."""
         if end is None:
             end = self.visible_end()
         total = NOTHING
         while not self.has_reached(end):
-            total += self.turn(at_once=True)
+            total += self.run_batch(at_once=True)
         return total
 
-    def tell_stuck(self, behind: int) -> None:
+    def report_stuck(self, behind: int) -> None:
         """Lets the lag grow while turns fail before they could measure it."""
         self._waiting_since = self._waiting_since or self._clock()
         whose = (self.topic, self.sink.name)
@@ -166,19 +166,19 @@ class Engine:
         """Whether the table has everything below an offset that the log has."""
         return self.offset is not None and max(self.offset, self._nothing_until) >= end
 
-    def unsettled_s(self) -> float | None:
+    def idle_work_due_s(self) -> float | None:
         """Seconds until the sink has something to do that belongs to what it has taken already; None: nothing."""
-        waits = self.sink.waits_s()
-        return None if waits is None else max(waits, self._next_tending - self._clock())
+        waits = self.sink.idle_work_due_s()
+        return None if waits is None else max(waits, self._next_idle_work - self._clock())
 
-    def _turn(self, at_once: bool) -> Turn:
+    def _run_batch(self, at_once: bool) -> BatchResult:
         if not self._prepared:
             # The log asks the tables for its floor before its first sync: from then on its end is not below them.
             self._access.sync(self.topic)
             self._prepared = True
         before = info = self._access.info(self.topic)
         if self._table is None or self._is_behind(info) or self._is_passed(info) or self._is_another(info):
-            info = self._look(info)
+            info = self._refresh(info)
         assert self._table is not None
         if self._start(info) > info.written:  # opened anew, and perhaps as an older copy: it asks the tables first
             self._access.sync(self.topic)
@@ -188,16 +188,16 @@ class Engine:
         self.offset = start
         if self._is_behind(info):
             check_start(before, start, self.sink.name)
-            self.look_again()  # it went on only just now
+            self.invalidate()  # it went on only just now
             return NOTHING
-        self._tend()
+        self._run_idle_work()
         if (log_start := self._log_start(info, start)) > start:
             spans = self._earlier(replace(info, start=log_start), start)
         else:
             spans = self._ready(info, start, self._visible_end(info, start, at_once), at_once)
         if not spans:
             return NOTHING
-        return self._batch(spans)
+        return self._commit_batch(spans)
 
     def _is_behind(self, info: TopicInfo) -> bool:
         """Whether the log has let go of what comes next. If another pipeline has taken it, the table says so."""
@@ -211,7 +211,7 @@ class Engine:
         """Whether another pipeline has told the log that it has taken what comes next: it need not be written first."""
         return (info.sinks.get(self.sink.name) or 0) > self._start(info)
 
-    def _look(self, info: TopicInfo) -> TopicInfo:
+    def _refresh(self, info: TopicInfo) -> TopicInfo:
         """Where the table is, and the log then. It is told, because a crash may have come between commit and report."""
         reach("sink.look.before")
         self._table = self.sink.table(info)
@@ -305,7 +305,7 @@ class Engine:
             return spans
         return [replace(s, end=min(s.end, gap)) for s in spans if s.start < gap]  # then comes what the archive has
 
-    def _batch(self, spans: list[Span]) -> Turn:
+    def _commit_batch(self, spans: list[Span]) -> BatchResult:
         began = time.perf_counter()
         reach("sink.plan.before")
         # After the spans: whatever columns they have, this knows them.
@@ -328,7 +328,7 @@ class Engine:
             self._report(plan.end)
         reach("sink.report.after")
         rows, dead = sum(w.rows for w in written), sum(w.dead for w in written)
-        turn = Turn(rows, dead, plan.size, time.perf_counter() - began, commits=1)
+        turn = BatchResult(rows, dead, plan.size, time.perf_counter() - began, commits=1)
         self._tell(turn)
         return turn
 
@@ -369,20 +369,20 @@ class Engine:
         assert self._table is not None
         discard_files(self._table.io, [path for w in written for path in w.paths()])
 
-    def _tend(self) -> None:
+    def _run_idle_work(self) -> None:
         now = self._clock()
-        if now >= self._next_tending and self._position is not None:
-            self._next_tending = now + self.sink.tend_every_s
+        if now >= self._next_idle_work and self._position is not None:
+            self._next_idle_work = now + self.sink.idle_work_every_s
             before = self._table
             assert before is not None
-            self._table = self.sink.tend(before, self._position)
+            self._table = self.sink.run_idle_work(before, self._position)
             if self._table.metadata_location != before.metadata_location:
                 self._position = find_position(self._table, self.sink.name, self.topic)
 
     def _report(self, offset: int) -> None:
         self._access.report(self.topic, self.sink.name, offset)
 
-    def _tell(self, turn: Turn) -> None:
+    def _tell(self, turn: BatchResult) -> None:
         whose = (self.topic, self.sink.name)
         metrics.COMMITS.labels(*whose).inc()
         metrics.ROWS.labels(*whose).inc(turn.rows)
@@ -399,6 +399,6 @@ class Engine:
         metrics.LAG_SECONDS.labels(*whose).set(seconds)
 
 
-def needs_a_person(error: BaseException) -> bool:
+def requires_intervention(error: BaseException) -> bool:
     """Whether trying again is of no use before somebody has done something."""
     return isinstance(error, FrazilError) and not error.retryable

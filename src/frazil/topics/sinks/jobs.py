@@ -20,8 +20,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError, UnavailableError, first_line
-from frazil.log.access import Span
 from frazil.log.memory import keep_freed_memory
+from frazil.log.protocol import Span
 from frazil.settings import Settings
 from frazil.topics.sinks.sink import Runner, Work, Written
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from frazil.errors import FrazilError
-from frazil.log.access import Span, TopicInfo
 from frazil.log.columns import PARTITION
+from frazil.log.protocol import Span, TopicInfo
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 from frazil.settings.policies import snapshots_kept
@@ -106,7 +106,7 @@ class KeyedTableSink(ABC):
     """
 
     name: str
-    tend_every_s = 1.0
+    idle_work_every_s = 1.0
     layout: KeyedLayout
 
     def __init__(self, store: TableStore, settings: Settings, address: str, spark: SparkSession | None = None) -> None:
@@ -224,11 +224,11 @@ class KeyedTableSink(ABC):
         table = self._topics[plan.info.name].table or table
         return self.commit_rows(table, written, plan.expected, plan.reached(self.name))
 
-    def tend(self, table: Table, position: Position) -> Table:
+    def run_idle_work(self, table: Table, position: Position) -> Table:
         del position
         return table
 
-    def waits_s(self) -> float | None:
+    def idle_work_due_s(self) -> float | None:
         return None
 
     # -- for subclasses

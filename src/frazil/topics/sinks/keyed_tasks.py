@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import FrazilError, first_line
-from frazil.log.access import Span, TopicView
+from frazil.log.protocol import Span, TopicView
 from frazil.observe.faultpoints import reach
 from frazil.tables.reading.rows_by_position import fetch_rows
 from frazil.tables.writing.data_files import TableWriter, WriteTarget, load_target

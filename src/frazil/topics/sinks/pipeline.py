@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from frazil.catalogs import open_catalog
 from frazil.errors import FrazilError, SetupError, UnavailableError
-from frazil.log.access import LogAccess, TopicInfo
+from frazil.log.protocol import LogAccess, TopicInfo
 from frazil.observe.logs import get_logger
 from frazil.settings import Settings
 from frazil.spark.jvm import lives
 from frazil.tables import TableStore
 from frazil.topics.sinks import metrics
-from frazil.topics.sinks.caretaker import Caretaker
-from frazil.topics.sinks.engine import Engine, needs_a_person
+from frazil.topics.sinks.engine import Engine, requires_intervention
 from frazil.topics.sinks.jobs import on_spark, warm_up
-from frazil.topics.sinks.lane import Lane, TopicStatus
-from frazil.topics.sinks.left import broken, interrupted, not_drained, not_taken, stopped_early
 from frazil.topics.sinks.registry import sink_definitions
+from frazil.topics.sinks.remaining import broken, interrupted, not_drained, not_taken, stopped_early
 from frazil.topics.sinks.sink import Runner, Sink
+from frazil.topics.sinks.sink_runner import SinkRunner, TopicStatus
+from frazil.topics.sinks.sink_upkeep import SinkUpkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ class Pipeline:
         *,
         topics: Sequence[str] = (),
         catalog: str | None = None,
-        caretaker: Caretaker | None = None,
+        caretaker: SinkUpkeep | None = None,
         sinks: Mapping[str, SinkMaker] | None = None,
         run: Runner | None = None,
     ) -> None:
@@ -94,10 +94,10 @@ class Pipeline:
         self._spark = spark
         self._parallelism = spark.sparkContext.defaultParallelism if spark is not None else 1
         self._sinks: dict[str, Sink] = {}
-        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._lanes: dict[tuple[str, str], SinkRunner] = {}
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="frazil-pipeline")
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="frazil-pipeline-look")
-        self._working: dict[Lane, Future[object]] = {}
+        self._working: dict[SinkRunner, Future[object]] = {}
         self._unfinished: set[Future[Any]] = set()
         self._ended = threading.Event()
         self._stop_s = settings.model.pipeline.stop_s
@@ -209,9 +209,9 @@ class Pipeline:
         for info, sink in found:
             lane = self._lane(info, sink)
             if lane in self._working:
-                lane.see(info)
+                lane.observe(info)
             elif lane.wants(info, now):
-                self._working[lane] = self._pool.submit(lane.turn)
+                self._working[lane] = self._pool.submit(lane.run_batch)
         there = {(info.name, sink) for info, sink in found}
         for key in [k for k, lane in self._lanes.items() if k not in there and lane not in self._working]:
             del self._lanes[key]  # the topic is gone, or its sink was disabled
@@ -238,7 +238,7 @@ class Pipeline:
     def _made(self, name: str) -> Sink:
         return self._makers[name](self._store, self._settings, self._address, self._spark)
 
-    def _lane(self, info: TopicInfo, name: str) -> Lane:
+    def _lane(self, info: TopicInfo, name: str) -> SinkRunner:
         key = (info.name, name)
         if key not in self._lanes:
             sink = self._sinks.setdefault(name, self._made(name))
@@ -252,7 +252,7 @@ class Pipeline:
                 parallelism=self._parallelism,
                 storage=self._store.breaker("storage"),
             )
-            self._lanes[key] = Lane(engine, self._caretaker)
+            self._lanes[key] = SinkRunner(engine, self._caretaker)
         return self._lanes[key]
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Pipeline:
                 deadline, stop = min(deadline or given_up, given_up), None
         self._unfinished.difference_update(turns)
 
-    def _drain_lane(self, lane: Lane, deadline: float | None, stop: threading.Event | None) -> bool:
+    def _drain_lane(self, lane: SinkRunner, deadline: float | None, stop: threading.Event | None) -> bool:
         """Whether the table has all that the log had, and what belongs to that is done."""
         end: int | None = None
         lane.failures = 0
@@ -320,18 +320,18 @@ class Pipeline:
                 lane.error = lane.error or not_taken(lane.engine.topic)
                 return False
             if end is None:
-                end = lane.look()
+                end = lane.refresh()
             else:
-                lane.turn(at_once=True)
+                lane.run_batch(at_once=True)
             if lane.error is not None:
-                if needs_a_person(lane.error) or lane.failures >= _PATIENCE:
+                if requires_intervention(lane.error) or lane.failures >= _PATIENCE:
                     return False
                 self._ended.wait(lane.pause(deadline))
         return True
 
-    def _settles(self, lane: Lane, deadline: float | None) -> bool:
+    def _settles(self, lane: SinkRunner, deadline: float | None) -> bool:
         """Waits for what the sink has to do soon with what it has taken; False: there is nothing, or not soon."""
-        wait_s = lane.engine.unsettled_s()
+        wait_s = lane.engine.idle_work_due_s()
         left = _SETTLES_S if deadline is None else min(_SETTLES_S, deadline - time.monotonic())
         if wait_s is None or wait_s > left:
             return False
@@ -343,5 +343,5 @@ class _GivenUpError(Exception):
     """There was no answer before it was time to stop."""
 
 
-def _has_looked(lane: Lane) -> bool:
+def _has_looked(lane: SinkRunner) -> bool:
     return lane.engine.offset is not None or lane.error is not None

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.log.access import Span, TopicInfo
 from frazil.log.columns import PARTITION
+from frazil.log.protocol import Span, TopicInfo
 from frazil.tables import Position
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ Runner = Callable[[Work, Sequence[Span]], list[Written]]
 
 class Sink(Protocol):
     name: str
-    tend_every_s: float
+    idle_work_every_s: float
 
     def tables(self, topic: str) -> list[str]:
         """The tables that it writes; last the one that carries the position."""
@@ -95,12 +95,12 @@ class Sink(Protocol):
         """
         ...
 
-    def tend(self, table: Table, position: Position) -> Table:
-        """What there is to do between batches: take out what is too old, say. Called every `tend_every_s`."""
+    def run_idle_work(self, table: Table, position: Position) -> Table:
+        """Does what is due between batches, such as retention. Called every `idle_work_every_s`; returns the table."""
         ...
 
-    def waits_s(self) -> float | None:
-        """Seconds until `tend` has something to do that belongs to what is in the table already; None: nothing."""
+    def idle_work_due_s(self) -> float | None:
+        """Returns the seconds until `run_idle_work` must run to complete rows already in the table; None: nothing."""
         ...
 
 

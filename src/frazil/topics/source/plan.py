@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from frazil.log.access import OffsetGoneError, Span
-from frazil.topics.reading.cuts import cuts
+from frazil.log.protocol import OffsetGoneError, Span
 from frazil.topics.reading.reader import TopicReader
+from frazil.topics.reading.split_points import find_split_points
 from frazil.topics.reading.topic_plan import TopicPlan
 from frazil.topics.source.filters import Range
 
@@ -71,7 +71,7 @@ def table_splits(plan: TopicPlan, start: int, end: int, partitions: int | None, 
     kept = near.only([f for f in near.files if f.earliest_us <= time_us.high and f.latest_us >= time_us.low])
     total = sum(f.size for f in kept.files)
     target = max(1, -(-total // partitions)) if partitions else SPLIT_BYTES
-    edges = [start, *cuts(kept.files, start, end, target), end]
+    edges = [start, *find_split_points(kept.files, start, end, target), end]
     portable = kept.portable()
     for low, high in pairwise(edges):
         part = portable.between(low, high)
@@ -89,4 +89,4 @@ def bounded_end(reader: TopicReader, start: int, max_bytes: int) -> int:
     if plan is None or not plan.floor <= start < plan.position:
         raise reader.gone(start, info, plan)
     near = plan.between(start, plan.position)
-    return next(cuts(near.files, start, plan.position, max_bytes), plan.position)
+    return next(find_split_points(near.files, start, plan.position, max_bytes), plan.position)

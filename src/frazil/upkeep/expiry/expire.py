@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from frazil.tables.metadata.reachable import ReferencedFile
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _MAIN = "main"
 #: The name of a tag that stands for somebody who works with its snapshot right now (`pins`).
@@ -162,7 +162,7 @@ class Expiry:
         return sum(file.size or 0 for file in self.files.values())
 
 
-def plan(care: Care, table: Table, snapshots: Collection[int]) -> Expiry:
+def plan(context: UpkeepContext, table: Table, snapshots: Collection[int]) -> Expiry:
     """What would go with these snapshots. Reads metadata and changes nothing.
 
     Raises:
@@ -185,14 +185,14 @@ def plan(care: Care, table: Table, snapshots: Collection[int]) -> Expiry:
                 else f"leave it out; frazil table snapshots {name} shows what holds a snapshot",
             )
     chosen = tuple(i for i in known if i in set(snapshots))
-    return Expiry(chosen, find_exclusive_files(care.store, table, chosen))
+    return Expiry(chosen, find_exclusive_files(context.store, table, chosen))
 
 
-def refusal(care: Care, table: Table) -> str | None:
+def refusal(context: UpkeepContext, table: Table) -> str | None:
     """Why nothing can be expired here, or None."""
     from frazil.catalogs import abilities_of
 
-    abilities = abilities_of(care.catalog, dict(care.store.catalog.properties))
+    abilities = abilities_of(context.catalog, dict(context.store.catalog.properties))
     if not abilities.history:
         return abilities.note
     if table.metadata.properties.get("gc.enabled", "true").lower() == "false":
@@ -200,7 +200,7 @@ def refusal(care: Care, table: Table) -> str | None:
     return None
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """Expires the snapshots of `step.options["snapshots"]`, as far as they exist and nothing has come to hold them.
 
     Raises:
@@ -210,65 +210,65 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     """
     from frazil.tables.metadata.locations import clear_link_cache, filter_own_files
     from frazil.tables.metadata.reachable import find_exclusive_files
-    from frazil.upkeep.expiry.neighbours import require_alone, require_free
+    from frazil.upkeep.expiry.shared_locations import require_alone, require_free
 
     clear_link_cache()
-    table = care.load(".".join(table.name()))
-    if reason := refusal(care, table):
+    table = context.load(".".join(table.name()))
+    if reason := refusal(context, table):
         return Outcome("expire", "unsupported", reason=reason)
     wanted = _free(table.metadata, step.options["snapshots"])
     if not wanted:
         return Outcome("expire", "nothing", reason="the snapshots are gone already, or a branch or tag holds them")
-    require_alone(care, table)
+    require_alone(context, table)
     # Nothing is deleted yet, so what was seen of others within the hour will do: `reclaim` looks again.
-    files = filter_own_files(table, find_exclusive_files(care.store, table, wanted, care.stop))
-    require_free(care, table, files, believed_s=math.inf, lenient=True)
+    files = filter_own_files(table, find_exclusive_files(context.store, table, wanted, context.stop))
+    require_free(context, table, files, believed_s=math.inf, lenient=True)
     try:
-        return _expire(care, table, wanted)
+        return _expire(context, table, wanted)
     except CommitUnknownError:
         raise
     except FrazilError as error:
         # Java stumbles in its own ways over snapshots that another expiry took out meanwhile.
-        if not isinstance(error, ConflictError) and _left(care, table, wanted) == set(wanted):
+        if not isinstance(error, ConflictError) and _left(context, table, wanted) == set(wanted):
             raise
         return Outcome("expire", "conflict", conflicts=1, reason=error.message, hint=error.hint)
 
 
-def _expire(care: Care, table: Table, wanted: list[int]) -> Outcome:
+def _expire(context: UpkeepContext, table: Table, wanted: list[int]) -> Outcome:
     from frazil.tables.durability import sync_metadata
     from frazil.tables.metadata.locations import filter_own_files, is_service_managed
     from frazil.tables.metadata.reachable import find_exclusive_files
-    from frazil.upkeep.expiry import lists
-    from frazil.upkeep.expiry.neighbours import require_free
+    from frazil.upkeep.expiry import expired_file_lists
+    from frazil.upkeep.expiry.shared_locations import require_free
 
-    operation, going = _prepared(care, table, wanted)
+    operation, going = _prepared(context, table, wanted)
     if not going <= {s.snapshot_id for s in table.metadata.snapshots}:
-        table = care.load(".".join(table.name()))  # Java has seen a newer state
-    places = care.storage_of(table)
+        table = context.load(".".join(table.name()))  # Java has seen a newer state
+    places = context.storage_of(table)
     expired = None
-    files = find_exclusive_files(care.store, table, going, care.stop)
+    files = find_exclusive_files(context.store, table, going, context.stop)
     if going - set(wanted):
-        require_free(care, table, filter_own_files(table, files), believed_s=math.inf, lenient=True)
-    if not is_service_managed(care.store):
-        expired = lists.new_list(table, sorted(going), files.values())
-        lists.write(places, expired)
+        require_free(context, table, filter_own_files(table, files), believed_s=math.inf, lenient=True)
+    if not is_service_managed(context.store):
+        expired = expired_file_lists.new_list(table, sorted(going), files.values())
+        expired_file_lists.write(places, expired)
     try:
-        _commit(care, table, operation, going)
+        _commit(context, table, operation, going)
     except UnavailableError:
         raise  # it may have landed, or land yet. The list stays: whoever reclaims sees which it was
     except FrazilError:
         if expired is not None:
-            lists.drop(places, expired)
+            expired_file_lists.drop(places, expired)
         raise
-    sync_metadata(care.load(".".join(table.name())))
+    sync_metadata(context.load(".".join(table.name())))
     reach("upkeep.expire.committed.before")
     if expired is not None:
-        lists.write(places, lists.as_committed(expired))
+        expired_file_lists.write(places, expired_file_lists.as_committed(expired))
     reach("upkeep.expire.committed.after")
     return Outcome("expire", snapshots_removed=len(going))
 
 
-def _prepared(care: Care, table: Table, wanted: list[int]) -> tuple[Any, set[int]]:
+def _prepared(context: UpkeepContext, table: Table, wanted: list[int]) -> tuple[Any, set[int]]:
     """Iceberg's expiry, ready to be committed, and all that it will take out.
 
     That may be more than what was asked for: it enforces what branches say of their own snapshots' age.
@@ -277,13 +277,13 @@ def _prepared(care: Care, table: Table, wanted: list[int]) -> tuple[Any, set[int
 
     with _referenced(table), java.translated(table):
         # Without a time of ours, it would take the table's properties for one, and expire by age too.
-        operation = java.load(care, table).expireSnapshots().cleanExpiredFiles(False).expireOlderThan(0)
+        operation = java.load(context, table).expireSnapshots().cleanExpiredFiles(False).expireOlderThan(0)
         for snapshot_id in wanted:
             operation.expireSnapshotId(snapshot_id)
         return operation, {int(snapshot.snapshotId()) for snapshot in java.items(operation.apply())}
 
 
-def _commit(care: Care, table: Table, operation: Any, going: set[int]) -> None:
+def _commit(context: UpkeepContext, table: Table, operation: Any, going: set[int]) -> None:
     from frazil.upkeep import java
 
     reach("upkeep.expire.commit.before")
@@ -292,7 +292,7 @@ def _commit(care: Care, table: Table, operation: Any, going: set[int]) -> None:
             operation.commit()
     except FrazilError as error:
         try:
-            left = _left(care, table, going)
+            left = _left(context, table, going)
         except FrazilError as silence:
             raise CommitUnknownError(
                 f"{'.'.join(table.name())}: an expiry may or may not have landed",
@@ -305,9 +305,9 @@ def _commit(care: Care, table: Table, operation: Any, going: set[int]) -> None:
     reach("upkeep.expire.commit.after")
 
 
-def _left(care: Care, table: Table, snapshots: Collection[int]) -> set[int]:
+def _left(context: UpkeepContext, table: Table, snapshots: Collection[int]) -> set[int]:
     """Those that the table has now."""
-    return {s.snapshot_id for s in care.load(".".join(table.name())).metadata.snapshots} & set(snapshots)
+    return {s.snapshot_id for s in context.load(".".join(table.name())).metadata.snapshots} & set(snapshots)
 
 
 @contextmanager

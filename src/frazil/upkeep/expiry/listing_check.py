@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 from frazil.errors import NotAllowedError
 from frazil.tables.metadata.locations import TableStorage, canonical_folder, canonical_uri, is_inside
-from frazil.upkeep.expiry.strangers import is_gone
+from frazil.upkeep.expiry.foreign_metadata import is_gone
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -40,19 +40,19 @@ from frazil.tables.metadata.locations import (
     is_service_managed,
 )
 from frazil.tables.metadata.reachable import Files, find_reachable_files
-from frazil.upkeep.expiry import lists
+from frazil.upkeep.expiry import expired_file_lists
 from frazil.upkeep.expiry.clock import about_now, storage_now
+from frazil.upkeep.expiry.foreign_metadata import require_own
 from frazil.upkeep.expiry.listing_check import require_no_alias, require_same_place, require_shown
-from frazil.upkeep.expiry.neighbours import require_unreferenced
 from frazil.upkeep.expiry.orphan_kinds import Kind, Layout, is_metadata_json
-from frazil.upkeep.expiry.strangers import require_own
+from frazil.upkeep.expiry.shared_locations import require_unreferenced
 from frazil.upkeep.model import Outcome, Step, removal_outcome
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from frazil.storage import ObjectInfo
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 #: Between two looks at the table's metadata.
 _BATCH = 1000
@@ -96,14 +96,14 @@ class Search:
         return sum(orphan.size for orphan in self.orphans)
 
 
-def require_supported(care: Care, table: Table) -> None:
+def require_supported(context: UpkeepContext, table: Table) -> None:
     """That what the table's metadata says is all there is to know.
 
     Raises:
         UnsupportedError: the catalog keeps older states of the table elsewhere, or looks after the files itself; or
             the table says that its files are not its own.
     """
-    flavor = flavor_of(care.catalog, dict(care.store.catalog.properties))
+    flavor = flavor_of(context.catalog, dict(context.store.catalog.properties))
     name = ".".join(table.name())
     if flavor == "nessie":
         raise UnsupportedError(
@@ -111,7 +111,7 @@ def require_supported(care: Care, table: Table) -> None:
             cause="Nessie's branches and history refer to files that the table's current metadata does not name",
             hint="nessie-gc, which comes with Nessie",
         )
-    if is_service_managed(care.store):
+    if is_service_managed(context.store):
         raise UnsupportedError(
             f"orphans of {name} are not ours to remove",
             cause="S3 Tables removes unreferenced files itself, and lets nobody else do it",
@@ -125,11 +125,11 @@ def require_supported(care: Care, table: Table) -> None:
         )
 
 
-def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Search:
+def find(context: UpkeepContext, table: Table, age_s: float, *, dry_run: bool = True) -> Search:
     """Looks for orphans. Changes nothing, but for a probe of the storage's clock.
 
     Args:
-        care: of which catalog.
+        context: of which catalog.
         table: which.
         age_s: orphans younger than this stay.
         dry_run: where nothing may be written, this machine's clock will do.
@@ -141,41 +141,41 @@ def find(care: Care, table: Table, age_s: float, *, dry_run: bool = True) -> Sea
         IntegrityError: the table's own metadata cannot be read.
         StoppedError: it was told to end.
     """
-    require_supported(care, table)
+    require_supported(context, table)
     clear_link_cache()
-    table = care.load(".".join(table.name()))
-    before = _referenced(care, table)
-    places = care.storage_of(table)
+    table = context.load(".".join(table.name()))
+    before = _referenced(context, table)
+    places = context.storage_of(table)
     location = canonical_folder(table.location())
     # Before the listing: what is written meanwhile is young, whatever the clock says later.
-    now = (about_now if dry_run else storage_now)(places, lists.folder_of(table))
+    now = (about_now if dry_run else storage_now)(places, expired_file_lists.folder_of(table))
     reach("upkeep.orphans.list.before")
     found = {}
     for uri, info in places.list(location):
-        raise_if_stopped(care.stop)
+        raise_if_stopped(context.stop)
         found[uri] = info
     reach("upkeep.orphans.list.after")
-    others = require_unreferenced(care, table)
-    after, listed = _known(care, table, places)
+    others = require_unreferenced(context, table)
+    after, listed = _known(context, table, places)
     require_shown(places, table, before, after, found)
     known = add_link_targets(after)
     unknown_metadata = [u for u in found if u not in known and is_metadata_json(u)]
-    unreadable = require_own(care, places, table, unknown_metadata, others)
+    unreadable = require_own(context, places, table, unknown_metadata, others)
     search = _sorted_out(table, found, known, listed, unreadable, now, age_s)
     require_no_alias(table, [orphan.uri for orphan in search.orphans], known, found)
     return search
 
 
-def _known(care: Care, table: Table, places: TableStorage) -> tuple[Files, set[str]]:
+def _known(context: UpkeepContext, table: Table, places: TableStorage) -> tuple[Files, set[str]]:
     # The table first, then the lists: an expiry in between moves files from it to a list that is there before.
-    table = care.load(".".join(table.name()))
-    known = _referenced(care, table)
-    expired = lists.waiting(places, table)
+    table = context.load(".".join(table.name()))
+    known = _referenced(context, table)
+    expired = expired_file_lists.waiting(places, table)
     return known, {canonical_uri(file.uri) for e in expired for file in e.files} - known.keys()
 
 
-def _referenced(care: Care, table: Table) -> Files:
-    return find_reachable_files(care.store, table, care.stop)
+def _referenced(context: UpkeepContext, table: Table) -> Files:
+    return find_reachable_files(context.store, table, context.stop)
 
 
 def _sorted_out(
@@ -192,7 +192,7 @@ def _sorted_out(
     waiting = 0
     layout = Layout(table)
     for uri, info in found.items():
-        if uri in known or lists.is_list(uri):
+        if uri in known or expired_file_lists.is_list(uri):
             continue
         if uri in listed:
             waiting += 1
@@ -219,7 +219,7 @@ def _sorted_out(
     )
 
 
-def remove(care: Care, search: Search) -> DeletedFiles:
+def remove(context: UpkeepContext, search: Search) -> DeletedFiles:
     """Deletes the orphans that a search found. The table is looked at again before each batch of them.
 
     Raises:
@@ -228,29 +228,29 @@ def remove(care: Care, search: Search) -> DeletedFiles:
         StoppedError: it was told to end.
     """
     clear_link_cache()
-    places = care.storage_of(search.table)
+    places = context.storage_of(search.table)
     done = DeletedFiles()
     seen: str | None = None
     needed: set[str] = set()
     for i in range(0, len(search.orphans), _BATCH):
-        if care.stop.is_set():
+        if context.stop.is_set():
             done.left |= {orphan.uri: None for orphan in search.orphans[i:]}
             break
         reach("upkeep.orphans.look.before")
-        table = care.load(".".join(search.table.name()))
+        table = context.load(".".join(search.table.name()))
         if table.metadata_location != seen:
             require_same_place(table, search.place)
-            known, listed = _known(care, table, places)
+            known, listed = _known(context, table, places)
             needed, seen = add_link_targets(known) | listed, table.metadata_location
         reach("upkeep.orphans.look.after")
         part = [(o.uri, o.size) for o in search.orphans[i : i + _BATCH] if o.uri not in needed]
-        done.add(bulk_delete.delete_files(places, part, care.stop))
+        done.add(bulk_delete.delete_files(places, part, context.stop))
         if done.left:
             break
     return done
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """Looks for orphans older than `step.options["age_s"]` and deletes them.
 
     Raises:
@@ -261,9 +261,9 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     """
     age_s = float(str(step.options["age_s"]))
     try:
-        search = find(care, table, age_s, dry_run=False)
+        search = find(context, table, age_s, dry_run=False)
     except UnsupportedError as error:
         return Outcome("orphans", "unsupported", reason=error.cause or error.message, hint=error.hint)
     if not search.orphans:
         return Outcome("orphans", "nothing")
-    return removal_outcome("orphans", remove(care, search))
+    return removal_outcome("orphans", remove(context, search))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.snapshots import Snapshot
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 log = get_logger(__name__)
 
@@ -72,11 +72,11 @@ class Pin:
         return {**vars(self), "until": self.until.isoformat()}
 
 
-def pin(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | None = None) -> Pin:
+def pin(context: UpkeepContext, table: Table, purpose: str, lease_s: float, snapshot: int | None = None) -> Pin:
     """Holds a snapshot of a table.
 
     Args:
-        care: of which catalog.
+        context: of which catalog.
         table: which.
         purpose: small letters, digits and '-', such as `backup`.
         lease_s: seconds after which the pin ends, unless it is renewed.
@@ -88,12 +88,12 @@ def pin(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | 
         NotFoundError: there is no such snapshot, or none at all.
         ConflictError: the snapshot was expired meanwhile, or other writers were faster too often.
     """
-    _require_tags(care)
+    _require_tags(context)
     if not _PURPOSE.fullmatch(purpose) or lease_s <= 0:
         raise UsageError(
             f"'{purpose}' for {lease_s:g} s is no pin", hint="small letters, digits and '-'; a time above 0"
         )
-    table = care.load(".".join(table.name()))
+    table = context.load(".".join(table.name()))
     require_no_replica(table)
     snapshot_id = _known(table, snapshot if snapshot is not None else table.metadata.current_snapshot_id)
     tag = f"{PIN_PREFIX}{purpose}-{uuid.uuid4().hex[:12]}"
@@ -104,31 +104,31 @@ def pin(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | 
         return tag in now.metadata.refs
 
     reach("upkeep.pin.before")
-    _commit(care, table, _TagChange(tag, snapshot_id, age, is_new=True), is_there)
+    _commit(context, table, _TagChange(tag, snapshot_id, age, is_new=True), is_there)
     reach("upkeep.pin.after")
     return Pin(".".join(table.name()), tag, purpose, snapshot_id, _until(table, snapshot_id, age))
 
 
-def renew(care: Care, held: Pin, lease_s: float) -> Pin:
+def renew(context: UpkeepContext, held: Pin, lease_s: float) -> Pin:
     """Holds it for so long from now.
 
     Raises:
         PinLostError: it was not held any more.
         ConflictError: other writers were faster too often. The lease is as it was.
     """
-    table = care.load(held.table)
+    table = context.load(held.table)
     _ref_of(table, held)
     age = _age_ms(table, held.snapshot_id, lease_s)
     change = _TagChange(held.tag, held.snapshot_id, age)
-    _commit(care, table, change, lambda now: _ref_of(now, held).max_ref_age_ms == age)
+    _commit(context, table, change, lambda now: _ref_of(now, held).max_ref_age_ms == age)
     return replace(held, until=_until(table, held.snapshot_id, age))
 
 
-def release(care: Care, held: Pin) -> None:
+def release(context: UpkeepContext, held: Pin) -> None:
     """Lets go. A pin that is gone counts as released."""
-    table = care.load(held.table)
+    table = context.load(held.table)
     if held.tag in table.metadata.refs:
-        _commit(care, table, _TagChange(held.tag, None), lambda now: held.tag not in now.metadata.refs)
+        _commit(context, table, _TagChange(held.tag, None), lambda now: held.tag not in now.metadata.refs)
 
 
 def pins(table: Table) -> list[Pin]:
@@ -154,9 +154,9 @@ class Held:
         pin: as it was last renewed.
     """
 
-    def __init__(self, care: Care, held: Pin) -> None:
+    def __init__(self, context: UpkeepContext, held: Pin) -> None:
         self.pin = held
-        self._care = care
+        self._context = context
         self._lost: PinLostError | None = None
 
     def lose(self, error: PinLostError) -> None:
@@ -170,22 +170,24 @@ class Held:
         """
         if self._lost is not None:
             raise self._lost
-        table, held = self._care.load(self.pin.table), self.pin
+        table, held = self._context.load(self.pin.table), self.pin
         age = _ref_of(table, held).max_ref_age_ms
         if age is not None and _until(table, held.snapshot_id, age) < datetime.now(UTC):
             raise _lost(held, f"the lease of the tag {held.tag} is over: it was not renewed in time")
 
 
 @contextmanager
-def pinned(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int | None = None) -> Iterator[Held]:
+def pinned(
+    context: UpkeepContext, table: Table, purpose: str, lease_s: float, snapshot: int | None = None
+) -> Iterator[Held]:
     """A pin for the time of a block, renewed three times per lease, and released at its end."""
-    held = Held(care, pin(care, table, purpose, lease_s, snapshot))
+    held = Held(context, pin(context, table, purpose, lease_s, snapshot))
     over = threading.Event()
 
     def keep() -> None:
         while not over.wait(lease_s / 3):
             try:
-                held.pin = renew(care, held.pin, lease_s)
+                held.pin = renew(context, held.pin, lease_s)
             except PinLostError as error:
                 held.lose(error)
                 return
@@ -200,12 +202,15 @@ def pinned(care: Care, table: Table, purpose: str, lease_s: float, snapshot: int
         over.set()
         thread.join()
         with suppress(FrazilError):  # then its lease ends it
-            release(care, held.pin)
+            release(context, held.pin)
 
 
-def needs_jvm(care: Care, table: Table) -> bool:
+def needs_jvm(context: UpkeepContext, table: Table) -> bool:
     """Returns whether tags of a table are committed by Java: PyIceberg cannot write metadata of format version 3."""
-    return table.metadata.format_version >= 3 and flavor_of(care.catalog, dict(care.store.catalog.properties)) != "rest"
+    return (
+        table.metadata.format_version >= 3
+        and flavor_of(context.catalog, dict(context.store.catalog.properties)) != "rest"
+    )
 
 
 @dataclass(frozen=True)
@@ -217,12 +222,12 @@ class _TagChange:
     max_age_ms: int | None = None
     is_new: bool = False
 
-    def commit(self, care: Care, table: Table) -> None:
-        if needs_jvm(care, table):
+    def commit(self, context: UpkeepContext, table: Table) -> None:
+        if needs_jvm(context, table):
             with java.translated(table):
-                self._build(java.load(care, table).manageSnapshots()).commit()
+                self._build(java.load(context, table).manageSnapshots()).commit()
         else:
-            self._commit_light(care, table)
+            self._commit_light(context, table)
 
     def _build(self, change: Any) -> Any:
         if self.snapshot_id is None:
@@ -231,7 +236,7 @@ class _TagChange:
             change = change.createTag(self.tag, self.snapshot_id)
         return change.setMaxRefAgeMs(self.tag, self.max_age_ms)
 
-    def _commit_light(self, care: Care, table: Table) -> None:
+    def _commit_light(self, context: UpkeepContext, table: Table) -> None:
         from pyiceberg.table.update import (
             AssertRefSnapshotId,
             AssertTableUUID,
@@ -254,10 +259,10 @@ class _TagChange:
                 ref_name=self.tag, type="tag", snapshot_id=self.snapshot_id, max_ref_age_ms=self.max_age_ms,
                 max_snapshot_age_ms=None, min_snapshots_to_keep=None,
             )  # fmt: skip
-        care.store.call_once(lambda: care.store.catalog.commit_table(table, requirements, (update,)))
+        context.store.call_once(lambda: context.store.catalog.commit_table(table, requirements, (update,)))
 
 
-def _commit(care: Care, table: Table, change: _TagChange, is_so: Callable[[Table], bool]) -> None:
+def _commit(context: UpkeepContext, table: Table, change: _TagChange, is_so: Callable[[Table], bool]) -> None:
     """Commits a change of a tag until it is so.
 
     What a commit says is not enough: its answer may be lost, and a server may lose a tag to an expiry at the same time.
@@ -270,20 +275,20 @@ def _commit(care: Care, table: Table, change: _TagChange, is_so: Callable[[Table
     def commit(now: Table, _: bool) -> None:
         nonlocal began
         began = True
-        change.commit(care, now)
+        change.commit(context, now)
 
-    commit_with_retry(care.store, table, prepare, commit, tries=_TRIES, may_repeat=_is_lost)
+    commit_with_retry(context.store, table, prepare, commit, tries=_TRIES, may_repeat=_is_lost)
 
 
 def _is_lost(error: FrazilError, failures: int) -> bool:
     return isinstance(error, CommitUnknownError) or is_repeatable(error, failures)
 
 
-def _require_tags(care: Care) -> None:
-    abilities = abilities_of(care.catalog, dict(care.store.catalog.properties))
+def _require_tags(context: UpkeepContext) -> None:
+    abilities = abilities_of(context.catalog, dict(context.store.catalog.properties))
     if not abilities.refs:
         raise UnsupportedError(
-            f"the catalog '{care.catalog.name}' keeps no tags, and so no pins",
+            f"the catalog '{context.catalog.name}' keeps no tags, and so no pins",
             cause=abilities.note,
             hint="files of expired snapshots stay for upkeep.policy.file_grace_s: let it be longer than the work takes",
         )

@@ -29,16 +29,16 @@ from frazil.tables.metadata.locations import (
     is_service_managed,
 )
 from frazil.tables.metadata.reachable import ReferencedFile, find_reachable_files
-from frazil.upkeep.expiry import lists
+from frazil.upkeep.expiry import expired_file_lists
 from frazil.upkeep.expiry.clock import about_now, storage_now
-from frazil.upkeep.expiry.lists import ExpiredList
-from frazil.upkeep.expiry.neighbours import require_alone, require_free
+from frazil.upkeep.expiry.expired_file_lists import ExpiredList
+from frazil.upkeep.expiry.shared_locations import require_alone, require_free
 from frazil.upkeep.model import Outcome, Step, removal_outcome
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 log = get_logger(__name__)
 
@@ -60,20 +60,20 @@ class Waiting:
         due_size: their bytes.
     """
 
-    lists: int
+    expired_file_lists: int
     files: int
     size: int
     due: int
     due_size: int
 
 
-def waiting(care: Care, table: Table, grace_s: float) -> Waiting:
+def waiting(context: UpkeepContext, table: Table, grace_s: float) -> Waiting:
     """What a reclaim would find now. For plans and people; it changes nothing."""
-    places = care.storage_of(table)
-    found = [] if is_service_managed(care.store) else lists.waiting(places, table)
+    places = context.storage_of(table)
+    found = [] if is_service_managed(context.store) else expired_file_lists.waiting(places, table)
     if not found:
         return Waiting(0, 0, 0, 0, 0)
-    now = about_now(places, lists.folder_of(table))
+    now = about_now(places, expired_file_lists.folder_of(table))
     due = [e for e in found if e.committed and e.is_due(now, grace_s)]
     return Waiting(len(found), *_sum(found), *_sum(due))
 
@@ -83,7 +83,7 @@ def _sum(found: Iterable[ExpiredList]) -> tuple[int, int]:
     return sum(len(e.files) for e in listed), sum(e.size for e in listed)
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """Deletes what is due.
 
     Raises:
@@ -94,19 +94,19 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     """
     grace_s = float(str(step.options["grace_s"]))
     clear_link_cache()
-    table = care.load(".".join(table.name()))
-    places = care.storage_of(table)
-    found = [] if is_service_managed(care.store) else lists.waiting(places, table)
+    table = context.load(".".join(table.name()))
+    places = context.storage_of(table)
+    found = [] if is_service_managed(context.store) else expired_file_lists.waiting(places, table)
     if not found:
         return Outcome("reclaim", "nothing")
-    now = storage_now(places, lists.folder_of(table))
+    now = storage_now(places, expired_file_lists.folder_of(table))
     due = [expired for expired in found if _settled(places, table, expired, now) and expired.is_due(now, grace_s)]
     if not due:
         return Outcome("reclaim", "nothing", reason=f"{len(found)} lists wait for the end of their grace")
-    require_alone(care, table)
+    require_alone(context, table)
     # Half of it: the storage's clock, which tells the grace, may run at another pace than ours.
-    require_free(care, table, filter_own_files(table, (f.uri for e in due for f in e.files)), believed_s=grace_s / 2)
-    return _reclaim(care, table, places, due)
+    require_free(context, table, filter_own_files(table, (f.uri for e in due for f in e.files)), believed_s=grace_s / 2)
+    return _reclaim(context, table, places, due)
 
 
 def _settled(places: TableStorage, table: Table, expired: ExpiredList, now: datetime) -> bool:
@@ -116,34 +116,34 @@ def _settled(places: TableStorage, table: Table, expired: ExpiredList, now: date
     left = {s.snapshot_id for s in table.metadata.snapshots} & set(expired.snapshots)
     if not left:
         # The commit has landed and its list was not told. Its grace begins now.
-        lists.write(places, lists.as_committed(expired))
+        expired_file_lists.write(places, expired_file_lists.as_committed(expired))
     elif expired.is_due(now, _UNDER_WAY_S):
         log.info("a list of expired files is dropped: its snapshots are still there", uri=expired.uri)
-        lists.drop(places, expired)
+        expired_file_lists.drop(places, expired)
     return False
 
 
-def _reclaim(care: Care, table: Table, places: TableStorage, due: list[ExpiredList]) -> Outcome:
+def _reclaim(context: UpkeepContext, table: Table, places: TableStorage, due: list[ExpiredList]) -> Outcome:
     reach("upkeep.reclaim.look.before")
-    needed = find_reachable_files(care.store, table, care.stop)
+    needed = find_reachable_files(context.store, table, context.stop)
     _sync_young(file.uri for file in needed.values())
-    again = care.load(".".join(table.name()))
+    again = context.load(".".join(table.name()))
     if again.metadata_location != table.metadata_location:
-        needed |= find_reachable_files(care.store, again, care.stop)
+        needed |= find_reachable_files(context.store, again, context.stop)
     reach("upkeep.reclaim.look.after")
     needed_uris = add_link_targets(needed)
     done = bulk_delete.DeletedFiles()
     for number, expired in enumerate(due):
-        if care.stop.is_set():
+        if context.stop.is_set():
             done.left |= {file.uri: None for rest in due[number:] for file in rest.files}
             break
         unneeded = filter_own_files(table, (f.uri for f in expired.files)) - needed_uris
         free = [(f.uri, f.size) for f in expired.files if canonical_uri(f.uri) in unneeded]
-        some = bulk_delete.delete_files(places, free, care.stop)
+        some = bulk_delete.delete_files(places, free, context.stop)
         done.add(some)
         if not some.left:
             reach("upkeep.reclaim.list.before")
-            lists.drop(places, expired)
+            expired_file_lists.drop(places, expired)
             reach("upkeep.reclaim.list.after")
             continue
         _keep(places, expired, [f for f in expired.files if f.uri in some.left])
@@ -155,7 +155,7 @@ def _reclaim(care: Care, table: Table, places: TableStorage, due: list[ExpiredLi
 def _keep(places: TableStorage, expired: ExpiredList, left: list[ReferencedFile]) -> None:
     """A list with what could not be deleted, due at once."""
     begins = expired.not_before or expired.written
-    lists.write(places, replace(expired, files=tuple(left), not_before=begins))
+    expired_file_lists.write(places, replace(expired, files=tuple(left), not_before=begins))
 
 
 def _sync_young(uris: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _AT_ONCE = 8
 
@@ -85,7 +85,7 @@ class Verdict:
         }
 
 
-def verify(care: Care, table: Table) -> Verdict:
+def verify(context: UpkeepContext, table: Table) -> Verdict:
     """Checks a table as it was loaded. Changes nothing.
 
     Raises:
@@ -93,35 +93,35 @@ def verify(care: Care, table: Table) -> Verdict:
     """
     metadata = table.metadata
     verdict = Verdict(".".join(table.name()), len(metadata.snapshots), len(metadata.refs))
-    needed = _needed(care, table, verdict)
+    needed = _needed(context, table, verdict)
     verdict.files, verdict.size = len(needed), sum(file.size or 0 for file in needed.values())
-    there = _sizes(care, table, needed)
+    there = _sizes(context, table, needed)
     wrong = {uri: said for uri, file in needed.items() if (said := _fault(file, there.get(uri))) is not None}
     if wrong:
-        users = _users(care, table, set(wrong))
+        users = _users(context, table, set(wrong))
         verdict.findings += [_finding(table, needed[uri], said, users.get(uri, ())) for uri, said in wrong.items()]
     return verdict
 
 
-def _needed(care: Care, table: Table, verdict: Verdict) -> Files:
+def _needed(context: UpkeepContext, table: Table, verdict: Verdict) -> Files:
     """All files. What cannot be read to learn of them is a finding, and the rest goes on."""
     try:
-        return find_snapshot_files(care.store, table, table.metadata.snapshots) | list_metadata_files(table)
+        return find_snapshot_files(context.store, table, table.metadata.snapshots) | list_metadata_files(table)
     except (NotFoundError, IntegrityError):
         found = list_metadata_files(table)
     damaged: dict[str, str] = {}
     for snapshot in table.metadata.snapshots:
-        found |= _legible(care, table, snapshot, damaged)
+        found |= _legible(context, table, snapshot, damaged)
     verdict.findings += [Finding("error", uri, f"cannot be read: {said}") for uri, said in damaged.items()]
     return found
 
 
-def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, str]) -> Files:
+def _legible(context: UpkeepContext, table: Table, snapshot: Snapshot, damaged: dict[str, str]) -> Files:
     """What can be learned of a snapshot's files. A file that is missing is told of when all are looked for."""
     path = snapshot.manifest_list
     found = {canonical_uri(path): ReferencedFile(path, None, "manifest list")}
     try:
-        manifests = load_manifest_list(care.store, table.io, path)
+        manifests = load_manifest_list(context.store, table.io, path)
     except NotFoundError:
         return found
     except IntegrityError as error:
@@ -131,7 +131,7 @@ def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, st
         path = manifest.manifest_path
         found[canonical_uri(path)] = ReferencedFile(path, manifest.manifest_length, "manifest")
         try:
-            found |= {canonical_uri(file.uri): file for file in read_live_files(care.store, table.io, manifest)}
+            found |= {canonical_uri(file.uri): file for file in read_live_files(context.store, table.io, manifest)}
         except NotFoundError:
             continue
         except IntegrityError as error:
@@ -139,8 +139,8 @@ def _legible(care: Care, table: Table, snapshot: Snapshot, damaged: dict[str, st
     return found
 
 
-def _sizes(care: Care, table: Table, needed: Files) -> dict[str, int]:
-    places = care.storage_of(table)
+def _sizes(context: UpkeepContext, table: Table, needed: Files) -> dict[str, int]:
+    places = context.storage_of(table)
     folders = list_own_folders(table)
     # A folder inside another is in its listing.
     outer = [f for f in folders if not any(f != other and is_inside(f, other) for other in folders)]
@@ -170,10 +170,10 @@ def _fault(file: ReferencedFile, size: int | None) -> str | None:
     return None
 
 
-def _users(care: Care, table: Table, wrong: set[str]) -> dict[str, tuple[int, ...]]:
+def _users(context: UpkeepContext, table: Table, wrong: set[str]) -> dict[str, tuple[int, ...]]:
     users: dict[str, tuple[int, ...]] = {}
     for snapshot in table.metadata.snapshots:
-        for uri in wrong & _legible(care, table, snapshot, {}).keys():
+        for uri in wrong & _legible(context, table, snapshot, {}).keys():
             users[uri] = (*users.get(uri, ()), snapshot.snapshot_id)
     return users
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from frazil.errors import FrazilError
 from frazil.storage import join
 from frazil.tables.position import list_ancestors
-from frazil.upkeep.expiry import lists
+from frazil.upkeep.expiry import expired_file_lists
 from frazil.upkeep.plans.groups import Deletes, Group, Watch
-from frazil.upkeep.plans.tally import Tallies, count_data, count_deletes
-from frazil.upkeep.plans.tiers import tier_bounds
+from frazil.upkeep.plans.manifest_stats import ManifestStatsCache, count_data, count_deletes
+from frazil.upkeep.plans.size_tiers import tier_bounds
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
     from frazil.upkeep.policy import Policy
 
 #: The size that Iceberg gives to manifests, unless the table says otherwise.
@@ -169,11 +169,11 @@ class Census:
         return known + sum(s.file_size_in_bytes for s in statistics)
 
 
-def take(care: Care, table: Table, policy: Policy, *, known: Tallies | None = None) -> Census:
+def take(context: UpkeepContext, table: Table, policy: Policy, *, known: ManifestStatsCache | None = None) -> Census:
     """Counts a table.
 
     Args:
-        care: of which catalog.
+        context: of which catalog.
         table: as it was loaded.
         policy: of this table; its target size makes the tiers.
         known: counts of manifests from former looks. Manifests never change, so that whoever looks again and again
@@ -189,20 +189,20 @@ def take(care: Care, table: Table, policy: Policy, *, known: Tallies | None = No
     found: dict[str, Any] = {}
     snapshot = table.current_snapshot()
     if snapshot is not None:
-        manifests = care.store.read_manifests(table.io, snapshot.manifest_list)
-        deletes, removed = count_deletes(care.store, table, [m for m in manifests if m.content != 0])
+        manifests = context.store.read_manifests(table.io, snapshot.manifest_list)
+        deletes, removed = count_deletes(context.store, table, [m for m in manifests if m.content != 0])
         watch = _watch(table, policy, now)
         counted = count_data(
-            care.store, table, [m for m in manifests if m.content == 0], bounds,
+            context.store, table, [m for m in manifests if m.content == 0], bounds,
             removed=removed, watch=watch, delete_ratio=policy.delete_ratio,
-            delete_files=policy.delete_files, known=known or Tallies(),
+            delete_files=policy.delete_files, known=known or ManifestStatsCache(),
         )  # fmt: skip
         found = {
             "groups": tuple(counted.groups.values()),
             "sizes": Sizes(*counted.sizes()),
             "deletes": replace(deletes, dangling=removed.dangling()),
             "manifests": _manifests(manifests, metadata.properties),
-            "list_bytes": _length(care, table, snapshot.manifest_list),
+            "list_bytes": _length(context, table, snapshot.manifest_list),
             "watch": watch,
         }
     return Census(
@@ -210,9 +210,9 @@ def take(care: Care, table: Table, policy: Policy, *, known: Tallies | None = No
         metadata=metadata,
         taken_ms=int(now * 1000),
         bounds=bounds,
-        json_bytes=_length(care, table, table.metadata_location),
+        json_bytes=_length(context, table, table.metadata_location),
         growth=_growth(metadata),
-        expired=tuple(_expired(care, table)),
+        expired=tuple(_expired(context, table)),
         **found,
     )
 
@@ -237,10 +237,10 @@ def _manifests(found: tuple[ManifestFile, ...], properties: Mapping[str, str]) -
     return Manifests(len(found), sum(m.manifest_length for m in found), len(most), sum(most), target)
 
 
-def _length(care: Care, table: Table, path: str) -> int | None:
+def _length(context: UpkeepContext, table: Table, path: str) -> int | None:
     """The size of a file; None where that cannot be told: a catalog need not let us see its own files."""
     try:
-        return care.store.call_once(lambda: len(table.io.new_input(path)), "storage")
+        return context.store.call_once(lambda: len(table.io.new_input(path)), "storage")
     except FrazilError:
         return None
 
@@ -271,12 +271,12 @@ def _total(snapshot: Snapshot, key: str) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
 
 
-def _expired(care: Care, table: Table) -> Iterator[ExpiredFiles]:
+def _expired(context: UpkeepContext, table: Table) -> Iterator[ExpiredFiles]:
     """The lists in the table's metadata folder. Where keys come in order, only they are listed."""
-    store, begin = care.storage_of(table).find(join(lists.folder_of(table), lists.PREFIX))
+    store, begin = context.storage_of(table).find(join(expired_file_lists.folder_of(table), expired_file_lists.PREFIX))
     found = []
     for info in store.list(begin.rpartition("/")[0], start_after=begin):
-        if lists.is_list(info.key):
+        if expired_file_lists.is_list(info.key):
             found.append(info)
         elif store.lists_in_key_order:
             break

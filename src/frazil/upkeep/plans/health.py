@@ -11,8 +11,8 @@ from pyiceberg.partitioning import PartitionSpec
 from frazil.tables.position import list_ancestors
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 from frazil.upkeep.model import Kind, Step
-from frazil.upkeep.plans.notes import held_back, on_request
-from frazil.upkeep.rewrite.turn import KIND
+from frazil.upkeep.plans.plan_notes import held_back, on_request
+from frazil.upkeep.rewrite.rewrite_commit import KIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import IcebergType
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
     from frazil.upkeep.plans.census import Census
     from frazil.upkeep.plans.groups import Group
-    from frazil.upkeep.plans.tally import Tallies
+    from frazil.upkeep.plans.manifest_stats import ManifestStatsCache
     from frazil.upkeep.policy import Policy
 
 #: Partitions that are told one by one.
@@ -124,11 +124,17 @@ class Health:
         return asdict(self)
 
 
-def examine(care: Care, name: str, *, last: Mapping[Kind, float] | None = None, known: Tallies | None = None) -> Health:
+def examine(
+    context: UpkeepContext,
+    name: str,
+    *,
+    last: Mapping[Kind, float] | None = None,
+    known: ManifestStatsCache | None = None,
+) -> Health:
     """Looks at a table. Changes nothing, and starts no JVM.
 
     Args:
-        care: of which catalog.
+        context: of which catalog.
         name: `namespace.table`.
         last: when steps of a kind were last done, see `plan`.
         known: counts of manifests from former looks.
@@ -141,9 +147,9 @@ def examine(care: Care, name: str, *, last: Mapping[Kind, float] | None = None, 
     from frazil.upkeep.plans.plan import plan
     from frazil.upkeep.policy import policy_for
 
-    table = care.load(name)
-    policy = policy_for(care.settings, table)
-    census = take(care, table, policy, known=known)
+    table = context.load(name)
+    policy = policy_for(context.settings, table)
+    census = take(context, table, policy, known=known)
     return health_of(census, policy, plan(census, policy, last=last))
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from frazil.tables.position import list_ancestors
 from frazil.upkeep.model import Step
-from frazil.upkeep.plans import words
 from frazil.upkeep.plans.conditions import condition_of
+from frazil.upkeep.plans.format_amounts import format_count, format_size
 from frazil.upkeep.plans.groups import Group
 
 if TYPE_CHECKING:
@@ -179,11 +179,11 @@ def _why(census: Census, chosen: Sequence[Candidate], below: int, partitions: in
     said = []
     if below > _NO_SIZE:
         left = files - sum(c.gone for c in chosen)
-        said.append(f"{words.count(files, 'file')} below {words.size(below)} can become about {left:,}")
+        said.append(f"{format_count(files, 'file')} below {format_size(below)} can become about {left:,}")
     if dirty := sum(c.group.dirty_files for c in chosen):
-        said.append(f"{words.count(dirty, 'file')} lost many rows")
+        said.append(f"{format_count(dirty, 'file')} lost many rows")
     if burdened := sum(c.group.burdened_files for c in chosen):
-        said.append(f"many delete files apply to {words.count(burdened, 'file')}")
+        said.append(f"many delete files apply to {format_count(burdened, 'file')}")
     if len(census.groups) > 1:
         more = f" of {partitions:,}" if partitions > len(chosen) else ""
         said.append(f"in {len(chosen):,}{more} {'partition' if partitions == 1 else 'partitions'}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from frazil.upkeep.expiry.expire import choose
 from frazil.upkeep.model import KINDS, Kind, Step
-from frazil.upkeep.plans import words
+from frazil.upkeep.plans.format_amounts import format_age, format_count
 from frazil.upkeep.plans.merging import compactions
 from frazil.upkeep.rewrite.metadata import ENABLED
 
@@ -75,11 +75,11 @@ def _retention(census: Census, policy: Policy) -> Iterator[Step]:
     exact = bool(watch.mixed_files) and watch.oldest_us is not None and watch.oldest_us < overdue
     if not watch.old_files and not exact:
         return
-    said = [f"{words.count(watch.old_files, 'file')} with nothing younger"] if watch.old_files else []
-    said += [f"{words.count(watch.mixed_files, 'file')} with such rows among others"] if exact else []
+    said = [f"{format_count(watch.old_files, 'file')} with nothing younger"] if watch.old_files else []
+    said += [f"{format_count(watch.mixed_files, 'file')} with such rows among others"] if exact else []
     yield Step(
         "retention",
-        why=f"rows older than {words.age(policy.retention_age_s)} by {policy.retention_column}: {', '.join(said)}",
+        why=f"rows older than {format_age(policy.retention_age_s)} by {policy.retention_column}: {', '.join(said)}",
         gain={"files": watch.old_files, "rows": watch.old_rows, "bytes": watch.old_bytes},
         cost=watch.mixed_bytes if exact else 0,
         options={"column": policy.retention_column, "before_us": watch.before_us, "exact": exact},
@@ -95,10 +95,10 @@ def _deletes(census: Census, policy: Policy, budget: int | None) -> Iterator[Ste
         return
     said = []
     if crowded:
-        where = words.count(len(crowded), "partition")
-        said.append(f"{words.count(sum(crowded), 'file')} of position deletes in {where} can be merged")
+        where = format_count(len(crowded), "partition")
+        said.append(f"{format_count(sum(crowded), 'file')} of position deletes in {where} can be merged")
     if deletes.dangling:
-        said.append(f"{words.count(deletes.dangling, 'delete')} for data that is gone already")
+        said.append(f"{format_count(deletes.dangling, 'delete')} for data that is gone already")
     cost = deletes.position_bytes if crowded else 0
     yield Step(
         "deletes",
@@ -116,7 +116,7 @@ def _manifests(census: Census, policy: Policy) -> Iterator[Step]:
     if found.small >= policy.manifests:
         yield Step(
             "manifests",
-            why=f"{found.small:,} of {words.count(found.count, 'manifest')} are small, and can become about {after:,}",
+            why=f"{found.small:,} of {format_count(found.count, 'manifest')} are small, and can become about {after:,}",
             gain={"manifests": found.small - after},
             cost=found.small_bytes,
             options={"small": policy.manifests},
@@ -134,11 +134,11 @@ def _expire(census: Census, policy: Policy) -> Iterator[Step]:
     if len(chosen) < min(_EXPIRY_BATCH, max(1, len(snapshots) // 10)) and overdue < _EXPIRY_WAIT_S:
         return
     wanted = [] if most is None else [f"at most {most:,}"]
-    wanted.append(f"none older than {words.age(policy.max_snapshot_age_s)}")
+    wanted.append(f"none older than {format_age(policy.max_snapshot_age_s)}")
     files, size = _freed(census, frozenset(chosen))
     yield Step(
         "expire",
-        why=f"{words.count(len(snapshots), 'snapshot')}, and wanted are {', '.join(wanted)}",
+        why=f"{format_count(len(snapshots), 'snapshot')}, and wanted are {', '.join(wanted)}",
         gain={"snapshots": len(chosen), "files": files, "bytes": size},
         options={"snapshots": chosen},
         urgent=most is not None and len(snapshots) > _TOO_MANY_TIMES * most,
@@ -162,7 +162,7 @@ def _reclaim(census: Census, policy: Policy) -> Iterator[Step]:
         oldest = (census.taken_ms - due[0].written_ms) / 1000
         yield Step(
             "reclaim",
-            why=f"files of snapshots that were expired {words.age(oldest)} ago wait to be deleted",
+            why=f"files of snapshots that were expired {format_age(oldest)} ago wait to be deleted",
             gain={"lists": len(due)},
             options={"grace_s": policy.file_grace_s},
         )
@@ -188,7 +188,7 @@ def _stats(census: Census, policy: Policy, last: float | None) -> Iterator[Step]
     if since >= policy.statistics_every_s:
         yield Step(
             "stats",
-            why=f"the last statistics are {words.age(since)} old" if done else "there are no statistics",
+            why=f"the last statistics are {format_age(since)} old" if done else "there are no statistics",
             cost=census.bytes,
         )
 
@@ -200,6 +200,6 @@ def _orphans(census: Census, policy: Policy, last: float | None) -> Iterator[Ste
     if since >= policy.orphan_every_s:
         yield Step(
             "orphans",
-            why=f"nobody has looked for {words.age(since)}" if last else "nobody is known to have looked",
+            why=f"nobody has looked for {format_age(since)}" if last else "nobody is known to have looked",
             options={"age_s": policy.orphan_age_s},
         )

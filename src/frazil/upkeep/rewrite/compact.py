@@ -26,14 +26,14 @@ from frazil.upkeep import java
 from frazil.upkeep.model import Outcome, Step
 from frazil.upkeep.rewrite.grouping import locations, one_file_each, within
 from frazil.upkeep.rewrite.ordering import order_of
+from frazil.upkeep.rewrite.rewrite_commit import NothingToDoError, RewriteCommit, run_rewrite
 from frazil.upkeep.rewrite.rewriting import Group, Shape, commit, rewrite
-from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
 from frazil.upkeep.rewrite.zorder import know_no_order
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _MIB = 1024 * 1024
 STRATEGIES = ("auto", "binpack", "sort", "zorder")
@@ -110,7 +110,7 @@ class Options:
         }
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """Takes what is most worth it within the budget; what is left, the next turn takes.
 
     Raises:
@@ -118,10 +118,10 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     """
     options = Options.of(step.options)
     options.check(table)
-    return run_turn(care, table, "compact", lambda turn: _compact(turn, options))
+    return run_rewrite(context, table, "compact", lambda turn: _compact(turn, options))
 
 
-def _compact(turn: Turn, options: Options) -> None:
+def _compact(turn: RewriteCommit, options: Options) -> None:
     with turn.step("plan"):
         groups = plan(turn, options)
     if not groups:
@@ -136,7 +136,7 @@ def _compact(turn: Turn, options: Options) -> None:
     commit(turn, rewrite(turn, groups, shape))
 
 
-def plan(turn: Turn, options: Options) -> list[Group]:
+def plan(turn: RewriteCommit, options: Options) -> list[Group]:
     """The groups of this turn: the partitions with most files first, as far as the budget goes."""
     planner = turn.jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(
         turn.java, condition(turn, options.partition), turn.start, True
@@ -146,17 +146,17 @@ def plan(turn: Turn, options: Options) -> list[Group]:
     return list(within(turn, options, java.items(planner.plan().groups()), order))
 
 
-def condition(turn: Turn, text: str | None) -> Any:
+def condition(turn: RewriteCommit, text: str | None) -> Any:
     """A condition in SQL as Iceberg's expression."""
     if not text:
         return turn.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
     converter = turn.jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-    session = turn.care.spark()._jsparkSession
-    found = converter.collectResolvedSparkExpression(session, turn.care.sql_name(turn.table), text)
+    session = turn.context.spark()._jsparkSession
+    found = converter.collectResolvedSparkExpression(session, turn.context.sql_name(turn.table), text)
     return converter.convertToIcebergExpression(found)
 
 
-def files_at(turn: Turn, expression: Any, paths: Collection[str]) -> Iterator[Any]:
+def files_at(turn: RewriteCommit, expression: Any, paths: Collection[str]) -> Iterator[Any]:
     """Java's data files of some paths, among those that may have rows for which an expression holds."""
     planner = turn.jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(turn.java, expression, turn.start, True)
     planner.init(java.java_map(turn.jvm, {"rewrite-all": True}))

@@ -24,15 +24,15 @@ from pyiceberg.manifest import ManifestContent
 from frazil.upkeep import java
 from frazil.upkeep.model import Outcome, Step
 from frazil.upkeep.plans.groups import DELETED_PATH
-from frazil.upkeep.plans.tally import are_joined
+from frazil.upkeep.plans.manifest_stats import are_joined
 from frazil.upkeep.rewrite.grouping import locations, picked
+from frazil.upkeep.rewrite.rewrite_commit import NothingToDoError, RewriteCommit, run_rewrite
 from frazil.upkeep.rewrite.rewriting import commit_with, session_for, write_each
-from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _MIB = 1024 * 1024
 _UNBOUNDED = 1 << 40
@@ -55,7 +55,7 @@ class _Options:
         return cls(int(options.get("min_files") or 10), int(options.get("budget") or _UNBOUNDED))
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """First what is merged, then what applies to nothing: two commits at most, or none.
 
     What is merged is as much as the budget allows for; while there is more, the second waits for the turn that ends it.
@@ -63,10 +63,10 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     if table.metadata.format_version < 2:
         return Outcome("deletes", "nothing", reason="a table of format version 1 has no delete files")
     options = _Options.of(step)
-    merged = run_turn(care, table, "deletes", lambda turn: _merge(turn, options))
+    merged = run_rewrite(context, table, "deletes", lambda turn: _merge(turn, options))
     if merged.result not in ("done", "nothing") or options.more:
         return merged
-    removed = run_turn(care, table, "deletes", _remove_dangling)
+    removed = run_rewrite(context, table, "deletes", _remove_dangling)
     return both(merged, removed)
 
 
@@ -89,7 +89,7 @@ def both(first: Outcome, second: Outcome) -> Outcome:
     )
 
 
-def _merge(turn: Turn, options: _Options) -> None:
+def _merge(turn: RewriteCommit, options: _Options) -> None:
     _require_deletes(turn)
     with turn.step("plan"):
         groups = _chosen(turn, options)
@@ -109,7 +109,7 @@ def _merge(turn: Turn, options: _Options) -> None:
     commit_with(turn, write_each(turn, groups, write, manager.abort), manager.commitOrClean, manager.abort)
 
 
-def _chosen(turn: Turn, options: _Options) -> list[Any]:
+def _chosen(turn: RewriteCommit, options: _Options) -> list[Any]:
     """The groups of this turn: those with most files first, as far as the budget goes, and one at least."""
     chosen: list[Any] = []
     left = options.budget
@@ -122,7 +122,7 @@ def _chosen(turn: Turn, options: _Options) -> list[Any]:
     return chosen
 
 
-def _groups(turn: Turn, options: _Options) -> Iterator[Any]:
+def _groups(turn: RewriteCommit, options: _Options) -> Iterator[Any]:
     """Java's groups of delete files, each of one partition, that there is something to gain from."""
     planner = turn.jvm.org.apache.iceberg.actions.BinPackRewritePositionDeletePlanner(turn.java)
     vectors = turn.table.metadata.format_version >= 3
@@ -161,12 +161,12 @@ def mergeable(about: Sequence[str | None]) -> list[int]:
     return [i for i, data_file in enumerate(about) if data_file is None or count[data_file] > 1]
 
 
-def _data_files(turn: Turn) -> dict[str, str]:
+def _data_files(turn: RewriteCommit) -> dict[str, str]:
     """By path of a delete file the data file that it is about, if it is one."""
     table, found = turn.table, {}
     snapshot = table.metadata.current_snapshot()
     assert snapshot is not None, "a turn has one"
-    for manifest in turn.care.store.read_manifests(table.io, snapshot.manifest_list):
+    for manifest in turn.context.store.read_manifests(table.io, snapshot.manifest_list):
         if manifest.content == ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
@@ -177,7 +177,7 @@ def _data_files(turn: Turn) -> dict[str, str]:
     return found
 
 
-def _has_files(turn: Turn, tasks: Any) -> bool:
+def _has_files(turn: RewriteCommit, tasks: Any) -> bool:
     """Whether some of the deletes are no vectors."""
     is_vector = turn.jvm.org.apache.iceberg.util.ContentFileUtil.isDV
     return any(
@@ -185,15 +185,15 @@ def _has_files(turn: Turn, tasks: Any) -> bool:
     )
 
 
-def _require_deletes(turn: Turn) -> None:
+def _require_deletes(turn: RewriteCommit) -> None:
     if not int(turn.java.currentSnapshot().summary().getOrDefault("total-delete-files", "1")):
         raise NothingToDoError("the table has no delete files")
 
 
-def _remove_dangling(turn: Turn) -> None:
+def _remove_dangling(turn: RewriteCommit) -> None:
     _require_deletes(turn)
     with turn.step("dangling"):
-        action = java.actions(turn.jvm, turn.care.spark()).removeDanglingDeleteFiles(turn.java)
+        action = java.actions(turn.jvm, turn.context.spark()).removeDanglingDeleteFiles(turn.java)
         for key, value in turn.properties.items():
             action = action.snapshotProperty(key, value)
         result = action.execute()

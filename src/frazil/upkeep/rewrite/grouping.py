@@ -15,12 +15,12 @@ from frazil.upkeep.rewrite.rewriting import Group, Way, expected_files
 
 if TYPE_CHECKING:
     from frazil.upkeep.rewrite.compact import Options
-    from frazil.upkeep.rewrite.turn import Turn
+    from frazil.upkeep.rewrite.rewrite_commit import RewriteCommit
 
 _TASK = re.compile(r"\w+Task\{file=(.*?), partition_data=")
 
 
-def within(turn: Turn, options: Options, groups: Iterator[Any], order: Order | None) -> Iterator[Group]:
+def within(turn: RewriteCommit, options: Options, groups: Iterator[Any], order: Order | None) -> Iterator[Group]:
     """What one turn takes of Iceberg's groups, the first ones first."""
     left, known = options.budget, None
     for group in groups:
@@ -28,7 +28,7 @@ def within(turn: Turn, options: Options, groups: Iterator[Any], order: Order | N
         if size > left and left < options.budget:
             continue  # another turn's
         if order is not None and known is None:
-            known = ranges_of(order, list_data_files(turn.care.store, turn.table))
+            known = ranges_of(order, list_data_files(turn.context.store, turn.table))
         made = _group(turn, options, group, order, known or {})
         if made is None:
             continue
@@ -38,7 +38,9 @@ def within(turn: Turn, options: Options, groups: Iterator[Any], order: Order | N
             return
 
 
-def _group(turn: Turn, options: Options, group: Any, order: Order | None, known: dict[str, Range]) -> Group | None:
+def _group(
+    turn: RewriteCommit, options: Options, group: Any, order: Order | None, known: dict[str, Range]
+) -> Group | None:
     """What is taken of one of Iceberg's groups; None where it would have as many files as before.
 
     Iceberg itself takes files that together exceed the target, though they become as many as they were: again and
@@ -80,7 +82,7 @@ def _group(turn: Turn, options: Options, group: Any, order: Order | None, known:
     return Group(tasks, count, size, way(size), spec_id)
 
 
-def _is_dirty(turn: Turn, options: Options, task: Any) -> bool:
+def _is_dirty(turn: RewriteCommit, options: Options, task: Any) -> bool:
     """Whether a file is taken for its deletes, as Iceberg decides it."""
     deletes = list(task.deletes())
     if len(deletes) >= options.delete_files:
@@ -90,17 +92,17 @@ def _is_dirty(turn: Turn, options: Options, task: Any) -> bool:
     return rows > 0 and rows >= options.delete_ratio * int(task.file().recordCount())
 
 
-def _becoming(turn: Turn, way: Way, size: int, target: int) -> int:
+def _becoming(turn: RewriteCommit, way: Way, size: int, target: int) -> int:
     """How many files there would be of so many bytes."""
     return parts_for(size, target) if _is_divided(turn, way) else expected_files(size, target)
 
 
-def _is_divided(turn: Turn, way: Way) -> bool:
+def _is_divided(turn: RewriteCommit, way: Way) -> bool:
     """Whether one task writes one file each: not where rows go from file to file."""
-    return turn.care.tasks is not None and way in ("joined", "local")
+    return turn.context.tasks is not None and way in ("joined", "local")
 
 
-def _way(turn: Turn, options: Options, same_spec: bool, arranged: bool, size: int) -> Way:
+def _way(turn: RewriteCommit, options: Options, same_spec: bool, arranged: bool, size: int) -> Way:
     if options.sort_by:
         return "zorder" if options.strategy == "zorder" else "columns"
     if not same_spec and (turn.table.spec().fields or not turn.table.sort_order().is_unsorted):
@@ -110,7 +112,7 @@ def _way(turn: Turn, options: Options, same_spec: bool, arranged: bool, size: in
     return "local" if options.strategy == "binpack" or expected_files(size, options.target) == 1 else "range"
 
 
-def one_file_each(turn: Turn, group: Group, target: int) -> list[Group]:
+def one_file_each(turn: RewriteCommit, group: Group, target: int) -> list[Group]:
     """A group as several, of which each becomes one file by one task."""
     if not _is_divided(turn, group.way):
         return [group]
@@ -167,7 +169,7 @@ def locations(tasks: Any) -> list[str]:
     return found if len(found) == count else [str(tasks.get(i).file().location()) for i in range(count)]
 
 
-def picked(turn: Turn, tasks: Any, places: Sequence[int]) -> Any:
+def picked(turn: RewriteCommit, tasks: Any, places: Sequence[int]) -> Any:
     """Some of a list of tasks, in this order."""
     chosen = turn.jvm.java.util.ArrayList()
     for place in places:

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.upkeep import java
 from frazil.upkeep.model import Outcome, Step
-from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
+from frazil.upkeep.rewrite.rewrite_commit import NothingToDoError, RewriteCommit, run_rewrite
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _TARGET = 8 * 1024 * 1024
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """One commit for the partition spec with most small manifests; the next turn takes the next."""
     small = int(step.options.get("small") or 2)  # type: ignore[call-overload]
     counted: list[tuple[int, int, int]] = []
-    outcome = run_turn(care, table, "manifests", lambda turn: _rewrite(turn, small, counted))
+    outcome = run_rewrite(context, table, "manifests", lambda turn: _rewrite(turn, small, counted))
     if outcome.result == "done" and counted:
         before, after, size = counted[0]
         return replace(outcome, files_before=before, files_after=after, bytes_rewritten=size)
     return outcome
 
 
-def _rewrite(turn: Turn, small: int, counted: list[tuple[int, int, int]]) -> None:
+def _rewrite(turn: RewriteCommit, small: int, counted: list[tuple[int, int, int]]) -> None:
     with turn.step("plan"):
         spec_id, chosen = _chosen(turn)
     if len(chosen) < max(2, small):
@@ -43,7 +43,7 @@ def _rewrite(turn: Turn, small: int, counted: list[tuple[int, int, int]]) -> Non
     for manifest in chosen:
         among.add(manifest)
     with turn.step("commit"):
-        session = turn.care.spark()._jsparkSession
+        session = turn.context.spark()._jsparkSession
         action = turn.jvm.org.apache.iceberg.spark.actions.SparkActions.get(session).rewriteManifests(turn.java)
         predicates = turn.jvm.org.apache.iceberg.relocated.com.google.common.base.Predicates
         action = action.specId(spec_id).rewriteIf(getattr(predicates, "in")(among))
@@ -57,7 +57,7 @@ def _rewrite(turn: Turn, small: int, counted: list[tuple[int, int, int]]) -> Non
     counted.append((before, len(added), sum(int(m.length()) for m in added)))
 
 
-def _chosen(turn: Turn) -> tuple[int, list[Any]]:
+def _chosen(turn: RewriteCommit) -> tuple[int, list[Any]]:
     """The small manifests of the spec that has most of them."""
     target = int(turn.table.metadata.properties.get("commit.manifest.target-size-bytes", _TARGET))
     by_spec: dict[int, list[Any]] = defaultdict(list)

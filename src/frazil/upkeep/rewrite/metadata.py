@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import UsageError
 from frazil.upkeep.model import Outcome, Step
-from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
+from frazil.upkeep.rewrite.rewrite_commit import NothingToDoError, RewriteCommit, run_rewrite
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 ENABLED, VERSIONS = "write.metadata.delete-after-commit.enabled", "write.metadata.previous-versions-max"
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """Sets the two properties where they differ.
 
     Raises:
@@ -28,10 +28,10 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     versions = int(step.options["versions"])  # type: ignore[call-overload]
     if versions < 1:
         raise UsageError(f"{versions} former metadata files cannot be kept", hint="metadata_versions: 1 or more")
-    return run_turn(care, table, "metadata", lambda turn: _set(turn, {ENABLED: "true", VERSIONS: str(versions)}))
+    return run_rewrite(context, table, "metadata", lambda turn: _set(turn, {ENABLED: "true", VERSIONS: str(versions)}))
 
 
-def _set(turn: Turn, wanted: dict[str, str]) -> None:
+def _set(turn: RewriteCommit, wanted: dict[str, str]) -> None:
     if wanted.items() <= turn.table.metadata.properties.items():
         raise NothingToDoError("the table is set so already")
     update = turn.java.updateProperties()

@@ -22,15 +22,15 @@ from frazil.tables.durability import sync_metadata
 from frazil.upkeep import java
 from frazil.upkeep.model import Outcome
 from frazil.upkeep.rewrite.grouping import first_ones, locations, picked
+from frazil.upkeep.rewrite.rewrite_commit import NothingToDoError, RewriteCommit, run_rewrite
 from frazil.upkeep.rewrite.rewriting import Group, Shape, Way, commit, rewrite
-from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _TRIES = 5
 _FILES_AT_ONCE = 5000
@@ -86,12 +86,18 @@ def parse(table: Table, text: str) -> PartitionSpec:
 
 
 def apply(
-    care: Care, table: Table, spec_text: str, *, rewrite: bool = False, budget: int = _GIB, target: int | None = None
+    context: UpkeepContext,
+    table: Table,
+    spec_text: str,
+    *,
+    rewrite: bool = False,
+    budget: int = _GIB,
+    target: int | None = None,
 ) -> Applied:
     """Gives the table a new spec, for all that is written from now on.
 
     Args:
-        care: where.
+        context: where.
         table: may be out of date.
         spec_text: `day(publish_time), bucket(16, id)`.
         rewrite: files of older specs are written anew, commit by commit.
@@ -104,41 +110,41 @@ def apply(
         ConflictError: other writers changed the spec too often. Nothing has changed.
     """
     wanted = parse(table, spec_text)
-    require_possible(care, wanted)
+    require_possible(context, wanted)
     before = text_of(table.schema(), table.spec())
-    changed = _evolve(care, table, wanted)
-    fresh = care.store.load(table.name())
-    outcomes = tuple(_follow(care, fresh, budget, target or _target(fresh))) if rewrite else ()
-    fresh = care.store.load(table.name())
-    left = len(files_of_older_specs(care, fresh))
+    changed = _evolve(context, table, wanted)
+    fresh = context.store.load(table.name())
+    outcomes = tuple(_follow(context, fresh, budget, target or _target(fresh))) if rewrite else ()
+    fresh = context.store.load(table.name())
+    left = len(files_of_older_specs(context, fresh))
     return Applied(before, text_of(fresh.schema(), fresh.spec()), fresh.spec().spec_id, changed, outcomes, left)
 
 
-def require_possible(care: Care, wanted: PartitionSpec) -> None:
+def require_possible(context: UpkeepContext, wanted: PartitionSpec) -> None:
     """Raises UnsupportedError for partitions that the catalog is known to refuse."""
-    flavor = flavor_of(care.catalog, dict(care.store.catalog.properties))
+    flavor = flavor_of(context.catalog, dict(context.store.catalog.properties))
     if flavor == "s3tables" and any(isinstance(part.transform, BucketTransform) for part in wanted.fields):
         raise UnsupportedError(
-            f"the catalog '{care.catalog.name}' cannot do bucket partitions",
+            f"the catalog '{context.catalog.name}' cannot do bucket partitions",
             cause="SeaweedFS refuses them when Spark writes",
             hint="partition by time, or by truncate(N, column)",
         )
 
 
-def files_of_older_specs(care: Care, table: Table) -> set[str]:
+def files_of_older_specs(context: UpkeepContext, table: Table) -> set[str]:
     """The data files that are partitioned otherwise than new ones are."""
     snapshot = table.metadata.current_snapshot()
     if snapshot is None:
         return set()
     return {
         str(entry.data_file.file_path)
-        for manifest in care.store.read_manifests(table.io, snapshot.manifest_list)
+        for manifest in context.store.read_manifests(table.io, snapshot.manifest_list)
         if manifest.content == ManifestContent.DATA and manifest.partition_spec_id != table.spec().spec_id
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
     }
 
 
-def _evolve(care: Care, table: Table, wanted: PartitionSpec) -> bool:
+def _evolve(context: UpkeepContext, table: Table, wanted: PartitionSpec) -> bool:
     is_changed = False
 
     def prepare(now: Table) -> tuple[list[PartitionField], list[PartitionField]] | None:
@@ -152,27 +158,29 @@ def _evolve(care: Care, table: Table, wanted: PartitionSpec) -> bool:
         is_changed = True
         reach("upkeep.partition.commit.before")
         try:
-            _commit(care, now, *fields)
+            _commit(context, now, *fields)
         except FrazilError as error:
             # Java has its own words for a field that another writer has added or removed since.
-            moved = care.store.load(now.name()).metadata.default_spec_id != now.metadata.default_spec_id
+            moved = context.store.load(now.name()).metadata.default_spec_id != now.metadata.default_spec_id
             if moved and not isinstance(error, ConflictError):
                 raise ConflictError(error.message, cause=error.cause, hint=error.hint) from error
             raise
         reach("upkeep.partition.commit.after")
         return now
 
-    fresh = care.store.load(table.name())
-    commit_with_retry(care.store, fresh, prepare, commit, tries=_TRIES, may_repeat=is_conflict)
+    fresh = context.store.load(table.name())
+    commit_with_retry(context.store, fresh, prepare, commit, tries=_TRIES, may_repeat=is_conflict)
     if is_changed:
-        sync_metadata(care.store.load(table.name()))
+        sync_metadata(context.store.load(table.name()))
     return is_changed
 
 
-def _commit(care: Care, table: Table, going: Sequence[PartitionField], coming: Sequence[PartitionField]) -> None:
-    jvm = care.spark()._jvm
+def _commit(
+    context: UpkeepContext, table: Table, going: Sequence[PartitionField], coming: Sequence[PartitionField]
+) -> None:
+    jvm = context.spark()._jvm
     with java.translated(table):
-        update = java.load(care, table).updateSpec()
+        update = java.load(context, table).updateSpec()
         for part in going:
             update = update.removeField(part.name)
         for part in coming:
@@ -192,10 +200,10 @@ def _java_term(jvm: Any, schema: Schema, part: PartitionField) -> Any:
     return getattr(expressions, str(part.transform))(name)
 
 
-def _follow(care: Care, table: Table, budget: int, target: int) -> Iterator[Outcome]:
+def _follow(context: UpkeepContext, table: Table, budget: int, target: int) -> Iterator[Outcome]:
     """One commit after the other, until no file is left, one makes no progress, or it shall stop."""
-    while not care.stop.is_set():
-        outcome = run_turn(care, table, "compact", lambda turn: _rewrite(turn, budget, target))
+    while not context.stop.is_set():
+        outcome = run_rewrite(context, table, "compact", lambda turn: _rewrite(turn, budget, target))
         if outcome.result == "nothing":
             return
         yield outcome
@@ -203,7 +211,7 @@ def _follow(care: Care, table: Table, budget: int, target: int) -> Iterator[Outc
             return
 
 
-def _rewrite(turn: Turn, budget: int, target: int) -> None:
+def _rewrite(turn: RewriteCommit, budget: int, target: int) -> None:
     with turn.step("plan"):
         group = _group(turn, budget)
     if group is None:
@@ -211,8 +219,8 @@ def _rewrite(turn: Turn, budget: int, target: int) -> None:
     commit(turn, rewrite(turn, [group], Shape(target)))
 
 
-def _group(turn: Turn, budget: int) -> Group | None:
-    older = files_of_older_specs(turn.care, turn.table)
+def _group(turn: RewriteCommit, budget: int) -> Group | None:
+    older = files_of_older_specs(turn.context, turn.table)
     if not older:
         return None
     planner = turn.jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(

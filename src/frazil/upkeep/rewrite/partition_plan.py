@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.manifest import ManifestContent
 
 from frazil.tables.metadata.bounds import decode_bound
-from frazil.upkeep.plans import words
+from frazil.upkeep.plans.format_amounts import format_age, format_size
 from frazil.upkeep.rewrite.partition import terms_of
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _MIB = 1024 * 1024
 LEAST, MOST = 128 * _MIB, 1024 * _MIB
@@ -98,9 +98,9 @@ class Proposal:
         object.__setattr__(self, "change", self.current != self.proposed)
 
 
-def plan(care: Care, table: Table) -> Proposal:
+def plan(context: UpkeepContext, table: Table) -> Proposal:
     """A spec for the table, with reasons."""
-    return propose(look(care, table))
+    return propose(look(context, table))
 
 
 def propose(facts: Facts) -> Proposal:
@@ -113,14 +113,14 @@ def propose(facts: Facts) -> Proposal:
             facts.size, facts.rows, len(facts.partitions), median, int(expected),
         )  # fmt: skip
 
-    size = words.size(facts.size)
+    size = format_size(facts.size)
     if facts.size < SMALL and not facts.current:
         return so((), facts.size, f"the table has {size}: without partitions it is read whole in a moment")
     if facts.current and LEAST <= median <= MOST:
-        return so(facts.current, median, f"half of the partitions hold {words.size(median)} or more, which is fine")
+        return so(facts.current, median, f"half of the partitions hold {format_size(median)} or more, which is fine")
     if facts.current and len(facts.partitions) < 2 and facts.size < SMALL:
         return so(facts.current, median, f"the table has {size} in one partition: too early to tell")
-    now = f"{len(facts.partitions):,} partitions of {words.size(median)}, about" if facts.current else "no partitions"
+    now = f"{len(facts.partitions):,} partitions of {format_size(median)}, about" if facts.current else "no partitions"
     terms, expected, reasons = _by_time(facts)
     if expected > MOST:
         more, expected, why = _by_key(facts, expected)
@@ -142,10 +142,14 @@ def _by_time(facts: Facts) -> tuple[list[str], float, list[str]]:
         expected = facts.size / max(1.0, span.hours / _HOURS[unit])
         if expected <= MOST or unit == "hour":
             break
-    long = words.age(span.hours * 3600)
+    long = format_age(span.hours * 3600)
     if facts.size / max(1.0, span.hours / _HOURS["year"]) < LEAST:
-        return [], facts.size, [f"{span.column} spans {long}: even a year would hold less than {words.size(LEAST)}"]
-    return [f"{unit}({span.column})"], expected, [f"{span.column} spans {long}: {words.size(int(expected))} per {unit}"]
+        return [], facts.size, [f"{span.column} spans {long}: even a year would hold less than {format_size(LEAST)}"]
+    return (
+        [f"{unit}({span.column})"],
+        expected,
+        [f"{span.column} spans {long}: {format_size(int(expected))} per {unit}"],
+    )
 
 
 def _by_key(facts: Facts, expected: float) -> tuple[list[str], float, list[str]]:
@@ -153,19 +157,19 @@ def _by_key(facts: Facts, expected: float) -> tuple[list[str], float, list[str]]
         return (
             [],
             expected,
-            [f"{words.size(int(expected))} are much for one partition, but no key is known to split it by"],
+            [f"{format_size(int(expected))} are much for one partition, but no key is known to split it by"],
         )
     count = 2 ** max(1, math.ceil(math.log2(expected / (MOST / 2))))
-    reason = f"{words.size(int(expected))} are much for one partition: {count} buckets of {facts.keys[0]}"
+    reason = f"{format_size(int(expected))} are much for one partition: {count} buckets of {facts.keys[0]}"
     return [f"bucket({count}, {facts.keys[0]})"], expected / count, [reason]
 
 
-def look(care: Care, table: Table) -> Facts:
+def look(context: UpkeepContext, table: Table) -> Facts:
     """The facts, from the manifests of the current snapshot."""
     snapshot, schema = table.metadata.current_snapshot(), table.schema()
     files: list[DataFile] = []
     partitions: dict[str, int] = defaultdict(int)
-    for manifest in care.store.read_manifests(table.io, snapshot.manifest_list) if snapshot is not None else ():
+    for manifest in context.store.read_manifests(table.io, snapshot.manifest_list) if snapshot is not None else ():
         if manifest.content != ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):

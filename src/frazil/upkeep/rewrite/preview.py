@@ -15,9 +15,9 @@ from pyiceberg.table import ManifestGroupPlanner
 
 from frazil.errors import UsageError, first_line
 from frazil.upkeep.model import Kind
-from frazil.upkeep.plans import words
+from frazil.upkeep.plans.format_amounts import format_count, format_size
 from frazil.upkeep.plans.groups import Removed
-from frazil.upkeep.plans.tally import count_deletes
+from frazil.upkeep.plans.manifest_stats import count_deletes
 from frazil.upkeep.rewrite.compact import Options
 from frazil.upkeep.rewrite.rewriting import expected_files
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _MANIFEST = 8 * 1024 * 1024
 
@@ -49,24 +49,26 @@ class Preview:
     bytes: int
 
 
-def preview(care: Care, table: Table, kind: Kind, options: Mapping[str, Any]) -> Preview:
+def preview(context: UpkeepContext, table: Table, kind: Kind, options: Mapping[str, Any]) -> Preview:
     """Raises UsageError for a condition that only Spark understands."""
     if kind == "compact":
-        return _compact(care, table, Options.of(options))
+        return _compact(context, table, Options.of(options))
     if kind == "manifests":
-        return _manifests(care, table, int(options["small"]))
+        return _manifests(context, table, int(options["small"]))
     summary: Any = snapshot.summary if (snapshot := table.metadata.current_snapshot()) is not None else None
     size = int((summary or {}).get("total-files-size") or 0)
-    return Preview("stats", f"all rows would be read: {words.size(size)} of files, less for single columns", 0, 1, size)
+    return Preview(
+        "stats", f"all rows would be read: {format_size(size)} of files, less for single columns", 0, 1, size
+    )
 
 
-def _compact(care: Care, table: Table, options: Options) -> Preview:
+def _compact(context: UpkeepContext, table: Table, options: Options) -> Preview:
     """As Iceberg's planner chooses, and `grouping` of that: files that are small, or have lost many rows."""
-    taken = [sizes for sizes in _candidates(care, table, options) if _is_taken(sizes, options)]
+    taken = [sizes for sizes in _candidates(context, table, options) if _is_taken(sizes, options)]
     files, size = sum(map(len, taken)), sum(sum(sizes) for sizes in taken)
     becoming = sum(expected_files(sum(sizes), options.target) for sizes in taken)
-    where = words.count(len(taken), "partition")
-    why = f"{words.count(files, 'file')} ({words.size(size)}) in {where} would become about {becoming:,}"
+    where = format_count(len(taken), "partition")
+    why = f"{format_count(files, 'file')} ({format_size(size)}) in {where} would become about {becoming:,}"
     return Preview("compact", why, files, becoming, size)
 
 
@@ -81,12 +83,12 @@ def _is_taken(sizes: _Sizes, options: Options) -> bool:
     return sizes.dirty or (enough and len(sizes) > expected_files(sum(sizes), options.target))
 
 
-def _candidates(care: Care, table: Table, options: Options) -> Iterable[_Sizes]:
+def _candidates(context: UpkeepContext, table: Table, options: Options) -> Iterable[_Sizes]:
     found: dict[tuple[int, str], _Sizes] = defaultdict(_Sizes)
-    manifests = list(_manifests_of(care, table))
-    _, removed = count_deletes(care.store, table, [m for m in manifests if m.content != ManifestContent.DATA])
+    manifests = list(_manifests_of(context, table))
+    _, removed = count_deletes(context.store, table, [m for m in manifests if m.content != ManifestContent.DATA])
     current = table.spec().spec_id
-    for entry in _entries(care, table, options, [m for m in manifests if m.content == ManifestContent.DATA]):
+    for entry in _entries(context, table, options, [m for m in manifests if m.content == ManifestContent.DATA]):
         file = entry.data_file
         dirty = _is_dirty(removed, entry, options)
         if dirty or file.file_size_in_bytes < options.below:
@@ -107,10 +109,14 @@ def _is_dirty(removed: Removed, entry: ManifestEntry, options: Options) -> bool:
     return applying >= options.delete_files
 
 
-def _entries(care: Care, table: Table, options: Options, manifests: Sequence[ManifestFile]) -> Iterator[ManifestEntry]:
+def _entries(
+    context: UpkeepContext, table: Table, options: Options, manifests: Sequence[ManifestFile]
+) -> Iterator[ManifestEntry]:
     """Of the data files that may have rows for which the condition holds."""
     planner = ManifestGroupPlanner(table.metadata, table.io, _condition(table, options.partition), case_sensitive=False)
-    for entries in care.store.call(lambda: list(planner.plan_manifest_entries(manifests)), "read_manifest", "storage"):
+    for entries in context.store.call(
+        lambda: list(planner.plan_manifest_entries(manifests)), "read_manifest", "storage"
+    ):
         yield from entries
 
 
@@ -131,20 +137,20 @@ def _condition(table: Table, text: str | None) -> BooleanExpression:
     return found
 
 
-def _manifests(care: Care, table: Table, small: int) -> Preview:
+def _manifests(context: UpkeepContext, table: Table, small: int) -> Preview:
     target = int(table.metadata.properties.get("commit.manifest.target-size-bytes", _MANIFEST))
     found: dict[int, list[int]] = defaultdict(list)
-    for manifest in _manifests_of(care, table):
+    for manifest in _manifests_of(context, table):
         if manifest.manifest_length * 2 < target:
             found[manifest.partition_spec_id].append(manifest.manifest_length)
     taken = [sizes for sizes in found.values() if len(sizes) >= max(2, small)]
     files, size = sum(map(len, taken)), sum(map(sum, taken))
     becoming = sum(-(-sum(sizes) // target) for sizes in taken)
-    why = f"{words.count(files, 'small manifest')} ({words.size(size)}) would become about {becoming:,}"
+    why = f"{format_count(files, 'small manifest')} ({format_size(size)}) would become about {becoming:,}"
     return Preview("manifests", why, files, becoming, size)
 
 
-def _manifests_of(care: Care, table: Table) -> Iterator[ManifestFile]:
+def _manifests_of(context: UpkeepContext, table: Table) -> Iterator[ManifestFile]:
     snapshot = table.metadata.current_snapshot()
     if snapshot is not None:
-        yield from care.store.read_manifests(table.io, snapshot.manifest_list)
+        yield from context.store.read_manifests(table.io, snapshot.manifest_list)

@@ -19,18 +19,18 @@ from frazil.tables import list_data_files
 from frazil.upkeep.model import Outcome, Step
 from frazil.upkeep.rewrite.compact import condition, files_at
 from frazil.upkeep.rewrite.deletes import both
-from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
+from frazil.upkeep.rewrite.rewrite_commit import NothingToDoError, RewriteCommit, run_rewrite
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _TYPES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns", "date")
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """Whole files first; then, if asked, the old rows of the others.
 
     Raises:
@@ -38,10 +38,10 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
     """
     column, moment = str(step.options["column"]), int(step.options["before_us"])  # type: ignore[call-overload]
     kind = _kind(table, column)
-    whole = run_turn(care, table, "retention", lambda turn: _remove_files(turn, column, kind, moment))
+    whole = run_rewrite(context, table, "retention", lambda turn: _remove_files(turn, column, kind, moment))
     if not step.options.get("exact") or whole.result not in ("done", "nothing"):
         return whole
-    rows = run_turn(care, table, "retention", lambda turn: _delete_rows(turn, column, kind, moment))
+    rows = run_rewrite(context, table, "retention", lambda turn: _delete_rows(turn, column, kind, moment))
     return both(whole, rows)
 
 
@@ -61,13 +61,13 @@ def _kind(table: Table, column: str) -> str:
     return kind
 
 
-def _remove_files(turn: Turn, column: str, kind: str, moment: int) -> None:
+def _remove_files(turn: RewriteCommit, column: str, kind: str, moment: int) -> None:
     from pyiceberg.expressions.parser import parse
     from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _StrictMetricsEvaluator
 
     with turn.step("plan"):
         test = _StrictMetricsEvaluator(turn.table.schema(), parse(f"{column} < '{_text(kind, moment)}'"))
-        files = list_data_files(turn.care.store, turn.table)
+        files = list_data_files(turn.context.store, turn.table)
         old = {str(f.file_path) for f in files if test.eval(f) == ROWS_MUST_MATCH}
     if not old:
         raise NothingToDoError("no file has only rows of that age")
@@ -82,13 +82,13 @@ def _remove_files(turn: Turn, column: str, kind: str, moment: int) -> None:
         delete.commit()
 
 
-def _delete_rows(turn: Turn, column: str, kind: str, moment: int) -> None:
+def _delete_rows(turn: RewriteCommit, column: str, kind: str, moment: int) -> None:
     old = _condition(column, kind, moment)
-    session = turn.care.spark().newSession()
+    session = turn.context.spark().newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     for key, value in turn.properties.items():
         session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
-    target = turn.care.sql_name(turn.table)
+    target = turn.context.sql_name(turn.table)
     with turn.step("rows"):
         if session.sql(f"SELECT 1 FROM {target} WHERE {old} LIMIT 1").isEmpty():  # noqa: S608 - quoted, typed
             raise NothingToDoError("no row is of that age")

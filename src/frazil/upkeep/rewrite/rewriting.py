@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from frazil.errors import UsageError
 from frazil.spark.session import activate_session
 from frazil.upkeep import java
-from frazil.upkeep.rewrite.turn import NothingToDoError
+from frazil.upkeep.rewrite.rewrite_commit import NothingToDoError
 from frazil.upkeep.rewrite.zorder import z_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from frazil.upkeep.rewrite.turn import Turn
+    from frazil.upkeep.rewrite.rewrite_commit import RewriteCommit
 
 #: joined: one file after the other. local: each new file sorted in itself, as the table is. range: sorted across the
 #: new files too, as the table is, or first by the partitions of a new spec. columns: the same by other columns.
@@ -84,7 +84,7 @@ def expected_files(size: int, target: int) -> int:
     return whole if rest == 0 or (rest < 0.75 * target and size / whole < 1.1 * target) else whole + 1
 
 
-def rewrite(turn: Turn, groups: Sequence[Group], shape: Shape) -> list[Any]:
+def rewrite(turn: RewriteCommit, groups: Sequence[Group], shape: Shape) -> list[Any]:
     """Writes the groups anew, several at once, and returns them as Java's groups, with their new files.
 
     When the work shall stop, no further group is begun. Where one fails, the new files of all are removed.
@@ -92,15 +92,17 @@ def rewrite(turn: Turn, groups: Sequence[Group], shape: Shape) -> list[Any]:
     return write_each(turn, groups, lambda group: _rewrite(turn, group, shape), _manager(turn).abortFileGroup)
 
 
-def write_each(turn: Turn, groups: Sequence[G], write: Callable[[G], Any], abort: Callable[[Any], object]) -> list[Any]:
+def write_each(
+    turn: RewriteCommit, groups: Sequence[G], write: Callable[[G], Any], abort: Callable[[Any], object]
+) -> list[Any]:
     """The same with whatever writes one group, and removes what was written of one."""
     done: list[Any] = []
 
     def one(group: G) -> None:
-        if not turn.care.stop.is_set():
+        if not turn.context.stop.is_set():
             done.append(write(group))
 
-    most = turn.care.tasks or turn.care.spark().sparkContext.defaultParallelism
+    most = turn.context.tasks or turn.context.spark().sparkContext.defaultParallelism
     workers = max(1, min(len(groups), most))
     try:
         with turn.step("rewrite"), ThreadPoolExecutor(workers) as pool:
@@ -114,7 +116,7 @@ def write_each(turn: Turn, groups: Sequence[G], write: Callable[[G], Any], abort
     return done
 
 
-def commit(turn: Turn, groups: Sequence[Any]) -> None:
+def commit(turn: RewriteCommit, groups: Sequence[Any]) -> None:
     """Exchanges the old files for the new in one commit, if no row of the old was deleted since; else removes the new.
 
     Raises:
@@ -126,7 +128,7 @@ def commit(turn: Turn, groups: Sequence[Any]) -> None:
 
 
 def commit_with(
-    turn: Turn, groups: Sequence[Any], commit_or_clean: Callable[[Any], object], abort: Callable[[Any], object]
+    turn: RewriteCommit, groups: Sequence[Any], commit_or_clean: Callable[[Any], object], abort: Callable[[Any], object]
 ) -> None:
     """The same with another of Iceberg's managers of commits."""
     chosen = turn.jvm.java.util.HashSet()
@@ -144,13 +146,13 @@ def commit_with(
         raise
 
 
-def _manager(turn: Turn) -> Any:
+def _manager(turn: RewriteCommit) -> Any:
     return turn.jvm.org.apache.iceberg.actions.RewriteDataFilesCommitManager(
         turn.java, turn.start, True, java.java_map(turn.jvm, turn.properties), "main"
     )
 
 
-def _rewrite(turn: Turn, group: Group, shape: Shape) -> Any:
+def _rewrite(turn: RewriteCommit, group: Group, shape: Shape) -> Any:
     files = 1 if group.is_one_file else expected_files(group.size, shape.target)
     room = int(shape.target * _ROOM)
     split = min(max(group.size // files + _SPLIT_OVERHEAD, shape.target), room)
@@ -169,7 +171,7 @@ def _rewrite(turn: Turn, group: Group, shape: Shape) -> Any:
     return made
 
 
-def _row_group(turn: Turn) -> int:
+def _row_group(turn: RewriteCommit) -> int:
     """Bytes that a writer may hold back before they are compressed.
 
     It counts them as they are, and would end a file that is far from its target.
@@ -178,7 +180,7 @@ def _row_group(turn: Turn) -> int:
 
 
 @contextmanager
-def _staged(turn: Turn, group: Group) -> Iterator[str]:
+def _staged(turn: RewriteCommit, group: Group) -> Iterator[str]:
     """The name under which Spark reads these tasks and writes their new files."""
     packages, name = turn.jvm.org.apache.iceberg.spark, str(uuid.uuid4())
     # By an instance, since py4j finds no static method that has the name of another.
@@ -193,9 +195,9 @@ def _staged(turn: Turn, group: Group) -> Iterator[str]:
         packages.FileRewriteCoordinator.get().clearRewrite(turn.java, name)
 
 
-def session_for(turn: Turn, files: int) -> SparkSession:
+def session_for(turn: RewriteCommit, files: int) -> SparkSession:
     """A session of its own for this thread, in which each part of a shuffle becomes a file."""
-    session = turn.care.spark().newSession()
+    session = turn.context.spark().newSession()
     activate_session(session)
     session.conf.set("spark.sql.adaptive.enabled", "false")
     session.conf.set("spark.sql.iceberg.executor-cache.delete-files.enabled", "false")

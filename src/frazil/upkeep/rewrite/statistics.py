@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from frazil.errors import UsageError
 from frazil.tables.durability import sync_files
 from frazil.upkeep.model import Outcome, Step
-from frazil.upkeep.rewrite.turn import NothingToDoError, Turn, run_turn
+from frazil.upkeep.rewrite.rewrite_commit import NothingToDoError, RewriteCommit, run_rewrite
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.statistics import StatisticsFile
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 
-def run(care: Care, table: Table, step: Step) -> Outcome:
+def run(context: UpkeepContext, table: Table, step: Step) -> Outcome:
     """Statistics of the current snapshot; nothing, where it has some; unsupported, where the catalog takes none.
 
     Raises:
@@ -36,20 +36,20 @@ def run(care: Care, table: Table, step: Step) -> Outcome:
             hint="choose one of these",
         )
     computed: list[int] = []
-    outcome = run_turn(care, table, "stats", lambda turn: _compute(turn, columns, computed))
+    outcome = run_rewrite(context, table, "stats", lambda turn: _compute(turn, columns, computed))
     if outcome.result != "done":
         return outcome
-    found = _of(care.store.load(table.name()), computed[0])
+    found = _of(context.store.load(table.name()), computed[0])
     if found is None:
         return replace(outcome, result="unsupported", reason="the catalog keeps no statistics files")
     sync_files([found.statistics_path])
     return replace(outcome, files_after=1, bytes_rewritten=found.file_size_in_bytes)
 
 
-def _compute(turn: Turn, columns: list[str], computed: list[int]) -> None:
+def _compute(turn: RewriteCommit, columns: list[str], computed: list[int]) -> None:
     if _of(turn.table, turn.start) is not None:
         raise NothingToDoError("the current snapshot has statistics")
-    spark = turn.care.spark()
+    spark = turn.context.spark()
     with turn.step("commit"):
         actions = turn.jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
         action = actions.computeTableStats(turn.java)

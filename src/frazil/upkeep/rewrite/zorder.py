@@ -10,12 +10,12 @@ from frazil.upkeep import java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from frazil.upkeep.rewrite.turn import Turn
+    from frazil.upkeep.rewrite.rewrite_commit import RewriteCommit
 
 
-def z_order(turn: Turn, session: SparkSession, columns: Sequence[str]) -> Any:
+def z_order(turn: RewriteCommit, session: SparkSession, columns: Sequence[str]) -> Any:
     """What writes a group of files anew; the table must know order 0, see `know_no_order`."""
-    names = turn.care.spark().sparkContext._gateway.new_array(turn.jvm.java.lang.String, len(columns))
+    names = turn.context.spark().sparkContext._gateway.new_array(turn.jvm.java.lang.String, len(columns))
     for i, column in enumerate(columns):
         names[i] = column
     runner = java.runner_of(java.actions(turn.jvm, session).rewriteDataFiles(turn.java).zOrder(names))
@@ -23,7 +23,7 @@ def z_order(turn: Turn, session: SparkSession, columns: Sequence[str]) -> Any:
     return runner
 
 
-def know_no_order(turn: Turn) -> None:
+def know_no_order(turn: RewriteCommit) -> None:
     """Adds the order 0, 'unsorted', to the orders that a table knows, where it was made with another.
 
     Iceberg 1.12 marks files that it sorted by an order which is not the table's with order 0, and refuses to write them

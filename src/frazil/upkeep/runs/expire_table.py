@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import ConflictError, PartialError, UnsupportedError, UsageError
 from frazil.upkeep.expiry import expire, reclaim
-from frazil.upkeep.expiry.holds import Hold, holds
+from frazil.upkeep.expiry.pin_protection import PinProtection, list_protections
 from frazil.upkeep.expiry.reclaim import Waiting, waiting
 from frazil.upkeep.model import Outcome, Step
 from frazil.upkeep.policy import Policy, policy_for
@@ -18,7 +18,7 @@ from frazil.upkeep.policy import Policy, policy_for
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ExpiryReport:
     bytes: int
     kinds: dict[str, int]
     grace_s: float
-    pins: tuple[Hold, ...]
+    pins: tuple[PinProtection, ...]
     waiting: Waiting
     outcomes: tuple[Outcome, ...]
 
@@ -89,7 +89,7 @@ class ExpiryReport:
 
 
 def expire_table(
-    care: Care,
+    context: UpkeepContext,
     name: str,
     *,
     max_age_s: float | None = None,
@@ -101,7 +101,7 @@ def expire_table(
     """Expires snapshots, and deletes files whose grace is over. Failures of a step are in the report.
 
     Args:
-        care: the catalog, and Spark.
+        context: the catalog, and Spark.
         name: `namespace.table`.
         max_age_s: expire older snapshots; without it and `max_snapshots`, as the table's policy says.
         max_snapshots: keep at most so many.
@@ -115,16 +115,16 @@ def expire_table(
     """
     if snapshots and (max_age_s is not None or max_snapshots is not None):
         raise UsageError("snapshots are named, or chosen by age and number; not both", hint="one of the two")
-    table = care.load(name)
-    policy = policy_for(care.settings, table)
+    table = context.load(name)
+    policy = policy_for(context.settings, table)
     grace = policy.file_grace_s if grace_s is None else grace_s
     limits = _limits(policy, max_age_s, max_snapshots)
     chosen = list(snapshots) or expire.choose(table.metadata, **limits)
-    held = [] if snapshots else holds(table.metadata, ".".join(table.name()), **limits)
+    held = [] if snapshots else list_protections(table.metadata, ".".join(table.name()), **limits)
     if held and not chosen and (max_age_s is not None or max_snapshots is not None):
         raise _all_held(name, held)
-    planned = expire.plan(care, table, chosen)
-    outcomes = [] if dry_run else _run(care, table, planned.snapshots, grace)
+    planned = expire.plan(context, table, chosen)
+    outcomes = [] if dry_run else _run(context, table, planned.snapshots, grace)
     return ExpiryReport(
         table=".".join(table.name()),
         snapshots=planned.snapshots,
@@ -133,7 +133,7 @@ def expire_table(
         kinds=dict(Counter(file.kind for file in planned.files.values())),
         grace_s=grace,
         pins=tuple(held),
-        waiting=waiting(care, table, grace),
+        waiting=waiting(context, table, grace),
         outcomes=tuple(outcomes),
     )
 
@@ -146,7 +146,7 @@ def _limits(policy: Policy, age: float | None, keep: int | None) -> dict[str, An
     return {"max_age_s": age, "max_snapshots": keep, "min_snapshots": policy.min_snapshots, "now_ms": now_ms}
 
 
-def _all_held(table: str, held: Sequence[Hold]) -> ConflictError:
+def _all_held(table: str, held: Sequence[PinProtection]) -> ConflictError:
     last = max(held, key=lambda hold: hold.pin.until).pin
     return ConflictError(
         f"nothing of {table} can be expired: pins hold all that is old enough",
@@ -156,10 +156,10 @@ def _all_held(table: str, held: Sequence[Hold]) -> ConflictError:
     )
 
 
-def _run(care: Care, table: Table, snapshots: Sequence[int], grace_s: float) -> list[Outcome]:
+def _run(context: UpkeepContext, table: Table, snapshots: Sequence[int], grace_s: float) -> list[Outcome]:
     outcomes = []
     if snapshots:
         options = {"snapshots": list(snapshots)}
-        outcomes.append(expire.run(care, table, Step("expire", "asked for", options=options)))
-    outcomes.append(reclaim.run(care, table, Step("reclaim", "asked for", options={"grace_s": grace_s})))
+        outcomes.append(expire.run(context, table, Step("expire", "asked for", options=options)))
+    outcomes.append(reclaim.run(context, table, Step("reclaim", "asked for", options={"grace_s": grace_s})))
     return outcomes

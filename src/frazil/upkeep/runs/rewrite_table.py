@@ -10,13 +10,13 @@ from frazil.errors import ConflictError, FrazilError, UnsupportedError
 from frazil.upkeep.model import Kind, Outcome, Step
 from frazil.upkeep.policy import policy_for
 from frazil.upkeep.rewrite.compact import Options
-from frazil.upkeep.rewrite.turn import added_files
+from frazil.upkeep.rewrite.rewrite_commit import added_files
 from frazil.upkeep.runs.run import action
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from frazil.upkeep.care import Care
+    from frazil.upkeep.context import UpkeepContext
 
 #: Bytes that one commit takes in.
 BUDGET = 1 << 30
@@ -87,7 +87,7 @@ class RewriteReport:
 
 
 def compaction_options(
-    care: Care,
+    context: UpkeepContext,
     table: Table,
     *,
     target: int | None = None,
@@ -100,7 +100,7 @@ def compaction_options(
     """Returns the options of a compaction: what is given, and the table's policy for the rest.
 
     Args:
-        care: the catalog.
+        context: the catalog.
         table: the table.
         target: bytes of a new file.
         min_files: files of a partition that are worth it.
@@ -112,7 +112,7 @@ def compaction_options(
     Raises:
         UsageError: an option does not fit the table.
     """
-    policy = policy_for(care.settings, table)
+    policy = policy_for(context.settings, table)
     wanted = target or policy.target_file_size
     given = {"target": target, "min_files": min_files, "strategy": strategy, "sort_by": sort_by, "partition": where}
     options: dict[str, Any] = {
@@ -131,11 +131,11 @@ def compaction_options(
     return options
 
 
-def rewrite_table(care: Care, table: Table, kind: Kind, options: Mapping[str, Any]) -> RewriteReport:
+def rewrite_table(context: UpkeepContext, table: Table, kind: Kind, options: Mapping[str, Any]) -> RewriteReport:
     """Runs a step until nothing is left to do. Files that it has written itself are not rewritten again.
 
     Args:
-        care: the catalog, and Spark.
+        context: the catalog, and Spark.
         table: the table.
         kind: `compact`, `manifests` or `stats`.
         options: of the step.
@@ -144,14 +144,14 @@ def rewrite_table(care: Care, table: Table, kind: Kind, options: Mapping[str, An
     outcomes: list[Outcome] = []
     made: set[str] = set()
     for _ in range(_MOST_COMMITS):
-        outcome = action(kind)(care, table, replace(step, options={**options, "without": made}))
+        outcome = action(kind)(context, table, replace(step, options={**options, "without": made}))
         outcomes.append(outcome)
         if outcome.result != "done" or kind == "stats":
             break
         if kind == "compact" and outcome.snapshot_id is not None:
-            table = care.store.load(table.name())
+            table = context.store.load(table.name())
             snapshot = table.snapshot_by_id(outcome.snapshot_id)
-            made.update(added_files(care, table, snapshot) if snapshot is not None else ())
+            made.update(added_files(context, table, snapshot) if snapshot is not None else ())
     if len(outcomes) > 1 and outcomes[-1].result == "nothing":
         del outcomes[-1]
     return RewriteReport(".".join(table.name()), tuple(outcomes))

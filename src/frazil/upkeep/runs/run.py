@@ -19,9 +19,9 @@ from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.tables.store import back_off
 from frazil.upkeep import metrics
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.model import Kind, Outcome, Step
-from frazil.upkeep.plans.tally import Tallies
+from frazil.upkeep.plans.manifest_stats import ManifestStatsCache
 from frazil.upkeep.runs.history import History
 
 if TYPE_CHECKING:
@@ -115,22 +115,22 @@ def has_changed(outcome: Outcome) -> bool:
     )
 
 
-def care_for(
-    care: Care,
+def run_upkeep(
+    context: UpkeepContext,
     name: str,
     limits: Limits = Limits(),  # noqa: B008 - it is frozen
     *,
     dry_run: bool = False,
     history: History | None = None,
     run_id: str | None = None,
-    known: Tallies | None = None,
+    known: ManifestStatsCache | None = None,
 ) -> Report:
     """Does to a table what its policy asks for.
 
     A step that fails does not stop the others: it is told, counted, and stands in the report.
 
     Args:
-        care: of which catalog.
+        context: of which catalog.
         name: `namespace.table`.
         limits: how far to go.
         dry_run: only plan.
@@ -143,9 +143,9 @@ def care_for(
         ConfigError: its policy contradicts itself. Nothing was changed.
     """
     began = time.monotonic()
-    report = Report(".".join(parse_name(name, care.catalog.name)))
+    report = Report(".".join(parse_name(name, context.catalog.name)))
     try:
-        _Run(care, report, limits, history, run_id or new_run_id(), known or Tallies()).go(dry_run)
+        _Run(context, report, limits, history, run_id or new_run_id(), known or ManifestStatsCache()).go(dry_run)
     finally:
         report.seconds = time.monotonic() - began
         if not dry_run:
@@ -161,9 +161,21 @@ class _Run:
     """One run of one table."""
 
     def __init__(
-        self, care: Care, report: Report, limits: Limits, history: History | None, run_id: str, known: Tallies
+        self,
+        context: UpkeepContext,
+        report: Report,
+        limits: Limits,
+        history: History | None,
+        run_id: str,
+        known: ManifestStatsCache,
     ) -> None:
-        self._care, self._report, self._limits, self._history, self._run_id = care, report, limits, history, run_id
+        self._context, self._report, self._limits, self._history, self._run_id = (
+            context,
+            report,
+            limits,
+            history,
+            run_id,
+        )
         self._ends = None if limits.seconds is None else time.monotonic() + limits.seconds
         #: Kinds that cannot get further in this run.
         self._spent: set[Kind] = set()
@@ -175,15 +187,15 @@ class _Run:
         self._tried_at: dict[Kind, float] = {}
 
     def go(self, dry_run: bool) -> None:
-        table = self._care.load(self._report.table)
+        table = self._context.load(self._report.table)
         steps = self._plan(table)
         self._report.steps = steps
-        self._report.notes = remarks(self._care, table, self._limits.kinds, dry_run=dry_run)
+        self._report.notes = list_notes(self._context, table, self._limits.kinds, dry_run=dry_run)
         if dry_run:
             return
         for _ in range(_MOST_STEPS):
             step = next(iter(self._in_turn(steps)), None)
-            if self._care.stop.is_set() or (step is not None and (self._is_late() or self._is_awaited())):
+            if self._context.stop.is_set() or (step is not None and (self._is_late() or self._is_awaited())):
                 break
             if step is None:
                 return
@@ -199,7 +211,7 @@ class _Run:
                 if outcome.result != "nothing" or step.kind not in _SEVERAL:
                     self._spent.add(step.kind)
                 continue
-            table = self._care.load(self._report.table)
+            table = self._context.load(self._report.table)
             steps = self._plan(table)
         self._report.unfinished = True
 
@@ -236,7 +248,9 @@ class _Run:
         last = self._history.last(self._report.table) if self._history is not None else None
         return [
             step
-            for step in look(self._care, table, budget=self._budget(), known=self._known, last=last, asked=limits.kinds)
+            for step in plan_steps(
+                self._context, table, budget=self._budget(), known=self._known, last=last, asked=limits.kinds
+            )
             if (not limits.kinds or step.kind in limits.kinds)
             and step.kind not in limits.without
             and (step.urgent or not limits.urgent_only)
@@ -246,7 +260,7 @@ class _Run:
         began, started_at = time.monotonic(), time.time()
         log.debug("a step of upkeep", table=self._report.table, kind=step.kind, why=step.why)
         outcome, error = self._tried(table, step)
-        if self._care.stop.is_set() and (error is not None or outcome.result == "nothing"):
+        if self._context.stop.is_set() and (error is not None or outcome.result == "nothing"):
             # It was cancelled, and left the table as it was.
             outcome, error = Outcome(step.kind, "stopped", reason="told to end before it was done"), None
         outcome = replace(outcome, seconds=time.monotonic() - began)
@@ -272,7 +286,7 @@ class _Run:
         for attempt in range(1, tries + 1):
             try:
                 reach(f"upkeep.{step.kind}.before")
-                outcome = action(step.kind)(self._care, table, step)
+                outcome = action(step.kind)(self._context, table, step)
                 reach(f"upkeep.{step.kind}.after")
             except FrazilError as error:
                 return _failed(step, error, conflicts), error
@@ -282,11 +296,11 @@ class _Run:
                 return _failed(step, told, conflicts), told
             conflicts += outcome.conflicts or (1 if outcome.result == "conflict" else 0)
             outcome = replace(outcome, conflicts=conflicts)
-            last = attempt == tries or self._care.stop.is_set() or self._is_late()
+            last = attempt == tries or self._context.stop.is_set() or self._is_late()
             if outcome.result != "conflict" or last:
                 return outcome, None
             back_off(attempt)
-            table = self._care.load(self._report.table)
+            table = self._context.load(self._report.table)
         raise AssertionError("the last attempt returns")
 
 
@@ -303,26 +317,26 @@ def _unexpected(error: Exception) -> FrazilError:
     return told
 
 
-def action(kind: Kind) -> Callable[[Care, Table, Step], Outcome]:
+def action(kind: Kind) -> Callable[[UpkeepContext, Table, Step], Outcome]:
     """The function that does steps of a kind."""
     module = importlib.import_module(f"frazil.upkeep.{ACTIONS[kind]}")
-    run: Callable[[Care, Table, Step], Outcome] = module.run
+    run: Callable[[UpkeepContext, Table, Step], Outcome] = module.run
     return run
 
 
-def look(
-    care: Care,
+def plan_steps(
+    context: UpkeepContext,
     table: Table,
     *,
     budget: int | None = None,
-    known: Tallies | None = None,
+    known: ManifestStatsCache | None = None,
     last: Mapping[Kind, float] | None = None,
     asked: Collection[Kind] = (),
 ) -> list[Step]:
     """What the policy of a table asks for, as the table is now.
 
     Args:
-        care: of which catalog.
+        context: of which catalog.
         table: as it was loaded.
         budget: bytes that one step may write anew, about; None: as many as it takes.
         known: counts of manifests from former looks.
@@ -336,20 +350,22 @@ def look(
     from frazil.upkeep.plans.plan import plan
     from frazil.upkeep.policy import policy_for
 
-    policy = policy_for(care.settings, table)
+    policy = policy_for(context.settings, table)
     if policy.orphans_on_request and "orphans" in asked:
         policy = replace(policy, orphans=True)
-    census = take(care, table, policy, known=known)
+    census = take(context, table, policy, known=known)
     metrics.show(census)
     return plan(census, policy, budget=budget, last=last)
 
 
-def remarks(care: Care, table: Table, asked: Collection[Kind] = (), *, dry_run: bool = False) -> list[str]:
+def list_notes(
+    context: UpkeepContext, table: Table, asked: Collection[Kind] = (), *, dry_run: bool = False
+) -> list[str]:
     """What a look leaves out that its policy lets go, or that is done on request only; the latter where it is asked."""
-    from frazil.upkeep.plans.notes import held_back, on_request
+    from frazil.upkeep.plans.plan_notes import held_back, on_request
     from frazil.upkeep.policy import policy_for
 
-    policy, name = policy_for(care.settings, table), ".".join(table.name())
+    policy, name = policy_for(context.settings, table), ".".join(table.name())
     now_ms = int(time.time() * 1000)
     found = held_back(table.metadata, name, policy, now_ms) if not asked or "expire" in asked else []
     return found + (on_request(table.metadata, policy) if dry_run and not asked else [])

@@ -10,12 +10,12 @@ from typing import Any
 
 from frazil.errors import FrazilError, NotFoundError
 from frazil.topics.sinks.registry import sink_definitions
-from frazil.upkeep.care import Care
+from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.model import Kind
 from frazil.upkeep.policy import Policy, policy_for
 from frazil.upkeep.runs.history import History, last_done
-from frazil.upkeep.runs.many import tables_named
-from frazil.upkeep.runs.run import look
+from frazil.upkeep.runs.run import plan_steps
+from frazil.upkeep.runs.run_many import match_tables
 
 #: What conflicts and share are counted over.
 WINDOW = datetime.timedelta(days=1)
@@ -56,39 +56,39 @@ class TableStatus:
     hint: str | None = None
 
 
-def statuses(care: Care, history: History, patterns: Sequence[str] = ()) -> list[TableStatus]:
+def statuses(context: UpkeepContext, history: History, patterns: Sequence[str] = ()) -> list[TableStatus]:
     """The status of the tables that patterns name; without one, of topics' tables and of all that the history knows.
 
     Raises:
         NotFoundError: a pattern names no table.
     """
     now = datetime.datetime.now(datetime.UTC)
-    chosen = tables_named(care, patterns) if patterns else None
+    chosen = match_tables(context, patterns) if patterns else None
     rows = history.rows(chosen or ())
     if chosen is None:
-        chosen = sorted({*(row["table"] for row in rows), *_of_sinks(care)})
-    return [_status(care, name, [row for row in rows if row["table"] == name], now) for name in chosen]
+        chosen = sorted({*(row["table"] for row in rows), *_of_sinks(context)})
+    return [_status(context, name, [row for row in rows if row["table"] == name], now) for name in chosen]
 
 
-def _of_sinks(care: Care) -> list[str]:
+def _of_sinks(context: UpkeepContext) -> list[str]:
     """Returns the tables in the namespaces of sinks."""
     found: list[str] = []
-    for namespace in dict.fromkeys(sink.settings(care.settings).namespace for sink in sink_definitions().values()):
+    for namespace in dict.fromkeys(sink.settings(context.settings).namespace for sink in sink_definitions().values()):
         with suppress(NotFoundError):
-            found += tables_named(care, [f"{namespace}.*"])
+            found += match_tables(context, [f"{namespace}.*"])
     return found
 
 
-def _status(care: Care, name: str, rows: Sequence[dict[str, Any]], now: datetime.datetime) -> TableStatus:
+def _status(context: UpkeepContext, name: str, rows: Sequence[dict[str, Any]], now: datetime.datetime) -> TableStatus:
     recent = [row for row in rows if row["started_at"] >= now - WINDOW]
     since = min((row["started_at"] for row in recent), default=now)
     begun = now - WINDOW if any(row["started_at"] < now - WINDOW for row in rows) else since
     last: dict[str, Any] = rows[0] if rows else dict.fromkeys(("started_at", "kind", "result"))
     told: dict[str, Any] = {}
     try:
-        table, done = care.load(name), last_done(rows)
-        steps = look(care, table, last=done)
-        told |= {"next_due": now if steps else _next_due(policy_for(care.settings, table), done)}
+        table, done = context.load(name), last_done(rows)
+        steps = plan_steps(context, table, last=done)
+        told |= {"next_due": now if steps else _next_due(policy_for(context.settings, table), done)}
         told |= {"steps": tuple(s.kind for s in steps), "urgent": any(s.urgent for s in steps)}
         told |= {"cost": sum(s.cost for s in steps)}
     except FrazilError as error:

@@ -1,1 +1,0 @@
-"""Extractors for documents, sounds, films, texts and archives."""

@@ -1,0 +1,1 @@
+"""Runs extractors on the objects of the table, as a Spark job."""

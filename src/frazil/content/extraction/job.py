@@ -1,0 +1,246 @@
+"""The Spark job: chooses rows, has them looked into by tasks, and sums up what they say.
+
+What is found goes into the log as it is found, and from there into the table. A job that breaks off needs no repair:
+what was applied is no longer missing, and the next one begins with the rest.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from frazil.content.extraction import metrics
+from frazil.content.extraction.selection import Asked, Plan, choose, plan
+from frazil.content.extraction.task import REPORT, Report, Task
+from frazil.content.names import objects_name
+from frazil.content.scan.session import Work
+from frazil.content.thumbnails import ThumbnailStore
+from frazil.content.topic import ensure_events_topic
+from frazil.errors import InterruptedByUser, UnavailableError, first_line
+from frazil.extract import Extractor, Limits
+from frazil.extract.registry import TYPE, extractors, registry
+from frazil.settings import Settings
+from frazil.spark.arrow import map_in_arrow
+from frazil.tables.store import LazyStore, find_table
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame
+
+#: Objects of a task: few enough that progress is seen, and many enough that they outweigh its start.
+_FEWEST, _MOST = 100, 1000
+_LOOK_S = 0.5
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What was done.
+
+    Attributes:
+        report: in numbers; see `Report`.
+        chosen: objects that were to be looked into.
+        seconds: that it took, without the start of Spark.
+        notes: what is worth knowing.
+    """
+
+    report: Report
+    chosen: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def objects(self) -> int:
+        return self.report.objects
+
+    @property
+    def by_status(self) -> dict[str, int]:
+        return dict(self.report.by_status)
+
+    @property
+    def bytes_read(self) -> int:
+        return self.report.bytes_read
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last message; 0: there was nothing to tell."""
+        return self.report.end
+
+
+def limits_of(settings: Settings) -> Limits:
+    section = settings.model.content.extract
+    return Limits(
+        max_bytes=section.max_bytes,
+        max_range_bytes=section.max_range_bytes,
+        max_pixels=section.max_pixels,
+        max_json_bytes=section.max_json_bytes,
+        max_memory_bytes=section.max_memory_bytes,
+        timeout_s=section.timeout_s,
+    )
+
+
+def planned(work: Work, asked: Asked) -> Plan:
+    """What `extract` would look into."""
+    rows = _chosen(work, asked, extractors(work.settings, asked.only))
+    return Plan(0, 0, {}) if rows is None else plan(rows)
+
+
+def extract(work: Work, asked: Asked | None = None, *, progress: Progress | None = None) -> Extracted:
+    """Looks into objects, and tells the log what is found; `work.until_visible(done.end)` waits for the table.
+
+    Args:
+        work: log, tables and Spark.
+        asked: what is to be looked into; None: what nobody has looked into yet.
+        progress: is told now and then how many objects are done, and how many there are.
+
+    Raises:
+        UsageError: an extractor is not known.
+        InterruptedByUser: by Ctrl-C. What was told until then stays, and the next one goes on there.
+        FrazilError: it broke off, likewise.
+    """
+    asked = asked or Asked()
+    chosen = extractors(work.settings, asked.only)
+    rows = _chosen(work, asked, chosen)
+    if rows is None:
+        return Extracted(Report(), 0, 0.0)
+    began = time.monotonic()
+    task, notes = _task(work, chosen)
+    rows = _kept(rows)
+    try:
+        count = rows.count()
+        report = _run(work, rows, count, task, progress) if count else Report()
+    finally:
+        rows.unpersist()
+    metrics.add(report)
+    if report.error is not None:
+        told = f"{report.objects:,} of {count:,} objects were looked into, and the same command goes on with the rest"
+        raise report.error.adding(told, objects=report.objects)
+    if report.thumbnails_failed:
+        notes += (f"{report.thumbnails_failed:,} thumbnails could not be written: {report.thumbnail_reason}",)
+    return Extracted(report, count, time.monotonic() - began, notes)
+
+
+def snapshot(work: Work) -> int | None:
+    """Which state the table of objects is in; None: there is none yet."""
+    with LazyStore(work.settings, work.catalog) as store:
+        table = find_table(store.store(), objects_name(work.settings))
+    return None if table is None else table.metadata.current_snapshot_id
+
+
+def _chosen(work: Work, asked: Asked, chosen: list[Extractor]) -> DataFrame | None:
+    """None: there is no table yet."""
+    table = work.objects_table()
+    buckets = work.settings.model.content.buckets
+    return None if table is None else choose(work.engine.spark, table, asked, chosen, buckets)
+
+
+def _task(work: Work, chosen: list[Extractor]) -> tuple[Task, tuple[str, ...]]:
+    settings = work.settings
+    model = settings.model
+    names = tuple(e.name for e in chosen)
+    if TYPE not in names and TYPE in registry().found:
+        names = (TYPE, *names)
+    pictures: ThumbnailStore | None = ThumbnailStore.of(settings)
+    notes: tuple[str, ...] = ()
+    if pictures is not None and pictures.folder is not None and not _is_local(work):
+        notes = ("no thumbnails are kept: a cluster needs a bucket for them (content.extract.thumbnails)",)
+        pictures = None
+    made = Task(
+        work.engine.address,
+        ensure_events_topic(work.access, settings).name,
+        model.log.max_message_size,
+        names,
+        limits_of(settings),
+        model.content.extract.concurrency,
+        model.s3,
+        model.network,
+        pictures,
+        key=work.access.key,
+    )
+    return made, notes
+
+
+def _is_local(work: Work) -> bool:
+    return bool(work.engine.spark.sparkContext.master.startswith("local"))
+
+
+def _kept(rows: DataFrame) -> DataFrame:
+    from pyspark import StorageLevel
+
+    return rows.persist(StorageLevel.DISK_ONLY)
+
+
+def _run(work: Work, rows: DataFrame, count: int, task: Task, progress: Progress | None) -> Report:
+    """On executors; folders of this machine here, where executors on others could not see them."""
+    report = Report()
+    with _watching(work, count, progress) as counted:
+        task = replace(task, counted=_Counting(counted))
+        if not _is_local(work):
+            report.add(_here(rows.where("bucket LIKE 'file://%'"), replace(task, thumbnails=None)))
+            rows = rows.where("bucket NOT LIKE 'file://%'")
+        for one in _on_executors(work, rows, count, task):
+            report.add(one)
+    return report
+
+
+def _here(rows: DataFrame, task: Task) -> Report:
+    return task.run(row.asDict() for row in rows.toLocalIterator(prefetchPartitions=True))
+
+
+def _on_executors(work: Work, rows: DataFrame, count: int, task: Task) -> list[Report]:
+    context = work.engine.spark.sparkContext
+    at_once = context.defaultParallelism
+    share = min(max(count // (4 * at_once), _FEWEST), _MOST)
+    spread = rows.repartition(max(1, -(-count // share))).sortWithinPartitions("bucket", "key")
+    group = f"frazil-extract-{uuid.uuid4().hex}"
+    context.setJobGroup(group, "looking into objects", interruptOnCancel=True)
+    try:
+        found = map_in_arrow(spread, task, REPORT).collect()
+    except KeyboardInterrupt as error:
+        context.cancelJobGroup(group)
+        raise InterruptedByUser("interrupted; what was found until now is in the log") from error
+    except Exception as error:  # Spark's errors have no base of their own
+        raise UnavailableError(
+            "Spark could not run the tasks", cause=first_line(error), hint="look at Spark's executors and their log"
+        ) from error
+    return [pickle.loads(bytes(row[0])) for row in found]  # noqa: S301 - from our own tasks
+
+
+class _Counting:
+    """Adds to what the driver can see when a task has ended."""
+
+    def __init__(self, counter: Accumulator[int]) -> None:
+        self._counter = counter
+
+    def __call__(self, more: int) -> None:
+        self._counter.add(more)
+
+
+@contextmanager
+def _watching(work: Work, count: int, progress: Progress | None) -> Iterator[Any]:
+    counter = work.engine.spark.sparkContext.accumulator(0)
+    if progress is None:
+        yield counter
+        return
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_S):
+            progress(min(counter.value, count), count)
+
+    watcher = threading.Thread(target=watch, name="frazil-extract-progress", daemon=True)
+    progress(0, count)
+    watcher.start()
+    try:
+        yield counter
+    finally:
+        ended.set()
+        watcher.join()
+        progress(min(counter.value, count), count)

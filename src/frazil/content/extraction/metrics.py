@@ -1,0 +1,36 @@
+"""What is counted where objects are looked into, by the process that has started the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.observe.metrics import counter
+
+if TYPE_CHECKING:
+    from frazil.content.extraction.task import Report
+
+OBJECTS = counter("frazil_extract_objects_total", "Objects looked into, by status: ok, failed, gone, changed", "status")
+RESULTS = counter(
+    "frazil_extract_results_total", "Results of extractors, by extractor and status", "extractor", "status"
+)
+SECONDS = counter("frazil_extract_seconds_total", "Seconds that extractors took, by extractor", "extractor")
+BYTES = counter("frazil_extract_read_bytes_total", "Bytes of objects that were read")
+RESTARTS = counter(
+    "frazil_extract_restarts_total",
+    "Processes that look inside which were replaced: they hung, crashed or had no memory",
+)
+THUMBNAILS = counter("frazil_extract_thumbnails_total", "Thumbnails, by result: written, failed", "result")
+
+
+def add(report: Report) -> None:
+    """Counts what a job has done."""
+    for status, objects in report.by_status.items():
+        OBJECTS.labels(status).inc(objects)
+    for (name, status), results in report.by_extractor.items():
+        RESULTS.labels(name, status).inc(results)
+    for name, seconds in report.seconds.items():
+        SECONDS.labels(name).inc(seconds)
+    BYTES.inc(report.bytes_read)
+    RESTARTS.inc(report.restarts)
+    THUMBNAILS.labels("written").inc(report.thumbnails)
+    THUMBNAILS.labels("failed").inc(report.thumbnails_failed)

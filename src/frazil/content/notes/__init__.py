@@ -1,1 +1,0 @@
-"""Messages about rows of `content.objects` that are no events: results of extraction, edits of people, fields."""

@@ -1,0 +1,1 @@
+"""Lists and watches buckets and folders, and publishes observations to the log."""

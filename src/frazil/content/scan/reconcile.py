@@ -1,0 +1,212 @@
+"""Compares the table of objects with what a bucket or folder really holds, and tells the log of what differs.
+
+A plan is made by a full outer join on Spark, and changes nothing. To apply it, the bucket is asked again about each key
+that differs, and what it says then goes into the log as observations. So a plan that has grown old does no harm, and
+one that was applied finds nothing the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from frazil.content.scan.frames import Side, is_hidden
+from frazil.content.scan.listing import PAGE, Object, Place
+from frazil.content.scan.publish import Teller
+from frazil.errors import FrazilError, UnavailableError, first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MISSING = "missing"
+ORPHANED = "orphaned"
+MISMATCHED = "mismatched"
+FAULTS = (MISSING, ORPHANED, MISMATCHED)
+#: Changed while the bucket was listed: whoever was right then, it says nothing about the table.
+RECENT = "recent"
+#: In the table, but below something that cannot be looked into.
+UNKNOWN = "unknown"
+
+_COLUMNS = ("key", "version_id", "reason", "size", "recorded_size", "etag", "recorded_etag")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What differs. `differences` has the columns `kind`, key, version_id, reason, and size and etag of both sides."""
+
+    differences: DataFrame
+    counts: dict[str, int]
+    matching: int
+    first: dict[str, list[dict[str, Any]]]
+
+    @property
+    def faults(self) -> int:
+        return sum(self.counts[kind] for kind in FAULTS)
+
+
+def compare(side: Side, table: DataFrame, began: datetime, *, skew_s: float, events: bool, first: int) -> Plan:
+    """What differs between a place and the table.
+
+    Args:
+        side: the place, as a listing or an inventory shows it.
+        table: the table; see `recorded`.
+        began: when the listing began, by the storage's clock.
+        skew_s: seconds that clocks may differ.
+        events: whether events may be under way for what has just been written.
+        first: so many of each kind are shown.
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    theirs, ours = side.objects.alias("b"), table.alias("t")
+    same = f.col("b.key") == f.col("t.key")
+    if side.has_versions:
+        same &= f.col("b.version_id") == f.col("t.version_id")
+    edge = f.lit(began - timedelta(seconds=skew_s))
+    recent = f.coalesce(f.col("t.changed_at") > edge, f.lit(False))
+    if events:
+        recent |= f.coalesce(f.col("b.last_modified") > edge, f.lit(False))
+    reason = (
+        f.when(f.col("t.key").isNull(), "in the bucket, not in the table")
+        .when(f.col("b.key").isNull(), "in the table, not in the bucket")
+        .when(f.col("b.is_delete_marker") != f.col("t.is_delete_marker"), "only one of them is a delete marker")
+        .when(f.col("b.size") != f.col("t.size"), "the sizes differ")
+        .when(f.col("b.etag") != f.col("t.etag"), "the etags differ")
+        .when(f.col("b.is_latest") != f.col("t.is_latest"), "only one of them is the latest version")
+    )
+    kind = (
+        f.when(f.col("reason").isNull(), "matching")
+        .when(f.col("recent"), RECENT)
+        .when(f.col("t.key").isNull(), MISSING)
+        .when(f.col("b.key").isNull() & is_hidden(f.col("t.key"), side.hidden), UNKNOWN)
+        .when(f.col("b.key").isNull(), ORPHANED)
+        .otherwise(MISMATCHED)
+    )
+    joined = theirs.join(ours, same, "full_outer").withColumn("reason", reason).withColumn("recent", recent)
+    judged = joined.select(
+        kind.alias("kind"),
+        f.coalesce("b.key", "t.key").alias("key"),
+        f.coalesce("t.version_id", "b.version_id").alias("version_id"),
+        "reason",
+        f.col("b.size").alias("size"),
+        f.col("t.size").alias("recorded_size"),
+        f.col("b.etag").alias("etag"),
+        f.col("t.etag").alias("recorded_etag"),
+    ).persist(StorageLevel.DISK_ONLY)
+    try:
+        counts = {row.kind: row["count"] for row in judged.groupBy("kind").count().collect()}
+        shown = {kind: _first(judged, kind, first) for kind in FAULTS if counts.get(kind)}
+    except Exception as error:  # Spark's errors have no base of their own
+        raise UnavailableError(
+            "Spark could not compare", cause=first_line(error), hint="look at Spark's executors and their log"
+        ) from error
+    return Plan(
+        judged.where(f.col("kind").isin(*FAULTS)),
+        {kind: counts.get(kind, 0) for kind in (*FAULTS, RECENT, UNKNOWN)},
+        counts.get("matching", 0),
+        shown,
+    )
+
+
+def _first(judged: DataFrame, kind: str, count: int) -> list[dict[str, Any]]:
+    from pyspark.sql import functions as f
+
+    rows = judged.where(f.col("kind") == kind).orderBy("key", "version_id").limit(count).collect()
+    return [{name: row[name] for name in _COLUMNS} for row in rows]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was told to the log: how many are there, how many are not, and the offset behind the last message."""
+
+    there: int = 0
+    gone: int = 0
+    end: int = 0
+    error: FrazilError | None = None
+
+    def plus(self, other: Told) -> Told:
+        end, error = max(self.end, other.end), self.error or other.error
+        return Told(self.there + other.there, self.gone + other.gone, end, error)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What a task does: asks the place again about keys, and tells the log what it says."""
+
+    place: Place
+    address: str
+    topic: str
+    max_bytes: int
+    key: str | None = field(default=None, repr=False)
+
+    def __call__(self, keys: Iterable[tuple[str, str]]) -> Iterator[Told]:
+        from frazil.log.remote.producer import Producer
+
+        told, asked = Told(), iter(keys)
+        some = list(islice(asked, PAGE))
+        if not some:
+            return
+        try:
+            with Producer(self.address, self.topic, internal=True, key=self.key) as producer:
+                teller = Teller(producer, self.place.bucket, "reconcile", self.max_bytes)
+                while some:
+                    for observed_at, objects in _together(self.place.ask(some)):
+                        teller.tell(objects, observed_at)
+                        there = sum(found["exists"] for found in objects)
+                        told = Told(told.there + there, told.gone + len(objects) - there, teller.end)
+                    some = list(islice(asked, PAGE))
+        except FrazilError as error:
+            told = Told(told.there, told.gone, told.end, error)
+        yield told
+
+
+def _together(answers: Iterator[tuple[datetime, list[Object]]]) -> Iterator[tuple[datetime, list[Object]]]:
+    """Answers of the same moment, as one."""
+    at: datetime | None = None
+    gathered: list[Object] = []
+    for observed_at, objects in answers:
+        if at is not None and observed_at != at:
+            yield at, gathered
+            gathered = []
+        at = observed_at
+        gathered += objects
+    if at is not None and gathered:
+        yield at, gathered
+
+
+def apply(plan: Plan, repair: Repair) -> Told:
+    """Asks again about all that differs, and tells the log.
+
+    Raises:
+        FrazilError: some of it could not be asked or told; what was, is in the log.
+    """
+    keys = plan.differences.select("key", "version_id")
+    master = keys.sparkSession.sparkContext.master
+    if repair.place.is_local and not master.startswith("local"):
+        reports = list(repair((row.key, row.version_id) for row in keys.toLocalIterator()))
+    else:
+        work = _Partition(repair)
+        try:
+            reports = keys.rdd.mapPartitions(work).collect()
+        except Exception as error:  # Spark's errors have no base of their own
+            raise UnavailableError(
+                "Spark could not ask again", cause=first_line(error), hint="look at Spark's executors and their log"
+            ) from error
+    told = Told()
+    for report in reports:
+        told = told.plus(report)
+    if told.error is not None:
+        done = told.there + told.gone
+        raise told.error.adding(f"{done:,} observations were told; the same command repairs the rest", told=done)
+    return told
+
+
+@dataclass(frozen=True)
+class _Partition:
+    repair: Repair
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[Told]:
+        yield from self.repair((row.key, row.version_id) for row in rows)

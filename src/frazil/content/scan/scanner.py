@@ -1,0 +1,271 @@
+"""Scans a bucket or folder: lists its shards and tells the log, page by page, what the table does not know.
+
+A scan goes in rounds. In each, every task lists a number of pages; then the driver notes how far all have come. A page
+counts when the log has acknowledged what was told of it. A scan that breaks off goes on behind the last page that was
+noted: where a task fails that is the one before the fault, and where the driver is killed, the last round is listed
+again, which does no harm.
+
+It begins in this process. A place that is large and elsewhere is handed to executors, which need seconds to begin.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from frazil.content.scan.executors import THREADS, Runner, Way, here, in_threads, is_waiting, times_waited
+from frazil.content.scan.known_objects import Known
+from frazil.content.scan.listing import Page, Place, split, utc_text
+from frazil.content.scan.publish import LateTeller
+from frazil.content.scan.state import Part, State, StateFile, Tally, state_file
+from frazil.content.topic import ensure_events_topic
+from frazil.errors import FrazilError, InterruptedByUser, first_line
+from frazil.log.protocol import LogAccess
+from frazil.observe.faultpoints import reach
+from frazil.settings import Settings
+
+#: Shards that are wanted for each task that can run at once, so that all have work although some are small.
+_SHARDS = 4
+#: Pages that a task lists in a round, and shards that it may begin.
+_PAGES = 64
+_BEGUN = 256
+#: Pages of the first round, which shows whether listing means waiting; and those before the rest goes to executors.
+_PAGES_FIRST = 4
+_PAGES_HERE = 256
+
+Progress = Callable[[Tally, int], None]
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What a scan has done.
+
+    Attributes:
+        tally: what was seen, also before it broke off.
+        listed: objects that were seen this time.
+        told: objects that the log was told of this time, and such that are gone.
+        gone: of these, those that are gone.
+        began_at: when it first began, by the storage's clock.
+        resumed: whether it went on where one before it broke off.
+        seconds: that it took this time.
+    """
+
+    tally: Tally
+    listed: int
+    told: int
+    gone: int
+    began_at: str
+    resumed: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a task has done: what is left of its parts, and why it ended before its time, if it did."""
+
+    left: tuple[Part, ...]
+    tally: Tally
+    told: int = 0
+    waits: int = 0
+    error: FrazilError | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a task does: lists its parts and tells the log.
+
+    Attributes:
+        place: bucket or folder.
+        log: the log, or where it is reached.
+        topic: of events.
+        max_bytes: of one message.
+        known: what the table has of the place.
+        everything: also what the table knows is told.
+        pages: that it lists at most.
+        stop: ends it between two pages.
+        before_publishing: called before the first message; raises if there should be none.
+        key: of the log, where `log` is an address.
+    """
+
+    place: Place
+    log: LogAccess | str
+    topic: str
+    max_bytes: int
+    known: Callable[[], Known]
+    everything: bool = False
+    pages: int = _PAGES
+    stop: threading.Event | None = None
+    before_publishing: Callable[[], None] | None = None
+    key: str | None = field(default=None, repr=False)
+
+    def __call__(self, parts: Sequence[Part]) -> Report:
+        doing = _Doing(parts)
+        try:
+            teller = LateTeller(
+                self.log, self.topic, self.place.bucket, "scan", self.max_bytes, self.before_publishing, self.key
+            )
+            with teller:
+                doing.go(self, self.known(), teller)
+        except KeyboardInterrupt:
+            if self.stop is None:
+                raise
+            self.stop.set()
+        except FrazilError as error:
+            return doing.report(error)
+        except Exception as error:  # noqa: BLE001 - told to the driver, with how far it had come
+            told = f"{type(error).__name__}: {first_line(error)}"
+            return doing.report(FrazilError(f"{self.place.bucket} could not be listed", cause=told))
+        return doing.report(InterruptedByUser("interrupted") if self.is_stopped else None)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
+
+
+class _Doing:
+    """How far a task has come. Ctrl-C may come between any two steps, so that a page changes all of it in one."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._done = Report(tuple(parts), Tally())
+        self._waits = 0
+
+    def go(self, look: Look, known: Known, teller: LateTeller) -> None:
+        while self._done.left and self._done.tally.pages < look.pages and not look.is_stopped:
+            part = self._done.left[0]
+            for page in self._listed(look.place.pages(part.shard, part.position)):
+                reach("content.scan.page.before")
+                news = known.news(page.objects)
+                told = page.objects if look.everything else news.objects
+                teller.tell(told, page.observed_at)
+                left = self._done.left[1:]
+                if page.next is not None:
+                    left = (Part(part.shard, page.next), *left)
+                tally = self._done.tally.plus(_tally(page, teller.end, news.new, news.changed))
+                self._done = Report(left, tally, self._done.told + len(told))
+                reach("content.scan.page.after")
+                if tally.pages >= look.pages or look.is_stopped:
+                    break
+
+    def _listed(self, pages: Iterator[Page]) -> Iterator[Page]:
+        """The pages, while it is counted how often listing them meant waiting."""
+        while True:
+            before = times_waited()
+            page = next(pages, None)
+            self._waits += times_waited() - before
+            if page is None:
+                return
+            yield page
+
+    def report(self, error: FrazilError | None = None) -> Report:
+        return replace(self._done, waits=self._waits, error=error)
+
+
+def _tally(page: Page, end: int, new: int, changed: int) -> Tally:
+    size = sum(found.get("size") or 0 for found in page.objects)
+    return Tally(len(page.objects), size, 1, end, len(page.skipped), page.skipped, new, changed)
+
+
+def scan(
+    settings: Settings,
+    access: LogAccess,
+    place: Place,
+    known: Known,
+    *,
+    elsewhere: Callable[[], Way] | None = None,
+    prefix: str = "",
+    restart: bool = False,
+    everything: bool = False,
+    behind: bool = False,
+    gone: Callable[[LateTeller], int] | None = None,
+    tasks: int = 1,
+    pages: int = _PAGES,
+    pages_here: int = _PAGES_HERE,
+    progress: Progress | None = None,
+    before_publishing: Callable[[], None] | None = None,
+) -> Scanned:
+    """Tells the log of every object that the table does not know, or knows otherwise.
+
+    Args:
+        settings: the settings.
+        access: the log.
+        place: bucket or folder.
+        known: what the table has of it.
+        elsewhere: gives another way to run tasks, once the place has proved to be large; None: all is done here.
+        prefix: only keys that begin with it.
+        restart: begin anew although a scan has broken off.
+        everything: tell also what the table knows.
+        behind: whether the table has not heard all that is in the log: then what it knows may change.
+        gone: tells of what is in the table and not in the place; is called at the end, and gives their number.
+        tasks: that can run at once.
+        pages: that a task lists in a round.
+        pages_here: that are listed before `elsewhere` is asked.
+        progress: is told after each round what was seen, and how many shards are left.
+        before_publishing: called before the first message; raises if there should be none.
+
+    Raises:
+        FrazilError: it broke off. What was seen until then is in the log, and the next scan goes on behind it.
+    """
+    began = time.monotonic()
+    info = ensure_events_topic(access, settings)
+    versions = str(getattr(place, "versions", None))
+    told = vanished = 0
+    with state_file(settings, place.bucket, prefix) as file:
+        what = (place.bucket, prefix, versions, info.name, info.log_id, str(everything))
+        found = None if restart else file.read(what)
+        state = found or State(what, utc_text(place.now()), tuple(map(Part, split(place, prefix, _SHARDS * tasks))))
+        max_bytes = settings.model.log.max_message_size
+        look = Look(
+            place, access, info.name, max_bytes, lambda: known, everything or behind, pages,
+            before_publishing=before_publishing, key=access.key,
+        )  # fmt: skip
+        try:
+            for after, in_round in _rounds(state, file, look, elsewhere, tasks, pages_here):
+                state, told = after, told + in_round
+                reach("content.scan.round")
+                if progress is not None:
+                    progress(state.tally, len(state.left))
+            if gone is not None:
+                with LateTeller(access, info.name, place.bucket, "scan", max_bytes, before_publishing) as teller:
+                    vanished = gone(teller)
+                    state = replace(state, tally=state.tally.plus(Tally(end=teller.end)))
+        except (FrazilError, KeyboardInterrupt) as error:
+            seen = state.tally.objects
+            broken = error if isinstance(error, FrazilError) else InterruptedByUser("interrupted")
+            raise broken.adding(f"{seen:,} objects were seen, and the same command goes on there", seen=seen) from None
+        file.remove()
+    listed = state.tally.objects - (found.tally.objects if found is not None else 0)
+    seconds = time.monotonic() - began
+    return Scanned(state.tally, listed, told + vanished, vanished, state.began_at, found is not None, seconds)
+
+
+def _rounds(
+    state: State, file: StateFile, look: Look, elsewhere: Callable[[], Way] | None, tasks: int, pages_here: int
+) -> Iterator[tuple[State, int]]:
+    """The state after each round, once it is noted, and how many objects were told in it. The first is a short one."""
+    run: Runner = here
+    listed, stop = 0, threading.Event()
+    look = replace(look, stop=stop)
+    wide = replace(look, pages=min(look.pages, _PAGES_FIRST))
+    while state.left:
+        now, later = state.left[: tasks * _BEGUN], state.left[tasks * _BEGUN :]
+        reports: list[Report] = run(wide, [now[task::tasks] for task in range(min(tasks, len(now)))])
+        tally = Tally()
+        for report in reports:
+            tally = tally.plus(report.tally)
+        state = state.after([part for report in reports for part in report.left] + list(later), tally)
+        file.write(state)
+        yield state, sum(report.told for report in reports)
+        failed = next((report.error for report in reports if report.error is not None), None)
+        if failed is not None:
+            raise failed
+        listed += tally.pages
+        if run is here:
+            wide = look
+            if not look.place.is_local or is_waiting(sum(report.waits for report in reports), tally.objects):
+                run, tasks = in_threads(stop), max(tasks, THREADS)
+        if elsewhere is not None and listed >= pages_here and state.left:
+            way, elsewhere = elsewhere(), None
+            run, tasks = way.run, way.tasks
+            wide = replace(look, log=way.address, known=way.known, stop=None, before_publishing=None)

@@ -1,0 +1,170 @@
+"""Waits until what was told is in the tables; where no pipeline takes it there, takes it there itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from frazil.content.names import CONTENT, objects_name
+from frazil.content.scan.engine import Engine
+from frazil.errors import FrazilError, InterruptedByUser
+from frazil.log.log import Log
+from frazil.log.protocol import LogAccess
+from frazil.settings import Settings
+from frazil.tables import find_position
+from frazil.tables.store import LazyStore, find_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from frazil.topics.sinks.pipeline import Pipeline
+    from frazil.topics.sinks.sink_upkeep import SinkUpkeep
+
+#: Seconds without a new position after which no pipeline seems to run.
+PATIENCE_S = 20.0
+_LOOK_S = 0.25
+
+
+def reached(store: LazyStore, settings: Settings) -> int:
+    """Up to which offset the table of objects knows the topic of events."""
+    table = find_table(store.store(), objects_name(settings))
+    position = None if table is None else find_position(table, CONTENT, settings.model.content.topic)
+    return 0 if position is None else position.offsets.get(0, 0)
+
+
+def until_visible(
+    settings: Settings,
+    access: LogAccess,
+    engine: Engine,
+    end: int,
+    *,
+    catalog: str | None = None,
+    stop: threading.Event | None = None,
+    patience_s: float = PATIENCE_S,
+) -> bool:
+    """Returns when everything below an offset is in the table of objects; whether this process took it there.
+
+    Args:
+        settings: the settings.
+        access: the log.
+        engine: takes it there, where nobody else does.
+        end: the offset.
+        catalog: name of the catalog; None: the one of the settings.
+        stop: ends it.
+        patience_s: seconds without a new position after which nobody else seems to do it.
+
+    Raises:
+        InterruptedByUser: it was told to stop before.
+        FrazilError: it could not be taken there.
+    """
+    stop = stop or threading.Event()
+    if _is_there(settings, end, catalog):
+        return False
+    if not isinstance(access, Log) and _others_take_it(settings, end, catalog, stop, patience_s):
+        return False
+    with content_pipeline(settings, access, engine.spark, engine.address, catalog) as pipeline:
+        pipeline.drain(stop=stop)
+    return True
+
+
+def _is_there(settings: Settings, end: int, catalog: str | None) -> bool:
+    with LazyStore(settings, catalog) as store:
+        return reached(store, settings) >= end
+
+
+def _others_take_it(
+    settings: Settings, end: int, catalog: str | None, stop: threading.Event, patience_s: float
+) -> bool:
+    with LazyStore(settings, catalog) as store:
+        at = reached(store, settings)
+        moved = time.monotonic()
+        while at < end:
+            if stop.wait(_LOOK_S):
+                raise InterruptedByUser(
+                    "interrupted; what was seen is in the log, and the pipeline takes it from there"
+                )
+            before, at = at, reached(store, settings)
+            if at > before:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > patience_s:
+                return False
+    return True
+
+
+def content_pipeline(
+    settings: Settings,
+    access: LogAccess,
+    spark: SparkSession,
+    address: str,
+    catalog: str | None,
+    caretaker: SinkUpkeep | None = None,
+) -> Pipeline:
+    """A pipeline for the topic of events alone."""
+    from frazil.topics.sinks.pipeline import Pipeline
+
+    topic = settings.model.content.topic
+    return Pipeline(settings, access, spark, address, topics=[topic], catalog=catalog, caretaker=caretaker)
+
+
+class Background:
+    """A pipeline that runs beside something else, in this process, from when it is started on.
+
+    At the end of its block it takes what is left in the log.
+    """
+
+    def __init__(self, settings: Settings, access: LogAccess, address: str, catalog: str | None) -> None:
+        self._settings, self._access, self._address, self._catalog = settings, access, address, catalog
+        self._stack = ExitStack()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._ended: FrazilError | None = None
+        self._pipeline: Pipeline | None = None
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has left threads behind that Python would wait for at its end."""
+        return self._pipeline is not None and self._pipeline.hangs
+
+    @property
+    def runs(self) -> bool:
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Starts Spark, which takes some seconds, and then the pipeline."""
+        from frazil.spark import spark_session
+        from frazil.upkeep.runs.pipeline_upkeep import make_pipeline_upkeep
+
+        settings, catalog = self._settings, self._catalog
+        spark = self._stack.enter_context(spark_session(settings))
+        caretaker = self._stack.enter_context(make_pipeline_upkeep(settings, spark, catalog))
+        made = content_pipeline(settings, self._access, spark, self._address, catalog, caretaker)
+        self._pipeline = self._stack.enter_context(made)
+        self._thread = threading.Thread(target=self._run, args=(self._pipeline,), name="frazil-content-pipeline")
+        self._thread.start()
+
+    def _run(self, pipeline: Pipeline) -> None:
+        try:
+            self._ended = pipeline.run(self._stop)
+        except FrazilError as error:
+            self._ended = error
+
+    def check(self) -> None:
+        """Raises what has ended the pipeline, if something has."""
+        if self._thread is not None and not self._thread.is_alive() and self._ended is not None:
+            raise self._ended
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            self._stop.set()
+            if self._thread is not None:
+                self._thread.join()
+        if error is None and self._ended is not None:
+            raise self._ended

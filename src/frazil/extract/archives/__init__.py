@@ -1,0 +1,1 @@
+"""Extractor of archives: lists zip and tar files by their directories."""

@@ -1,0 +1,1 @@
+"""Extractors of documents and texts."""

@@ -1,0 +1,99 @@
+"""Text: its beginning, for search, and what can be told of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from frazil.extract import Item, Unsupported, extractor
+from frazil.extract.documents.office import PACKAGES
+from frazil.extract.normalize import filled
+
+#: Bytes of a plain text that are read, and of its UTF-8 that are kept.
+READ: Final = 1 << 20
+KEPT: Final = 64 * 1024
+
+_APPLICATIONS: Final = (
+    "json",
+    "ld+json",
+    "geo+json",
+    "x-ndjson",
+    "jsonl",
+    "xml",
+    "xhtml+xml",
+    "rss+xml",
+    "atom+xml",
+    "gpx+xml",
+    "vnd.google-earth.kml+xml",
+    "javascript",
+    "x-javascript",
+    "yaml",
+    "x-yaml",
+    "toml",
+    "sql",
+    "x-sh",
+    "x-subrip",
+)
+_MARKUP: Final = ("html", "xml")
+#: Made for machines: words in them say little of a language.
+_DATA: Final = re.compile(r"json|csv|tab-separated|javascript|css|yaml|toml|sql|text/x-(?!markdown)|x-sh\b")
+_WORD: Final = re.compile(r"\S+")
+
+
+@extractor(
+    "text",
+    types=(
+        "text/*",
+        *(f"application/{name}" for name in _APPLICATIONS),
+        "message/rfc822",
+        "image/svg+xml",
+        "application/pdf",
+        *PACKAGES,
+    ),
+    alone=True,
+    fields={
+        "text": "its first 64 KiB, without tags",
+        "language": "ISO 639-1, where there is enough of it",
+        "encoding": "of a plain text",
+        "characters": "in what was read",
+        "words": "in what was read",
+        "lines": "in what was read",
+        "truncated": "whether there is more than was read: a megabyte of plain text, 50 pages of a PDF",
+    },
+)
+def TEXT(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the decorator makes an Extractor of it
+    """The text of texts, web pages, PDF and office documents, and its language."""
+    from frazil.extract.documents import body_text
+    from frazil.extract.documents.languages import language
+
+    if item.size == 0:
+        raise Unsupported("the object is empty")
+    encoding = None
+    if item.detected_type == "application/pdf":
+        text, more = body_text.pdf_text(item)
+    elif item.detected_type in PACKAGES:
+        text, more = body_text.package_text(item)
+    else:
+        text, more, encoding = _plain(item)
+    text = text.replace("\0", "")
+    return filled(
+        text=text.encode("utf-8", "replace")[:KEPT].decode("utf-8", "ignore"),
+        language=None if _DATA.search(item.detected_type) else language(text),
+        encoding=encoding,
+        characters=len(text),
+        words=sum(1 for _ in _WORD.finditer(text)),
+        lines=text.count("\n") + (not text.endswith("\n") if text else 0),
+        truncated=more,
+    )
+
+
+def _plain(item: Item) -> tuple[str, bool, str]:
+    from frazil.extract.documents.encodings import decoded
+    from frazil.extract.documents.markup import stripped
+
+    if item.detected_type == "text/rtf":
+        raise Unsupported("RTF is not read")
+    text, encoding = decoded(item.read(0, READ))
+    if any(kind in item.detected_type for kind in _MARKUP):
+        text = stripped(text)
+    return text.replace("\r\n", "\n").replace("\r", "\n"), item.size > READ, encoding

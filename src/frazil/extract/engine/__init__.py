@@ -1,0 +1,1 @@
+"""Runs extractors on objects, in processes that may hang, crash or run out of memory."""

@@ -1,0 +1,194 @@
+"""The process that looks inside objects. It may hang, crash or run out of memory: then it is ended, and another begins.
+
+    python -m frazil.extract.engine.worker JOBS RESULTS BOARD PARENT
+
+The first three are descriptors that it was given, so that nothing that a library prints gets between the results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import queue
+import resource
+import select
+import signal
+import sys
+import threading
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from frazil.extract import Extractor, Item, Look
+from frazil.extract.engine import context
+from frazil.extract.engine.item import ObjectItem
+from frazil.extract.engine.run_extractors import look_into
+from frazil.extract.engine.wire import Board, Config, Frames, Job, Marker, frame, write_all
+from frazil.extract.registry import TYPE, load
+
+#: Seconds without a job after which nobody seems to need it.
+IDLE_S = 60.0
+#: An object that is larger is read as a whole by one thread at a time.
+_LARGE = 32 * 1024 * 1024
+_PR_SET_PDEATHSIG = 1
+_BROKEN = 70
+
+
+class _OneByOne:
+    """Lets nobody else begin while an extractor runs for the first time.
+
+    Extractors import what they need, and load their models, when they first run. Threads that do so at once would each
+    load a model of their own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def time(self, look: Look) -> Look:
+        known = False
+
+        def looked(item: Item) -> Any:
+            nonlocal known
+            if known:
+                return look(item)
+            with self._lock:
+                try:
+                    return look(item)
+                finally:
+                    known = True
+
+        return looked
+
+
+class Worker:
+    """Takes jobs from a queue with some threads, and writes what they found."""
+
+    def __init__(self, config: Config, results: int, board: Board) -> None:
+        self._config, self._results, self._board = config, results, board
+        loaded = load(config.extractors.values(), ())
+        first = _OneByOne()
+        self._extractors = {
+            name: replace(one.extractor, look=first.time(one.extractor.look)) for name, one in loaded.found.items()
+        }
+        self._places = {name: place for place, name in enumerate(config.extractors)}
+        self.jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._writing = threading.Lock()
+        self._large = threading.Lock()
+        self.open = 0
+        """Jobs that have no result yet."""
+
+    def start(self) -> None:
+        for line in range(self._config.threads):
+            threading.Thread(target=self._work, args=(Marker(self._board, line),), daemon=True).start()
+
+    def take(self, packed: list[Any]) -> None:
+        with self._writing:
+            self.open += 1
+        self.jobs.put(Job.unpacked(packed))
+
+    def _work(self, marker: Marker) -> None:
+        while True:
+            job = self.jobs.get()
+            try:
+                found = self._look(job, marker)
+                marker.idle()  # the other side may not be listening just now
+                with self._writing:
+                    self.open -= 1
+                    write_all(self._results, found)
+            except BaseException:  # noqa: BLE001 - the other side finds out what it was, by running it alone
+                os._exit(_BROKEN)
+
+    def _look(self, job: Job, marker: Marker) -> bytes:
+        config = self._config
+        extractors = self._chosen(job)
+        marker.begin(job.number, self._places.get(TYPE, 0))
+        item = ObjectItem(
+            job.wanted,
+            job.content_type,
+            partial(config.open_source, job.wanted, config.s3, config.network),
+            config.limits,
+            marker.reading,
+        )
+
+        def begins(one: Extractor) -> None:
+            marker.begin(job.number, self._places[one.name])
+
+        is_large = (job.wanted.size or 0) > _LARGE and any(e.reads == "whole" for e in extractors)
+        if is_large:
+            marker.idle()
+            self._large.acquire()
+        try:
+            found = look_into(item, extractors, detected_type=job.detected_type, begins=begins)
+        finally:
+            if is_large:
+                self._large.release()
+            item.close()
+        told = {"n": job.number, "type": found.detected_type, "read": item.bytes_read, "found": found.extractors}
+        return frame(told, found.thumbnail)
+
+    def _chosen(self, job: Job) -> list[Extractor]:
+        if job.names is None:
+            return list(self._extractors.values())
+        return [self._extractors[name] for name in job.names if name in self._extractors]
+
+
+def main() -> None:
+    jobs, results, board, parent = map(int, sys.argv[1:])
+    _die_with(parent)
+    for one in (jobs, results, board):
+        os.set_inheritable(one, False)  # what a library starts must not hold them open
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    frames = Frames()
+    worker: Worker | None = None
+    while _comes(jobs, worker) and (data := os.read(jobs, 1 << 16)):
+        for packed, extra in frames.feed(data):
+            if worker is None:
+                config: Config = pickle.loads(extra)  # noqa: S301 - from the process that started this one
+                worker = _begun(config, results, board)
+            for one in packed:
+                worker.take(one)
+    os._exit(0)  # without waiting for threads that may hang
+
+
+def _begun(config: Config, results: int, board: int) -> Worker:
+    context.use(context.Surroundings(config.cache, config.s3, config.network))
+    worker = Worker(config, results, Board(board, config.threads))
+    worker.start()
+    _limit_memory(config.limits.max_memory_bytes)
+    write_all(results, frame({"ready": os.getpid()}))
+    return worker
+
+
+def _comes(jobs: int, worker: Worker | None) -> bool:
+    """Waits for jobs, or for the end of the other side; False: for long nobody has needed this process."""
+    while not select.select([jobs], [], [], IDLE_S)[0]:
+        if worker is None or not worker.open:
+            return False
+    return True
+
+
+def _die_with(parent: int) -> None:
+    """When the parent goes, however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _limit_memory(more: int) -> None:
+    """Memory that can be written to, beyond what there is by now. Address space says little where there are threads."""
+    limit = _data_bytes() + more
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _data_bytes() -> int:
+    with open("/proc/self/status") as file:  # noqa: PTH123 - short-lived
+        for line in file:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+if __name__ == "__main__":
+    main()

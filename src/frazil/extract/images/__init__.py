@@ -1,0 +1,1 @@
+"""Extractors of images: headers, EXIF, XMP, IPTC, perceptual hash, thumbnail."""

@@ -1,0 +1,94 @@
+"""Values of EXIF tags as JSON has them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from frazil.extract.images.tiff import Ifd, Tiff
+
+MAKER_NOTE, USER_COMMENT = 0x927C, 0x9286
+_CHARSETS = {b"ASCII\0\0\0": "ascii", b"UNICODE\0": "utf-16", b"JIS\0\0\0\0\0": "iso2022_jp"}
+#: Windows writes these in UTF-16: title, comment, author, keywords, subject.
+_WINDOWS = range(0x9C9B, 0x9CA0)
+#: More numbers than this are data, not something that a person reads.
+_MANY = 64
+_RATIONALS = (5, 10)
+
+
+def text(data: bytes) -> str:
+    """Text up to its end mark: UTF-8, as most write it, or else Latin-1."""
+    data = data.partition(b"\0")[0]
+    try:
+        return data.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        return data.decode("latin-1").strip()
+
+
+def ratio(above: int, below: int) -> float | int | None:
+    """A rational as a number; None where it is divided by zero."""
+    if not below:
+        return None
+    number = above / below
+    return int(number) if number.is_integer() else number
+
+
+def rationals(tiff: Tiff, ifd: Ifd, tag: int) -> list[float | int | None]:
+    """Rationals as numbers; other numbers too, for those who write them; empty: there are none."""
+    raw = tiff.value(ifd, tag)
+    if raw is None or isinstance(raw, bytes):
+        return []
+    if ifd[tag][0] in _RATIONALS:
+        return [ratio(raw[i], raw[i + 1]) for i in range(0, len(raw) - 1, 2)]
+    numbers = raw if isinstance(raw, tuple) else (raw,)
+    return [number if math.isfinite(number) else None for number in numbers]
+
+
+def value(tiff: Tiff, ifd: Ifd, tag: int) -> Any:
+    """A tag's value for people: text, a number, a list of numbers; None: nothing, or too much of it."""
+    kind, count, _ = ifd[tag]
+    if kind == 2:
+        raw = tiff.value(ifd, tag)
+        return text(raw) if isinstance(raw, bytes) else None
+    if tag == USER_COMMENT:
+        return comment(tiff.value(ifd, tag), tiff.order)
+    if tag in _WINDOWS:
+        return windows(tiff, ifd, tag)
+    if count > _MANY:
+        return None
+    if kind == 7:
+        return _undefined(tiff.value(ifd, tag))
+    numbers = rationals(tiff, ifd, tag)
+    return numbers[0] if len(numbers) == 1 else numbers or None
+
+
+def windows(tiff: Tiff, ifd: Ifd, tag: int) -> str | None:
+    """A text that Windows has written."""
+    if ifd.get(tag, (0,))[0] not in (1, 7):
+        return None
+    raw = tiff.value(ifd, tag)
+    data = bytes(raw) if isinstance(raw, tuple) else raw if isinstance(raw, bytes) else b""
+    return data.decode("utf-16-le", "replace").partition("\0")[0].strip() or None
+
+
+def comment(raw: Any, order: str) -> str | None:
+    """The user's comment, in the encoding that its first 8 bytes tell."""
+    if not isinstance(raw, bytes):
+        return None
+    charset, body = _CHARSETS.get(raw[:8]), raw[8:]
+    if charset == "utf-16" and body[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        charset = "utf-16-le" if order == "<" else "utf-16-be"
+    if charset in (None, "ascii"):
+        return text(body if charset or raw[:8] == b"\0" * 8 else raw) or None
+    assert charset is not None
+    return body.decode(charset, "replace").partition("\0")[0].strip() or None
+
+
+def _undefined(raw: Any) -> str | list[int] | int | None:
+    """Bytes whose meaning the tag knows: letters, such as versions, or small numbers."""
+    if not isinstance(raw, bytes) or not raw:
+        return None
+    letters = raw.rstrip(b"\0")
+    if len(letters) > 1 and letters.isascii() and letters.decode().isprintable():
+        return letters.decode().strip()
+    return raw[0] if len(raw) == 1 else list(raw)

@@ -1,0 +1,48 @@
+"""The extractor `picture`: what needs the pixels. It makes the thumbnail and a hash of what it looks like."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from frazil.extract import Item, extractor
+from frazil.extract.images.decode import DECODED, picture_of
+from frazil.extract.images.perceptual_hash import perceptual_hash
+
+#: Pixels of the longer side of a thumbnail.
+THUMBNAIL = 256
+
+
+@extractor(
+    "picture",
+    version="1",
+    types=DECODED,
+    reads="whole",
+    alone=True,
+    fields={
+        "perceptual": "hash of what it looks like, 16 hex digits: alike pictures differ in few bits",
+        "thumbnail": "true: one was made",
+        "colour": "the colour of most of it, as #rrggbb",
+    },
+)
+def PICTURE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
+    """Decodes a picture for its thumbnail, its colour and a hash by which alike ones are found."""
+    image = picture_of(item, THUMBNAIL)
+    small = image.copy()
+    small.thumbnail((THUMBNAIL, THUMBNAIL), reducing_gap=None)
+    file = io.BytesIO()
+    small.save(file, "WEBP", quality=75, method=2)
+    item.shared["thumbnail"] = file.getvalue()
+    return {"perceptual": perceptual_hash(image), "thumbnail": True, "colour": _colour(small)}
+
+
+def _colour(image: Any) -> str | None:
+    """The middle of the fullest of 4,096 bins, so that a few bright spots do not count."""
+    import numpy as np
+
+    pixels = np.asarray(image.resize((64, 64)), dtype=np.uint8).reshape(-1, 3)
+    bins = pixels >> 4
+    keys = (bins[:, 0].astype(np.int32) << 8) | (bins[:, 1].astype(np.int32) << 4) | bins[:, 2]
+    fullest = np.bincount(keys).argmax()
+    red, green, blue = pixels[keys == fullest].mean(axis=0).round().astype(int)
+    return f"#{red:02x}{green:02x}{blue:02x}"

@@ -1,0 +1,1 @@
+"""Extractors of audio and video, and readers of their containers."""

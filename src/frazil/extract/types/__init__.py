@@ -1,0 +1,1 @@
+"""Detects the media type of an object by its first bytes."""

@@ -1,0 +1,1 @@
+"""Extractors that recognize what a picture shows: labels and text."""

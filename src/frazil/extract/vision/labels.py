@@ -1,0 +1,103 @@
+"""Labels of a picture, by a model that runs here (`frazil[labels]`)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from frazil.extract import Item, Unsupported, extractor
+from frazil.extract.images.decode import DECODED, picture_of
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from frazil.extract.vision.checkpoint import Array
+
+#: What has to be installed with Frazil: pip install 'frazil[labels]'
+EXTRA: Final = "labels"
+#: Percent from which a class is told; a broader name, which many unlikely classes add up to, needs more.
+LEAST: Final = 10.0
+LEAST_BROADER: Final = 30.0
+MOST: Final = 10
+#: The part of the shorter side that the model was trained to see.
+_CENTRE: Final = 0.875
+
+
+def available() -> str | None:
+    """Why it cannot work here; None: it can."""
+    from frazil.extract.vision.model import missing
+
+    return missing()
+
+
+@extractor(
+    "labels",
+    version="1",
+    types=DECODED,
+    reads="whole",
+    alone=True,
+    fields={
+        "Name": "what is to be seen: one of 1,000 things, or a broader name such as cat, car or food",
+        "Confidence": "percent",
+        "Broader": "true for a broader name, whose confidence is that of all below it",
+    },
+)
+def LABELS(item: Item) -> list[dict[str, Any]]:  # noqa: N802 - becomes an Extractor
+    """What is to be seen in a picture, by EfficientNet-Lite0 on this machine; at most ten, the surest first."""
+    reason = available()
+    if reason:
+        raise Unsupported(reason)
+    from frazil.extract.vision import network
+    from frazil.extract.vision.model import session
+
+    picture = picture_of(item, network.SIDE)
+    (probabilities,) = session().run([network.OUTPUT], {network.INPUT: pixels(picture)})
+    return told(probabilities[0])
+
+
+def pixels(picture: Image) -> Array:
+    """The middle of a picture as the model takes it."""
+    import numpy as np
+    from PIL.Image import Resampling
+
+    from frazil.extract.vision.network import SIDE
+
+    width, height = picture.size
+    side = min(width, height) * _CENTRE
+    left, top = (width - side) / 2, (height - side) / 2
+    rgb = picture if picture.mode == "RGB" else picture.convert("RGB")
+    small = rgb.resize((SIDE, SIDE), Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    planes = np.asarray(small).transpose(2, 0, 1).astype(np.float32, order="C")
+    planes -= 127
+    planes /= 128
+    return planes[None]
+
+
+def told(probabilities: Array) -> list[dict[str, Any]]:
+    """The labels that are sure enough, and the broader names that their classes add up to."""
+    from frazil.extract.vision.classes import broader, names
+
+    percent = probabilities * 100
+    together = _members() @ percent
+    found = {names()[n]: _label(names()[n], percent[n]) for n in (percent >= LEAST).nonzero()[0]}
+    for name, sum_of_classes in zip(broader(), together, strict=True):
+        if sum_of_classes >= LEAST_BROADER:
+            found[name] = _label(name, sum_of_classes) | {"Broader": True}
+    return sorted(found.values(), key=lambda label: -label["Confidence"])[:MOST]
+
+
+@cache
+def _members() -> Array:
+    """For each broader name a row with 1 at its classes: one product sums them all."""
+    import numpy as np
+
+    from frazil.extract.vision.classes import broader, names
+
+    rows = np.zeros((len(broader()), len(names())), np.float32)
+    for row, classes in zip(rows, broader().values(), strict=True):
+        row[list(classes)] = 1
+    return rows
+
+
+def _label(name: str, percent: Any) -> dict[str, Any]:
+    return {"Name": name, "Confidence": round(min(float(percent), 100.0), 1)}

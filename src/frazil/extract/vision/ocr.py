@@ -1,0 +1,68 @@
+"""The text that is to be read in a picture (`frazil[ocr]`)."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final
+
+from frazil.extract import Item, Unsupported, extractor
+from frazil.extract.images.decode import DECODED, picture_of
+
+#: What has to be installed with Frazil: pip install 'frazil[ocr]'
+EXTRA: Final = "ocr"
+_NEEDED: Final = ("rapidocr", "onnxruntime")
+#: Pixels of the shorter side below which small print can no longer be read.
+_SIDE: Final = 1500
+
+_reading = threading.Lock()
+
+
+def available() -> str | None:
+    """Why it cannot work here; None: it can."""
+    absent = [name for name in _NEEDED if find_spec(name) is None]
+    return f"{', '.join(absent)} not installed; pip install 'frazil[ocr]'" if absent else None
+
+
+@extractor(
+    "ocr",
+    version="1",
+    types=DECODED,
+    reads="whole",
+    alone=True,
+    default=False,
+    fields={
+        "text": "all lines, from top to bottom",
+        "lines": "each with its `text` and its `confidence` in percent",
+    },
+)
+def OCR(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
+    """The text that is to be read in a picture, by RapidOCR on this machine: Latin and Chinese script."""
+    reason = available()
+    if reason:
+        raise Unsupported(reason)
+    import numpy as np
+
+    rgb = np.asarray(picture_of(item, _SIDE).convert("RGB"))
+    with _reading:  # the reader keeps what it is at in itself
+        seen = _reader()(np.ascontiguousarray(rgb[:, :, ::-1]))
+    lines = [
+        {"text": text, "confidence": round(float(score) * 100, 1)}
+        for text, score in zip(seen.txts or (), seen.scores or (), strict=True)
+    ]
+    return {"text": "\n".join(str(line["text"]) for line in lines), "lines": lines}
+
+
+@cache
+def _reader() -> Any:
+    """Its models lie in the package. One thread: whoever runs extractors has a process for each core."""
+    from rapidocr import RapidOCR
+
+    return RapidOCR(
+        params={
+            "Global.log_level": "critical",
+            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
+            "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+        }
+    )

@@ -1,0 +1,66 @@
+"""What a pipeline has not taken when it ends, in words and in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from frazil.errors import FrazilError, IntegrityError, InterruptedByUser, PartialError, UnavailableError
+from frazil.log.protocol import TopicInfo
+from frazil.topics.sinks.sink_runner import TopicStatus
+
+
+def not_taken(topic: str) -> UnavailableError:
+    return UnavailableError(f"topic '{topic}' was not taken in time", hint="the next pipeline goes on with it")
+
+
+def broken(info: TopicInfo) -> IntegrityError:
+    return IntegrityError(
+        f"topic '{info.name}' cannot be used", cause=info.problem, hint=f"frazil topic verify {info.name}"
+    )
+
+
+def not_drained(failed: Mapping[str, FrazilError], total: int, statuses: Sequence[TopicStatus]) -> FrazilError:
+    """The error of a drain. It says how far each topic has come: all before that is in its table, once."""
+    errors = list(failed.values())
+    error = (
+        errors[0]
+        if total == 1
+        else PartialError(
+            f"{len(failed)} of {total} topics could not be taken into their tables: {', '.join(failed)}",
+            cause="; ".join(e.message for e in errors),
+            hint=errors[0].hint,
+        )
+    )
+    return error.adding(f"until then: {_progress(statuses)}", topics=_plain(statuses))
+
+
+def stopped_early(statuses: Sequence[TopicStatus], why: FrazilError) -> PartialError:
+    """The error of a pipeline that was told to stop, and could not take all in time."""
+    cause = why.message if why.cause is None else f"{why.message} ({why.cause})"
+    return PartialError(
+        "stopped before everything was in its table",
+        cause=cause,
+        hint="nothing is lost: the log has the rest, and the next pipeline takes it",
+    ).adding(f"until then: {_progress(statuses)}", topics=_plain(statuses))
+
+
+def interrupted(statuses: Sequence[TopicStatus]) -> InterruptedByUser:
+    return InterruptedByUser(
+        "interrupted before everything was in its table", hint="the same command goes on with the rest"
+    ).adding(f"until then: {_progress(statuses)}", topics=_plain(statuses))
+
+
+def _plain(statuses: Sequence[TopicStatus]) -> list[dict[str, Any]]:
+    return [asdict(status) for status in statuses]
+
+
+def _progress(statuses: Sequence[TopicStatus]) -> str:
+    return ", ".join(f"{s.topic} {_reached(s)}" for s in statuses) or "no topic was looked at"
+
+
+def _reached(status: TopicStatus) -> str:
+    if status.offset is None:
+        return "(not looked at)"
+    return f"(offset {status.offset} of {max(status.end, status.offset)}; {status.rows} rows taken)"
