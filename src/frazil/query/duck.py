@@ -42,7 +42,7 @@ _OWN = "memory"
 
 
 class DialectError(UsageError):
-    """DuckDB does not understand a statement; Spark may."""
+    """DuckDB does not support a statement; Spark may."""
 
 
 @dataclass

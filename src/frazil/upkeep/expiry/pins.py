@@ -47,7 +47,7 @@ _TRIES = 10
 
 
 class PinLostError(ConflictError):
-    """The tag is gone: its lease was over, or somebody removed it."""
+    """The tag no longer exists: its lease has expired, or it was removed."""
 
 
 @dataclass(frozen=True)
