@@ -33,11 +33,11 @@ class NewEdit(Sent):
     key: str = Field(description="its key")
     version_id: str | None = Field(None, description="which version; by default the latest, and for `erase` all")
     add: list[str] = Field(
-        default_factory=list, description=f"tags that it gets; at most {MAX_TAGS}, each of at most {MAX_TAG} characters"
+        default_factory=list, description=f"tags to add; at most {MAX_TAGS}, each of at most {MAX_TAG} characters"
     )
     remove: list[str] = Field(default_factory=list, description="tags to remove")
     set: list[str] | None = Field(None, description="replaces all its tags; `[]`: none")
-    note: str | None = Field(None, description=f"a text of at most {MAX_NOTE:,} bytes; `null` takes it away")
+    note: str | None = Field(None, description=f"a text of at most {MAX_NOTE:,} bytes; `null` removes it")
     rating: int | None = Field(None, ge=1, le=5, description="1 to 5; `null` removes it")
     erase: bool = Field(False, description="erase extracted metadata and annotations")
 
@@ -58,7 +58,7 @@ class NewEdit(Sent):
 class NewEdits(Sent):
     bucket: str = Field(min_length=1, description="bucket, or the URI of a folder (`file:///…`)")
     edits: Annotated[list[NewEdit], Field(min_length=1, max_length=MAX_OBJECTS)] = Field(
-        description=f"taken together, all or none; at most {MAX_OBJECTS:,}"
+        description=f"applied together, all or none; at most {MAX_OBJECTS:,}"
     )
 
 
