@@ -149,7 +149,7 @@ def test_the_demo_tells_when_its_folder_cannot_be_made(place):
     folder = place / "closed"
     folder.mkdir()
     for mode in (0o000, 0o555):
-        with closed(folder, mode), pytest.raises(NotAllowedError, match="cannot be made") as error:
+        with closed(folder, mode), pytest.raises(NotAllowedError, match="cannot replace") as error:
             run_demo(folder / "demo", Stage(None), load_settings(environ={}))  # type: ignore[arg-type]
         assert "--dir" in (error.value.hint or "")
 
