@@ -37,7 +37,7 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     file = settings.model.home.parent / "documents.ndjson"
     _write(file)
     with open_store(settings, "sqlite") as store:
-        step = f"frazil docs import {file.name}: {_DOCUMENTS:,} documents into SQLite, the default store, which needs no server"
+        step = f"frazil docs import {file.name}: {_DOCUMENTS:,} documents into SQLite, which needs no server"
         with stage.step(step) as record, file.open("rb") as rows:
             record |= import_documents(store, rows, "ndjson").to_dict()
         totals = store.get_statistics()
