@@ -267,7 +267,7 @@ def test_where_nothing_differs_nothing_is_told(kit):
 
 def test_a_column_is_dropped_only_with_yes_and_when_no_setting_names_it(kit):
     kit.fields(ISO, LENS)
-    assert "needs --yes" in kit.refused("fields", "--drop", "lens", code=2, **CONFIGURED)
+    assert "requires --yes" in kit.refused("fields", "--drop", "lens", code=2, **CONFIGURED)
     assert "still name 'iso'" in kit.refused("fields", "--drop", "iso", "--yes", code=2, **CONFIGURED)
     assert "built-in column" in kit.refused("fields", "--drop", "labels", "--yes", code=2, **CONFIGURED)
     assert "no custom column 'x'" in kit.refused("fields", "--drop", "x", "--yes", code=10, **CONFIGURED)

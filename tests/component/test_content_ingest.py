@@ -60,7 +60,7 @@ def test_lines_that_no_message_can_hold_are_left_out_and_told_with_exit_code_3(c
     (tmp_path / "events").write_bytes(b'{"a": "%b"}\n{"n": 1}\n' % (b"x" * 300))
     code, out, errors = cli(str(tmp_path / "events"))
     assert (code, out) == (3, "content_events: 1 message, 8 bytes, offset 0, disk\n")
-    assert "error: 1 lines are longer than a message may be" in errors and "200 bytes" in errors
+    assert "error: 1 lines exceed the size limit of a message" in errors and "200 bytes" in errors
 
 
 @pytest.mark.parametrize(

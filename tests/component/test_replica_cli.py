@@ -145,7 +145,7 @@ def test_missing_files_are_named_by_verify(cli: Cli, tmp_path: Path):
     ("args", "code", "says"),
     [
         ((), 2, "no table is named"),
-        (("prod.orders", "--yes", "--dry-run"), 2, "--yes and --dry-run exclude"),
+        (("prod.orders", "--yes", "--dry-run"), 2, "--yes does it"),
         (("prod.invoices", "--yes"), 10, "prod.invoices"),
         (("prod.orders",), 2, "a failover needs --yes"),
         (("prod.orders", "--primary", "frazil"), 2, "is the catalog of the replicas"),

@@ -86,7 +86,7 @@ def test_partitions_and_orders_are_read_from_text():
 @pytest.mark.parametrize(
     ("term", "told"),
     [
-        ("day(nothing)", "there are offset"),
+        ("day(nothing)", "the table has offset"),
         ("day(payload)", "string"),
         ("week(publish_time)", "not a transform"),
         ("bucket(offset)", "not a transform"),

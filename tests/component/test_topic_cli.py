@@ -715,7 +715,7 @@ def test_a_replay_names_the_dead_letters_that_the_log_refuses_and_publishes_the_
         put_dead_letters(kit, "orders", 1, 1)
         assert append_unchecked(kit, "orders", pa.record_batch({"payload": pa.array([b"odd"]), "_pos": pa.array([1])}))
         kit.engine("orders").catch_up()
-    told = ["1 messages were published again", "stay dead letters: offsets 0", "_pos", "dead-letters show orders 0"]
+    told = ["1 messages were published again", "remain dead letters: offsets 0", "_pos", "dead-letters show orders 0"]
     cli.fails("dead-letters", "replay", "orders", "--yes", code=3, says=told)
     assert {letter["offset"]: letter["status"] for letter in cli.json("dead-letters", "list", "orders")} == {
         0: "dead",

@@ -69,7 +69,7 @@ TAKEN_BEFORE = {
     "a time deep inside": ("own", pa.array([{"at": [0, YEAR_50000]}], pa.struct([("at", pa.list_(TIME))])), "9999"),
     "a time in a map": ("own", pa.array([[("k", BEFORE_YEAR_1)]], pa.map_(pa.string(), TIME)), "years 1 to 9999"),
     "a field that is there twice": ("own", twice("a", "a"), "twice"),
-    "fields that differ by case": ("own", twice("a", "A"), "only in case"),
+    "fields that differ by case": ("own", twice("a", "A"), "case alone"),
     "a negative scale": ("own", pa.array([Decimal(12000)], pa.decimal128(5, -3)), "scale"),
     "the name of a partition": ("publish_time_day", pa.array([1]), "partition"),
     "a field without a name": ("own", twice(""), "no name of a field"),
