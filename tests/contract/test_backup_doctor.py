@@ -39,7 +39,7 @@ def test_a_bucket_without_backups_is_fine(bucket: Bucket):
 
 
 def test_a_bucket_that_does_not_exist_is_found(bucket: Bucket):
-    with pytest.raises(NotFoundError, match="bucket not found"):
+    with pytest.raises(NotFoundError, match="no bucket"):
         check_repository(bucket(is_made=False))
     with pytest.raises(NotFoundError):
         check_repository(bucket(is_made=False, lock_days=30))

@@ -257,7 +257,7 @@ def sick() -> Iterator[tuple[type[_Sick], S3Settings]]:
         (500, "InternalError", StorageError, "storage: the server is overloaded or failing"),
         (403, "AccessDenied", StorageError, "storage: not allowed"),
         (403, "SignatureDoesNotMatch", StorageError, "storage: the keys were not accepted"),
-        (404, "NoSuchBucket", StorageError, "storage: there is no bucket"),
+        (404, "NoSuchBucket", StorageError, "storage: bucket not found"),
         (404, "NoSuchKey", Gone, "no such object"),
         (412, "PreconditionFailed", Changed, "has changed"),
         (416, "InvalidRange", Changed, "shorter"),
