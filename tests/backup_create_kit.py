@@ -21,7 +21,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from frazil.backup import copying
+from frazil.backup import table_copy
 from frazil.backup.create import create_backup
 from frazil.backup.format import BackedUpTable, BackupRecord
 from frazil.backup.repository import Repository
@@ -167,7 +167,7 @@ def _digest(data: bytes) -> str:
 def main(order: str) -> None:
     """Creates a backup. Prints the steps that it reached, unless it is killed at one of them."""
     given = json.loads(order)
-    copying._NOTE_S = 0.0
+    table_copy._NOTE_S = 0.0
     reached: list[str] = []
     seen: Counter[str] = Counter()
     lock = threading.Lock()

@@ -18,8 +18,9 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
 from frazil.backup.format import BackupRecord, BlobRef, CopiedFile
-from frazil.backup.prune import RetentionPolicy, run_prune
+from frazil.backup.prune import run_prune
 from frazil.backup.repository import Repository
+from frazil.backup.retention import RetentionPolicy
 from tests.lane import people
 from tests.restore_kit import back_up, history, open_repository
 from tests.upkeep_files import care_of, make

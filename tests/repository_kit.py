@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
+from frazil.backup.completeness import check_marks
 from frazil.backup.format import (
     BackedUpTable,
     BackupRecord,
@@ -16,7 +17,6 @@ from frazil.backup.format import (
     PathBlob,
     TableState,
 )
-from frazil.backup.prune import check_marks
 from frazil.backup.references import iterate_references, key_of
 from frazil.backup.repository import DataSource, Repository
 from frazil.settings.model import NetworkSettings, S3Settings

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from frazil.backup.checks import check_repository
-from frazil.backup.location import repository_uri
+from frazil.backup.location import check_repository, repository_uri
 from frazil.catalogs import abilities_of, flavor_of, list_namespaces, local_path, open_catalog, translated
 from frazil.catalogs.kinds import ABILITY_NAMES
 from frazil.catalogs.properties import sqlite_file

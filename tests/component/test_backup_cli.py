@@ -13,6 +13,7 @@ import pytest
 import structlog
 from pyiceberg.table import Table
 
+from frazil.backup.format import BlobRef
 from frazil.backup.metrics import read_metrics
 from frazil.cli.run import run_command
 from frazil.upkeep.context import UpkeepContext
@@ -591,3 +592,71 @@ def test_a_new_backup_stores_lost_metadata_again(backed_up: Cli):
         code, _, errors = backed_up("create", "demo.photos")
         assert code == 0, errors
     assert backed_up.json("verify", "latest", "--level", "checksums")["sound"]
+
+
+# -- repair ------------------------------------------------------------------------------------------------------------
+
+
+def flip(file: Path) -> None:
+    """Flips a bit in the middle of a file."""
+    file.chmod(0o644)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def test_damaged_and_missing_objects_come_back_from_the_files_of_the_table(backed_up: Cli, care: UpkeepContext):
+    one, other, *_ = (file for file in sorted((backed_up.repository / "data").rglob("*")) if file.is_file())
+    one.unlink()
+    flip(other)
+    metadata = folder(care.load("demo.photos")) / "metadata"
+    for path in metadata.glob("*-m0.avro"):
+        name = str(BlobRef.of(path.read_bytes()))
+        (backed_up.repository / "meta" / name.partition("-")[2][:2] / f"{name}.zst").unlink()
+    verify = ("verify", "--repair", "--level", "checksums")
+    backed_up.refuses(*verify, code=2, says="needs --yes")
+    out = backed_up.prints(*verify, "--yes")
+    assert str(folder(care.load("demo.photos"))) in out and "sound" in out
+    assert backed_up.json("verify", "--level", "checksums")["sound"]
+    backed_up.prints("restore", "monday", "--to", "demo.again")
+    assert restored(care, "demo.again") == [1, 2, 3]
+
+
+def test_a_file_with_other_bytes_repairs_nothing(backed_up: Cli, care: UpkeepContext):
+    blob = backed_up.blob()
+    size, digest = blob.name.split("-")
+    (source,) = (f for f in folder(care.load("demo.photos")).rglob("*.parquet") if blob_name(f) == f"{size}-{digest}")
+    flip(source)
+    blob.unlink()
+    out = backed_up.prints("verify", "--repair", "--yes", code=13)
+    assert "1 object cannot be brought back" in out
+    assert not blob.exists()
+    source.unlink()
+    assert "1 object cannot be brought back" in backed_up.prints("verify", "--repair", "--yes", code=13)
+
+
+@pytest.mark.deep
+def test_all_that_a_restore_needs_comes_back_from_a_copy_of_the_repository(
+    backed_up: Cli, care: UpkeepContext, tmp_path: Path
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(backed_up.repository, copy)
+    table = folder(care.load("demo.photos"))
+    table.rename(table.with_name("away"))
+    for part in ("meta", "data"):
+        for number, file in enumerate(sorted(f for f in (backed_up.repository / part).rglob("*") if f.is_file())):
+            if number % 2:
+                file.unlink()
+            else:
+                flip(file)
+    flip(backed_up.repository / "backups" / "monday.json")
+    for _ in range(3):  # lists that are missing hide what they list
+        code, _, errors = backed_up("verify", "--repair", "--from", str(copy), "--level", "checksums", "--yes")
+    assert code == 0, errors
+    backed_up.prints("restore", "monday", "--to", "demo.again")
+    assert restored(care, "demo.again") == [1, 2, 3]
+    backed_up.refuses("verify", "--from", str(copy), code=2, says="--repair")
+
+
+def blob_name(file: Path) -> str:
+    return str(BlobRef.of(file.read_bytes()))

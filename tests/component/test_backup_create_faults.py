@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.backup import copying
+from frazil.backup import table_copy
 from frazil.backup.create import create_backup
 from frazil.catalogs import local_path
 from frazil.errors import UnavailableError
@@ -78,7 +78,7 @@ def test_a_killed_create_leaves_no_backup_and_the_next_one_copies_the_rest(bench
 
 def test_every_step_survives_a_crash(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps one after the other, in this process; a table that is backed up again and again, and grows."""
-    monkeypatch.setattr(copying, "_NOTE_S", 0.0)
+    monkeypatch.setattr(table_copy, "_NOTE_S", 0.0)
     make(bench.care, commits=2)
     struck: set[str] = set()
     for number in range(0, 400, 3):
@@ -124,7 +124,7 @@ def test_random_schedules_keep_every_listed_backup_whole(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Writes, deletes, compaction, expiry and crashes between and during backups: each record is what the table was."""
-    monkeypatch.setattr(copying, "_NOTE_S", 0.0)
+    monkeypatch.setattr(table_copy, "_NOTE_S", 0.0)
     chance = random.Random(seed)
     make(bench.care, commits=2)
     truth: dict[str, Reached] = {}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.backup.checks import check_repository
-from frazil.backup.location import open_repository
+from frazil.backup.location import check_repository, open_repository
 from frazil.errors import FrazilError, IntegrityError, UnsupportedError
 from frazil.settings import Settings, load_settings
 

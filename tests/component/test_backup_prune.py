@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
-from frazil.backup import prune
+from frazil.backup import completeness, prune
+from frazil.backup.completeness import check_marks
 from frazil.backup.format import BackupRecord, BlobRef, seal
 from frazil.backup.marks import advance, list_marks
-from frazil.backup.prune import RetentionPolicy, check_marks, plan_prune, run_prune
+from frazil.backup.prune import plan_prune, run_prune
 from frazil.backup.repository import Repository
+from frazil.backup.retention import RetentionPolicy
 from frazil.backup.verify import verify_repository
 from frazil.errors import ConflictError, FrazilError, IntegrityError, UnsupportedError
 from frazil.observe import faultpoints
@@ -239,7 +241,7 @@ def test_a_create_waits_for_a_prune_that_deletes(
             repository.remove(f"data/{BlobRef.of(b'a' * 100).shard}/{BlobRef.of(b'a' * 100)}")
             advance(repository, mark, "done", "a prune")
 
-    monkeypatch.setattr(prune, "_pause", pause)
+    monkeypatch.setattr(completeness, "_pause", pause)
     assert check_marks(repository, [table], started, prune_wait_s=WAIT) == [BlobRef.of(b"a" * 100)]
     assert len(waits) == 2
 
@@ -297,6 +299,7 @@ VICTIM = """
 import os, signal, sys
 from pathlib import Path
 from frazil.backup import prune
+from frazil.backup.retention import RetentionPolicy
 from frazil.observe import faultpoints
 from tests.repository_kit import WAIT, open_local
 root, step, nth = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -308,7 +311,7 @@ def kill(reached):
     if seen == nth:
         os.kill(os.getpid(), signal.SIGKILL)
 with faultpoints.handled(kill):
-    prune.run_prune(open_local(root, create=False), prune.RetentionPolicy(keep_last=2), prune_wait_s=WAIT)
+    prune.run_prune(open_local(root, create=False), RetentionPolicy(keep_last=2), prune_wait_s=WAIT)
 """
 
 
@@ -510,5 +513,5 @@ def _judge(repository: Repository, seed: int, turn: int) -> None:
 def test_creates_beside_prunes_never_list_a_backup_that_lacks_a_blob(
     tmp_path: Path, seed: int, clocked: Callable[[Repository, Clock], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prune, "_pause", lambda _: faultpoints.reach("backup.check_marks.waiting"))
+    monkeypatch.setattr(completeness, "_pause", lambda _: faultpoints.reach("backup.check_marks.waiting"))
     schedule(tmp_path, seed, clocked)

@@ -18,7 +18,7 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
 from frazil.atomic_files import TEMPORARY_SUFFIX
-from frazil.backup import restore_plan
+from frazil.backup import references
 from frazil.backup.repository import Repository, data_key, meta_key
 from frazil.backup.restorable import check_restorable
 from frazil.backup.restore import PREVIOUS_PROPERTY
@@ -481,7 +481,7 @@ def test_a_missing_file_is_named_by_the_plan(care, repository, monkeypatch):
     file = next(f for m in state.manifests for f in repository.read_files(m))
     (folder_of(repository.root) / data_key(file.blob)).unlink()
     for most in (1000, 0):  # by single requests, and by a listing
-        monkeypatch.setattr(restore_plan, "_LOOK_UP", most)
+        monkeypatch.setattr(references, "_LOOK_UP", most)
         with pytest.raises(IntegrityError) as error:
             plan(care, repository, record)
         assert file.path in error.value.message
@@ -495,7 +495,7 @@ def test_erased_content_is_left_out_if_allowed(care, repository, monkeypatch):
     file = next(f for m in state.manifests for f in repository.read_files(m))
     repository.erase(file.blob, "a person asked for it")
     for most in (1000, 0):
-        monkeypatch.setattr(restore_plan, "_LOOK_UP", most)
+        monkeypatch.setattr(references, "_LOOK_UP", most)
         with pytest.raises(NotAllowedError, match="erased on purpose") as error:
             plan(care, repository, record)
         assert error.value.details["erased_files"] == [file.path]

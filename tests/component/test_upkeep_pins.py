@@ -2,71 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
 
-from frazil.errors import ConflictError, FrazilError
+from frazil.catalogs import local_path
+from frazil.errors import ConflictError
+from frazil.observe.faultpoints import handled
 from frazil.tables import CommitUnknownError, commit_retry
-from frazil.upkeep import java
 from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import pins
 from frazil.upkeep.expiry.pins import Pin, PinLostError, pin, pinned, release, renew
+from tests.publishing_kit import metadata_of, prepare
 from tests.upkeep_files import care_of, grow, make
 
 HOUR = 3600.0
 
 
-class Manage:
-    """Java's `manageSnapshots`, by PyIceberg; commits fail as they are told to.
+@dataclass
+class Commits:
+    """Commits of tags, which fail as they are told to.
 
     Attributes:
         failures: what the next commits do: an error, and whether they land before it.
-        commits: how many there were.
+        number: how many there were.
     """
 
-    def __init__(self, care: UpkeepContext) -> None:
-        self._care = care
-        self._changes: list[tuple] = []
-        self.failures: list[tuple[FrazilError, bool]] = []
-        self.commits = 0
-
-    def manageSnapshots(self) -> Manage:
-        self._changes = []
-        return self
-
-    def createTag(self, tag: str, snapshot_id: int) -> Manage:
-        self._changes.append(("create", tag, snapshot_id))
-        return self
-
-    def setMaxRefAgeMs(self, tag: str, age: int) -> Manage:
-        self._changes.append(("age", tag, age))
-        return self
-
-    def removeTag(self, tag: str) -> Manage:
-        self._changes.append(("remove", tag, 0))
-        return self
-
-    def commit(self) -> None:
-        self.commits += 1
-        error, lands = self.failures.pop(0) if self.failures else (None, True)
-        if lands:
-            self._land()
-        if error is not None:
-            raise error
-
-    def _land(self) -> None:
-        table = self._care.load("ns.t")
-        _, tag, snapshot_id = self._changes[0]
-        ages = [value for what, _, value in self._changes if what == "age"]
-        if self._changes[0][0] == "remove":
-            table.manage_snapshots().remove_tag(tag).commit()
-            return
-        if self._changes[0][0] == "age":
-            snapshot_id = table.metadata.refs[tag].snapshot_id
-        table.manage_snapshots().create_tag(snapshot_id, tag, max_ref_age_ms=ages[0]).commit()
+    failures: list[tuple[Exception, bool]] = field(default_factory=list)
+    number: int = 0
 
 
 @pytest.fixture
@@ -77,11 +46,29 @@ def care(tmp_path: Path) -> Iterator[UpkeepContext]:
 
 
 @pytest.fixture
-def manage(care: UpkeepContext, monkeypatch: pytest.MonkeyPatch) -> Manage:
-    made = Manage(care)
-    monkeypatch.setattr(java, "load", lambda care, table: made)
-    monkeypatch.setattr(pins, "needs_jvm", lambda care, table: True)
+def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
+    made, real = Commits(), pins._TagChange.commit
+
+    def commit(change: pins._TagChange, care: UpkeepContext, table: Table) -> None:
+        made.number += 1
+        error, lands = made.failures.pop(0) if made.failures else (None, True)
+        if lands:
+            real(change, care, table)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(pins._TagChange, "commit", commit)
     return made
+
+
+def upgrade(care: UpkeepContext, table: Table) -> Table:
+    """Makes a table one of format version 3, which PyIceberg reads and does not write."""
+    path = Path(local_path(table.metadata_location) or "")
+    metadata = {**json.loads(path.read_bytes()), "format-version": 3, "next-row-id": 0}
+    metadata["properties"] = {**metadata["properties"], "write.metadata.previous-versions-max": "3"}
+    metadata["of-later-versions"] = {"kept": True}
+    path.write_text(json.dumps(metadata))
+    return care.load(".".join(table.name()))
 
 
 def age_of(care: UpkeepContext, held: Pin) -> int | None:
@@ -96,42 +83,41 @@ def ends(care: UpkeepContext, held: Pin) -> float:
 
 @pytest.mark.parametrize("error", [ConflictError("lost a race"), CommitUnknownError("no answer")])
 @pytest.mark.parametrize("lands", [False, True])
-def test_a_renewal_that_lost_its_commit_is_made_again(care, manage, error, lands):
+def test_a_renewal_that_lost_its_commit_is_made_again(care, commits, error, lands):
     held = pin(care, make(care), "backup", 60)
     before = age_of(care, held)
-    manage.failures = [(error, lands)]
+    commits.failures = [(error, lands)]
     renewed = renew(care, held, HOUR)
     assert age_of(care, held) >= before + 3500_000
     assert abs(renewed.until.timestamp() - ends(care, held)) < 0.01
-    assert manage.commits == (2 if lands else 3)
+    assert commits.number == (2 if lands else 3)
 
 
-def test_a_renewal_that_never_gets_through_says_so(care, manage, monkeypatch):
+def test_a_renewal_that_never_gets_through_says_so(care, commits, monkeypatch):
     monkeypatch.setattr(commit_retry, "back_off", lambda attempt: None)
     held = pin(care, make(care), "backup", 60)
     before = age_of(care, held)
-    manage.failures = [(ConflictError("lost a race"), False)] * 50
+    commits.failures = [(ConflictError("lost a race"), False)] * 50
     with pytest.raises(ConflictError):
         renew(care, held, HOUR)
     assert age_of(care, held) == before
 
 
-def test_a_renewal_of_a_pin_that_goes_meanwhile_says_that_it_is_lost(care, manage):
+def test_a_renewal_of_a_pin_that_goes_meanwhile_says_that_it_is_lost(care, monkeypatch):
     table = make(care)
     held = pin(care, table, "backup", 60)
 
-    class GoneError(ConflictError):
-        def __init__(self) -> None:
-            super().__init__("there is no such tag")
-            care.load("ns.t").manage_snapshots().remove_tag(held.tag).commit()
+    def commit(*_: object) -> None:
+        care.load("ns.t").manage_snapshots().remove_tag(held.tag).commit()
+        raise ConflictError("there is no such tag")
 
-    manage._land = lambda: (_ for _ in ()).throw(GoneError())
+    monkeypatch.setattr(pins._TagChange, "commit", commit)
     with pytest.raises(PinLostError):
         renew(care, held, HOUR)
 
 
 @pytest.mark.parametrize("what", ["removed", "moved", "over"])
-def test_work_whose_snapshot_was_let_go_between_two_renewals_is_told(care, manage, what):
+def test_work_whose_snapshot_was_let_go_between_two_renewals_is_told(care, what):
     table = make(care)
     with pinned(care, table, "backup", HOUR) as held:
         held.require()
@@ -148,7 +134,7 @@ def test_work_whose_snapshot_was_let_go_between_two_renewals_is_told(care, manag
             held.require()
 
 
-def test_a_pin_that_is_renewed_knows_until_when(care, manage):
+def test_a_pin_that_is_renewed_knows_until_when(care):
     grow(make(care))
     with pinned(care, care.load("ns.t"), "backup", 3.0) as held:
         first, limit = held.pin.until, time.monotonic() + 60
@@ -160,7 +146,7 @@ def test_a_pin_that_is_renewed_knows_until_when(care, manage):
     release(care, held.pin)
 
 
-def test_a_pin_of_a_table_that_pyiceberg_can_write_needs_no_jvm(care):
+def test_a_pin_needs_no_jvm(care):
     grow(make(care))
     before = care.load("ns.t").metadata
     with pinned(care, care.load("ns.t"), "backup", HOUR) as held:
@@ -171,3 +157,58 @@ def test_a_pin_of_a_table_that_pyiceberg_can_write_needs_no_jvm(care):
     after = care.load("ns.t").metadata
     assert set(after.refs) == {"main"}
     assert len(after.snapshots) == len(before.snapshots) + 1
+
+
+def test_a_pin_of_a_table_of_format_version_3_changes_nothing_else(care):
+    upgrade(care, make(care))
+    before = metadata_of(care.store.catalog, "ns.t")
+    locations = [care.load("ns.t").metadata_location]
+    with pinned(care, care.load("ns.t"), "backup", HOUR) as held:
+        locations.append(care.load("ns.t").metadata_location)
+        held.pin = renew(care, held.pin, 2 * HOUR)
+        locations.append(care.load("ns.t").metadata_location)
+        (found,) = pins.pins(care.load("ns.t"))
+        assert (found.tag, found.until) == (held.pin.tag, held.pin.until)
+        held.require()
+    after = metadata_of(care.store.catalog, "ns.t")
+    changed = ("metadata-log", "last-updated-ms")
+    assert {k: v for k, v in after.items() if k not in changed} == {k: v for k, v in before.items() if k not in changed}
+    assert [entry["metadata-file"] for entry in after["metadata-log"]] == locations
+    assert after["last-updated-ms"] > before["last-updated-ms"]
+
+
+@pytest.mark.parametrize("faster", ["once", "always"])
+def test_a_pin_of_a_table_of_format_version_3_undoes_no_commit_of_another_writer(care, monkeypatch, faster):
+    monkeypatch.setattr(commit_retry, "back_off", lambda attempt: None)
+    table = upgrade(care, make(care))
+    others = []
+
+    def strike(step: str) -> None:
+        if (
+            step == "tables.publish.before"
+            and threading.current_thread() is this
+            and (faster == "always" or not others)
+        ):
+            others.append(step)
+            commit_property(care, f"n{len(others)}")
+
+    this = threading.current_thread()
+    with handled(strike):
+        if faster == "once":
+            held = pin(care, table, "backup", HOUR)
+            assert held.tag in care.load("ns.t").metadata.refs
+        else:
+            with pytest.raises(ConflictError):
+                pin(care, table, "backup", HOUR)
+    properties = care.load("ns.t").properties
+    assert all(f"n{number}" in properties for number in range(1, len(others) + 1))
+    assert len(others) == (1 if faster == "once" else 10)
+
+
+def commit_property(care: UpkeepContext, name: str) -> None:
+    """A commit of another writer, which PyIceberg cannot make in format version 3."""
+    identifier = ("ns", "t")
+    pointer = care.load("ns.t").metadata_location
+    metadata = metadata_of(care.store.catalog, "ns.t")
+    location, metadata = prepare(care.store.catalog, {**metadata, "properties": {**metadata["properties"], name: "x"}})
+    care.store.catalog.move_pointer(identifier, pointer, location, metadata)

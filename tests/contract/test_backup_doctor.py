@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from frazil.backup.checks import check_repository
-from frazil.backup.location import open_repository
+from frazil.backup.location import check_repository, open_repository
 from frazil.errors import NotFoundError, UnsupportedError
 from frazil.settings import Settings, load_settings
 

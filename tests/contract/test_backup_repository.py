@@ -16,9 +16,12 @@ from typing import Any
 
 import pytest
 
+from frazil.backup.completeness import check_marks
 from frazil.backup.format import BackupRecord, BlobRef
-from frazil.backup.prune import PruneReport, RetentionPolicy, check_marks, run_prune
-from frazil.backup.repository import DataSource, Repository, lock_end
+from frazil.backup.prune import PruneReport, run_prune
+from frazil.backup.repair import plan_repair, run_repair
+from frazil.backup.repository import DataSource, Repository, data_key, lock_end, meta_key
+from frazil.backup.retention import RetentionPolicy
 from frazil.backup.verify import verify_repository
 from frazil.errors import (
     ConflictError,
@@ -103,6 +106,26 @@ def test_a_backup_is_written_verified_and_pruned_in_a_bucket(
     assert verify_repository(repository, level="checksums").backups == {"two": "sound"}
     assert not [key for key in keys(server, repository.root) if key.startswith("prune/")]
     assert len(keys(server, repository.root)) == 2 + 7  # header, record; b, c and five of metadata
+
+
+@pytest.mark.deep
+def test_a_bucket_is_repaired_from_another_repository(repository: Repository, server: Server, tmp_path: Path) -> None:
+    record = back_up(repository, "one", sources(tmp_path, "a", "b"))
+    other = server.open(server.bucket("backups"))
+    back_up(other, "other", sources(tmp_path, "a", "b"))
+    state, blob = record.tables[0].state, BlobRef.of(b"a" * 100)
+    repository.remove(data_key(BlobRef.of(b"b" * 100)))
+    repository.store.put(data_key(blob), b"x" * blob.size)
+    repository.store.put(meta_key(state), b"damaged")
+    report = verify_repository(repository, level="checksums")
+    lost = [finding.key for finding in report.findings]
+    repairs = plan_repair(repository, lost, other, lambda table: S3)
+    assert {repair.key for repair in repairs} == set(lost) >= {data_key(blob), meta_key(state)}
+    run_repair(repository, repairs)
+    # What the damaged state names is found now.
+    again = [finding.key for finding in verify_repository(repository, level="checksums").findings]
+    run_repair(repository, plan_repair(repository, again, other, lambda table: S3))
+    assert verify_repository(repository, level="checksums").backups == {"one": "sound"}
 
 
 def test_opening_twice_at_once_makes_one_repository(server: Server) -> None:

@@ -18,11 +18,13 @@ from frazil.backup.restore import run_restore
 from frazil.backup.rollback import rollback_restore
 from frazil.catalogs import abilities_of, flavor_of, open_catalog
 from frazil.errors import ConflictError, UnsupportedError
+from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
 from frazil.storage import open_store
 from frazil.tables import TableStore
 from frazil.tables.relocation.engine import SparkEngine
 from frazil.upkeep.context import UpkeepContext
+from frazil.upkeep.expiry.pins import pins
 from tests.lane import people
 from tests.restore_kit import back_up, history, plan, restore, rows_at, run_plan
 
@@ -175,6 +177,29 @@ def test_a_repository_on_s3_gives_tables_to_s3(lane_settings, services, tmp_path
         assert history(care.store.load(name)) == before
         store = open_store(place, s3=care.catalog.s3 or care.settings.model.s3, network=care.settings.model.network)
         assert "frazil-restore.json" not in {info.key for info in store.list()}
+
+
+@pytest.mark.parametrize("kind", ["sql", "hive", "glue", "rest"])
+def test_a_table_of_format_version_3_is_pinned_without_a_jvm(spark, lane_settings, tmp_path, kind):
+    """Spark, whose Java library commits in its own way, goes on with the table during and after the backup."""
+    name = f"b_{uuid.uuid4().hex[:8]}.t"
+    spark.sql(f"CREATE NAMESPACE {kind}.{name.split('.')[0]}")
+    spark.sql(f"CREATE TABLE {kind}.{name} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version'='3')")
+    spark.sql(f"INSERT INTO {kind}.{name} VALUES (1), (2)")
+    found = []
+    with care_for(lane_settings, kind) as care:
+
+        def look(step: str) -> None:
+            if step == "backup.create.pinned":
+                found.extend(pins(care.load(name)))
+                spark.sql(f"INSERT INTO {kind}.{name} VALUES (3)")
+
+        with handled(look):
+            record = back_up(care, open_at(care, str(tmp_path / "backups")), name)
+        assert [pin.snapshot_id for pin in found] == [record.tables[0].current_snapshot_id]
+        assert set(care.load(name).metadata.refs) == {"main"}
+    spark.sql(f"INSERT INTO {kind}.{name} VALUES (4)")
+    assert [row[0] for row in spark.sql(f"SELECT id FROM {kind}.{name} ORDER BY id").collect()] == [1, 2, 3, 4]
 
 
 def open_at(care: UpkeepContext, root: str) -> Repository:

@@ -110,8 +110,7 @@ def test_spark_copies_what_threads_copy(lane: Bench, repository: Repository, ver
     lane.sql(f"DELETE FROM {full} WHERE id = 100 OR id = 3")
     record, steps = back_up_with(lane, repository, name, "local")
     (found,) = record.tables
-    # Without a JVM there is no tag in a table of format version 3, and a backup all the same.
-    assert steps["pins"] == (1 if version == 2 else 0)
+    assert steps["pins"] == 1
     assert found.new_files == steps[backup_create_kit.FILES]
     assert held(repository, found) == expected(lane.care, name)
     assert set(lane.care.load(name).metadata.refs) == {"main", "side"}

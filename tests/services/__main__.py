@@ -24,6 +24,7 @@ from tests.services.postgres import install_postgres
 from tests.services.process import ServerError
 from tests.services.promtool import install_promtool
 from tests.services.strace import install_strace
+from tests.services.trino import find_trino_java, install_trino
 
 INSTALLS: dict[str, Callable[[], Any]] = {
     "JDK with a compiler (REST, Hive)": install_jdk,
@@ -36,8 +37,12 @@ INSTALLS: dict[str, Callable[[], Any]] = {
     "promtool (checks alert rules)": install_promtool,
     "strace (watches what reaches the disk)": install_strace,
 }
-#: Not for `make test`, which has SeaweedFS.
-MORE: dict[str, Callable[[], Any]] = {"MinIO (built from source: minutes the first time)": install_minio}
+#: Not for `make test`.
+MORE: dict[str, Callable[[], Any]] = {
+    "MinIO (built from source: minutes the first time)": install_minio,
+    "Java 24 (Trino)": find_trino_java,
+    "Trino (821 MB)": install_trino,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

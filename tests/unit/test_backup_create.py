@@ -15,8 +15,8 @@ from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
-from frazil.backup import copying, create
-from frazil.backup.contents import describe_backup, diff_backups
+from frazil.backup import create, table_copy
+from frazil.backup.contents import describe_table, diff_backups
 from frazil.backup.format import BackedUpTable, BlobRef
 from frazil.backup.repository import Repository
 from frazil.catalogs import local_path
@@ -318,7 +318,8 @@ def test_a_table_that_pyiceberg_cannot_parse(bench: Bench) -> None:
     (found,) = bench.backup().tables
     assert held_metadata(bench.repository, found) == path.read_bytes()
     assert (found.format_version, found.files) == (3, 3)
-    assert [c.name for c in describe_backup(bench.repository, bench.repository.list_records()[0])[0].columns][-1] == "v"
+    found = bench.repository.list_records()[0].tables[0]
+    assert [c.name for c in describe_table(bench.repository, found).columns][-1] == "v"
 
 
 def test_an_encrypted_table_is_refused(bench: Bench) -> None:
@@ -358,7 +359,7 @@ def at(where: str, act: object, nth: int = 1) -> object:
 def test_what_is_expired_while_it_is_copied_is_left_out(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, where: str, nth: int
 ) -> None:
-    monkeypatch.setattr(copying, "_LARGE", 0)  # one manifest after the other, so that something is left to vanish
+    monkeypatch.setattr(table_copy, "_LARGE", 0)  # one manifest after the other, so that something is left to vanish
     monkeypatch.setattr(create, "open_engine", one_at_a_time)
     table = make(bench.care, commits=6)
     replaced(table)
@@ -453,7 +454,7 @@ def test_a_table_that_is_replaced_while_it_is_copied(bench: Bench) -> None:
 
 
 def test_what_a_crash_has_copied_is_not_copied_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_NOTE_S", 0.0)
+    monkeypatch.setattr(table_copy, "_NOTE_S", 0.0)
     monkeypatch.setattr(create, "open_engine", one_at_a_time)
     table = make(bench.care, commits=8)
 
@@ -594,7 +595,8 @@ def test_two_backups_differ_by_what_was_done_between_them(bench: Bench) -> None:
     assert found.removed_bytes == one.tables[0].bytes
     assert (found.changed_columns, found.moved_refs) == (("called",), ("main",))
     assert len(found.removed_snapshots) == 3
-    (contents,) = [c for c in describe_backup(bench.repository, two) if c.table.identifier == ("ns", "t")]
+    (table,) = [t for t in two.tables if t.identifier == ("ns", "t")]
+    contents = describe_table(bench.repository, table)
     assert [(c.name, c.type) for c in contents.columns] == [("id", "long"), ("called", "string")]
     assert contents.snapshots[-1].refs == ("main",)
     json.dumps([contents.to_dict(), found.to_dict()])

@@ -38,7 +38,7 @@ from frazil.errors import (
     UnsupportedError,
     UsageError,
 )
-from frazil.storage.bulk import FileSource, LocalBulk, write_file
+from frazil.storage.bulk import FileSource, LocalBulk, read_file, write_file
 from tests.repository_kit import (
     NETWORK,
     S3,
@@ -554,3 +554,17 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "r").write_bytes(b"")
     with pytest.raises(FrazilError, match=str(tmp_path / "r")):
         open_local(tmp_path / "r")
+
+
+def test_files_that_are_read_side_by_side_do_not_share_a_buffer(tmp_path: Path) -> None:
+    one, other = (tmp_path / name for name in ("one", "other"))
+    one.write_bytes(b"1" * 600_000)
+    other.write_bytes(b"2" * 600_000)
+    for _ in range(2):  # the second time with the buffers of the first
+        pairs = [(bytes(a), bytes(b)) for a, b in zip(read_file(one), read_file(other), strict=True)]
+        assert b"".join(a for a, _ in pairs) == one.read_bytes()
+        assert b"".join(b for _, b in pairs) == other.read_bytes()
+    reading = read_file(one)
+    held = next(reading)
+    assert bytes(next(read_file(other))) == other.read_bytes()[: len(held)]
+    assert bytes(held) == one.read_bytes()[: len(held)]

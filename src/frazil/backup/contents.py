@@ -99,11 +99,6 @@ class TableDifference:
         return asdict(self)
 
 
-def describe_backup(repository: Repository, record: BackupRecord) -> list[TableContents]:
-    """Returns the contents of each table of a backup; reads their metadata."""
-    return [describe_table(repository, table) for table in record.tables]
-
-
 def describe_table(repository: Repository, table: BackedUpTable) -> TableContents:
     metadata = _read_metadata(repository, repository.read_state(table))
     return TableContents(

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from frazil.backup.copying import TableCopy, VanishedError
+from frazil.backup.completeness import check_marks, find_lost
+from frazil.backup.create_tasks import Vanished
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, check_name
-from frazil.backup.presence import find_absent
-from frazil.backup.prune import check_marks
 from frazil.backup.repository import Repository
 from frazil.backup.source import (
     TableSource,
@@ -28,7 +27,7 @@ from frazil.backup.source import (
     select_refs,
     snapshot_ids,
 )
-from frazil.backup.tasks import Vanished
+from frazil.backup.table_copy import TableCopy, VanishedError
 from frazil.catalogs import parse_name
 from frazil.errors import ConflictError, FrazilError, IntegrityError, NotFoundError, UsageError
 from frazil.observe.cancellation import raise_if_stopped
@@ -148,7 +147,7 @@ def _back_up_checked(run: _Run, names: Sequence[str], started: datetime) -> list
         found = [_back_up_table(run, name, missing) for name in names]
         run.repository.flush()
         reach("backup.create.flushed")
-        lost = find_absent(run.repository, found)
+        lost = find_lost(run.repository, found)
         lost = lost or check_marks(run.repository, found, started, prune_wait_s=wait_s, stop=run.stop)
         raise_if_stopped(run.stop)
         if not lost:
@@ -184,7 +183,7 @@ def _back_up_table(run: _Run, name: str, missing: Collection[BlobRef]) -> Backed
 
 
 def _require_outside(repository: Repository, source: TableSource) -> None:
-    """Refuses a repository in a folder of a table: who deletes or cleans up the table would take its backups along."""
+    """Refuses a repository in a folder of a table: deleting or cleaning up the table would delete its backups too."""
     root = canonical_folder(repository.root)
     for folder in list_own_folders(source.table):
         if is_inside(root, folder):
@@ -226,7 +225,7 @@ def _pin(run: _Run, source: TableSource, metadata: TableMetadata, pin: ExitStack
     if head is None:
         return
     try:
-        pin.enter_context(pinned_head(run.care, source, head, may_start_jvm=run.engine.name == "spark"))
+        pin.enter_context(pinned_head(run.care, source, head))
     except NotFoundError as error:
         raise VanishedError(Vanished(f"snapshot {head}", error)) from error
     reach("backup.create.pinned")
@@ -274,7 +273,7 @@ def _require_free(repository: Repository, name: str) -> None:
 
 
 def _estimate_bytes(care: UpkeepContext, names: Sequence[str]) -> int:
-    """Returns the size of the tables' current snapshots, where their summaries tell it; only asked on a cluster."""
+    """Returns the size of the tables' current snapshots, where their summaries have it; 0 without a cluster."""
     if care.settings.model.spark.master.startswith("local"):
         return 0
     return sum(_read_size(care, name) for name in names)

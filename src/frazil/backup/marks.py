@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -129,9 +128,3 @@ def remove_mark(repository: Repository, mark: Mark) -> None:
 
 def _mark_key(mark_id: str) -> str:
     return f"prune/{mark_id}.json.zst"
-
-
-def count(blobs: Iterable[BlobRef]) -> tuple[int, int]:
-    """Returns number and bytes."""
-    sizes = [blob.size for blob in blobs]
-    return len(sizes), sum(sizes)

@@ -10,36 +10,25 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
 from frazil.atomic_files import TEMPORARY_SUFFIX
-from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, DamagedRecord
+from frazil.backup.format import BackupRecord, BlobRef, DamagedRecord
 from frazil.backup.marks import Mark, advance, list_marks, read_mark, remove_mark, write_mark
-from frazil.backup.references import (
-    KINDS,
-    Kind,
-    References,
-    collect_references,
-    find_protected,
-    iterate_references,
-    key_of,
-)
-from frazil.backup.repository import Repository, record_key, too_long
+from frazil.backup.references import KINDS, Kind, References, collect_references, key_of, parse_key
+from frazil.backup.repository import Repository, record_key
 from frazil.backup.retention import RetentionPolicy, select_backups
 from frazil.errors import FrazilError, IntegrityError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach
 
-__all__ = ["PrunePlan", "PruneReport", "RetentionPolicy", "check_marks", "plan_prune", "run_prune", "select_backups"]
-
 _MARK_SIZE = 100_000
 _BATCH = 1000
 _RENEW_S = 60.0
-_POLL_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -327,20 +316,6 @@ def _find_unreferenced(
                 yield kind, blob
 
 
-def parse_key(kind: Kind, key: str) -> BlobRef | None:
-    """Returns the blob that an object is by its key; None: it is something else."""
-    name = key.rpartition("/")[2]
-    if kind == "meta":
-        if not name.endswith(".zst"):
-            return None
-        name = name.removesuffix(".zst")
-    try:
-        blob = BlobRef.parse(name)
-    except IntegrityError:
-        return None
-    return blob if key == key_of(kind, blob) else None
-
-
 def _read_records(repository: Repository, without: Collection[str] = ()) -> list[BackupRecord]:
     """All records. Without one of them it is not known what it needs, so that nothing may be deleted."""
     found = [one for one in repository.list_records() if one.name not in without]
@@ -365,113 +340,3 @@ def _select(
         return reasons, []
     reasons |= select_backups(subject, policy)
     return {name: why for name, why in reasons.items() if why}, [name for name, why in reasons.items() if not why]
-
-
-# -- beside it: creates
-
-
-def check_marks(
-    repository: Repository,
-    tables: Sequence[BackedUpTable],
-    started: datetime,
-    *,
-    prune_wait_s: float,
-    stop: threading.Event | None = None,
-) -> list[BlobRef]:
-    """Makes sure that no prune deletes a blob of a new backup; called right before its record is written.
-
-    Cancels marks that list one, and waits while a prune deletes what such a mark lists. Prolongs the Object Lock
-    retention of all blobs, if the repository locks. Reads nothing of the backup where there is neither.
-
-    Args:
-        repository: the repository.
-        tables: of the record that is about to be written.
-        started: `repository.now()` from before the create read any other record.
-        prune_wait_s: `backup.prune_wait_s`.
-        stop: ends the waiting.
-
-    Returns:
-        Blobs that are missing. Store them again, and call this function again, until none is.
-
-    Raises:
-        ConflictError: the create took longer than `prune_wait_s`.
-        StoppedError: `stop` was set.
-    """
-    wait = timedelta(seconds=prune_wait_s)
-    needed: References | None = None
-    while True:
-        if repository.now() - started >= wait:
-            raise too_long(prune_wait_s)
-        reach("backup.check_marks")
-        marks = [mark for mark in list_marks(repository) if not _is_cancelled(mark)]
-        if marks and needed is None:
-            needed = References()
-            for kind, blob in iterate_references(repository, tables, needed, lambda *_: None):
-                needed.add(kind, blob)
-        suspects, is_settled = _settle(repository, marks, needed or References(), tables)
-        if is_settled:
-            break
-        raise_if_stopped(stop)
-        _pause(stop)
-    missing = [blob for kind, blob in suspects if not _exists(repository, kind, blob)]
-    return missing or _protect(repository, tables)
-
-
-def _is_cancelled(mark: Mark) -> bool:
-    return mark.step is not None and mark.step.action == "cancel"
-
-
-def _settle(
-    repository: Repository, marks: Iterable[Mark], needed: References, tables: Sequence[BackedUpTable]
-) -> tuple[list[tuple[Kind, BlobRef]], bool]:
-    """Blobs of this backup that may have been deleted; and whether no mark can delete one any more."""
-    now = repository.now()
-    suspects: list[tuple[Kind, BlobRef]] = []
-    is_settled = True
-    for mark in marks:
-        hits = _hits(repository, mark, needed, tables)
-        if not hits:
-            continue
-        suspects += hits
-        if mark.is_waiting:
-            is_settled &= advance(repository, mark, "cancel", "create") is not None
-            reach("backup.check_marks.cancelled")
-        elif not mark.is_over:
-            if mark.is_silent(now):
-                advance(repository, mark, "done", "create")
-            is_settled = False
-    return suspects, is_settled
-
-
-def _hits(
-    repository: Repository, mark: Mark, needed: References, tables: Sequence[BackedUpTable]
-) -> list[tuple[Kind, BlobRef]]:
-    """What a mark lists of this backup."""
-    if mark.created_at is None:
-        # Only steps are left: the mark is over since `prune_wait_s`, which is longer than this create has run.
-        return []
-    found = read_mark(repository, mark)
-    if found is None:  # damaged: it may list anything
-        return list(iterate_references(repository, tables, None, lambda *_: None))
-    return [(kind, blob) for kind in KINDS for blob in found[kind] if needed.has(kind, blob)]
-
-
-def _exists(repository: Repository, kind: Kind, blob: BlobRef) -> bool:
-    return repository.has_data(blob) if kind == "data" else repository.has_meta(blob)
-
-
-def _protect(repository: Repository, tables: Sequence[BackedUpTable]) -> list[BlobRef]:
-    """Prolongs the retention of what a backup shares with others; returns what is missing."""
-    if repository.lock_until is None:
-        return []
-    known = find_protected(repository, tables, repository.lock_until)
-    blobs = {key_of(kind, blob): blob for kind, blob in iterate_references(repository, tables, known)}
-    return [blobs[key] for key in repository.protect(list(blobs))]
-
-
-def _pause(stop: threading.Event | None) -> None:
-    """Waits before the marks are read again."""
-    if stop is None:
-        time.sleep(_POLL_S)
-    else:
-        stop.wait(_POLL_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain, islice
 from typing import Literal, TypeVar
 
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, ManifestState, TableState
@@ -14,12 +15,32 @@ from frazil.errors import FrazilError, IntegrityError, NotFoundError, Unsupporte
 T = TypeVar("T")
 Kind = Literal["data", "meta"]
 KINDS: tuple[Kind, ...] = ("meta", "data")
+#: Blobs up to which each is looked up by itself, rather than in a listing of the whole repository.
+_LOOK_UP = 1000
 #: Called with the key of metadata that cannot be read, and why.
 OnUnreadable = Callable[[str, FrazilError], None]
 
 
 def key_of(kind: Kind, blob: BlobRef) -> str:
     return data_key(blob) if kind == "data" else meta_key(blob)
+
+
+def parse_key(kind: Kind, key: str) -> BlobRef | None:
+    """Returns the blob that an object is by its key; None: it is something else."""
+    name = key.rpartition("/")[2]
+    if kind == "meta":
+        if not name.endswith(".zst"):
+            return None
+        name = name.removesuffix(".zst")
+    try:
+        blob = BlobRef.parse(name)
+    except IntegrityError:
+        return None
+    return blob if key == key_of(kind, blob) else None
+
+
+def has_blob(repository: Repository, kind: Kind, blob: BlobRef) -> bool:
+    return repository.has_data(blob) if kind == "data" else repository.has_meta(blob)
 
 
 @dataclass
@@ -32,8 +53,14 @@ class References:
     def add(self, kind: Kind, blob: BlobRef) -> None:
         (self.data if kind == "data" else self.meta).add(bytes.fromhex(blob.sha256))
 
+    def discard(self, kind: Kind, blob: BlobRef) -> None:
+        (self.data if kind == "data" else self.meta).discard(bytes.fromhex(blob.sha256))
+
     def has(self, kind: Kind, blob: BlobRef) -> bool:
         return bytes.fromhex(blob.sha256) in (self.data if kind == "data" else self.meta)
+
+    def __len__(self) -> int:
+        return len(self.data) + len(self.meta)
 
 
 def collect_references(
@@ -118,6 +145,28 @@ def _attempt(read: Callable[[], T], blob: BlobRef, on_unreadable: OnUnreadable |
             raise
         on_unreadable(meta_key(blob), error)
         return None
+
+
+def find_absent(repository: Repository, needed: Iterable[tuple[Kind, BlobRef]]) -> References:
+    """Returns which of these blobs the repository does not have, or has with another size.
+
+    A few are looked up one by one, many in a listing. Memory grows by about 100 bytes for each.
+    """
+    remaining, absent = iter(needed), References()
+    few = list(islice(remaining, _LOOK_UP + 1))
+    are_few = len(few) <= _LOOK_UP
+    if are_few:
+        there = repository.map(lambda one: has_blob(repository, *one), few)
+        few = [one for one, exists in zip(few, there, strict=True) if not exists]
+    for kind, blob in chain(few, remaining):
+        absent.add(kind, blob)
+    for kind in () if are_few else KINDS:
+        for info in repository.store.list(kind):
+            found = parse_key(kind, info.key)
+            # Metadata is compressed, so that its size says nothing.
+            if found is not None and (kind == "meta" or info.size == found.size):
+                absent.discard(kind, found)
+    return absent
 
 
 def find_protected(repository: Repository, tables: Iterable[BackedUpTable], until: datetime) -> References:

@@ -163,7 +163,7 @@ class Repository:
         """
         location = parse(root)
         if lock_days is not None:
-            _require_lock(root, s3, network)
+            require_object_lock(root, s3, network)
         access = RepositoryAccess(str(location), "", s3, network)
         store = open_store(access.root, s3=s3, network=network)
         where = f"{access.root}/{HEADER}"
@@ -673,15 +673,23 @@ def build_header(repository_id: str, created_at: datetime) -> bytes:
     return seal({"kind": "frazil-backup-repository", "id": repository_id, "created_at": text})
 
 
-def _require_lock(root: str, s3: S3Settings, network: NetworkSettings) -> None:
+def require_object_lock(root: str, s3: S3Settings, network: NetworkSettings) -> None:
+    """Checks that a place for a repository can lock objects.
+
+    Raises:
+        UnsupportedError: it is not a bucket of S3, or one without Object Lock.
+    """
     location = parse(root)
-    where = "a bucket of S3 with Object Lock, or no backup.lock_days"
     if location.scheme != "s3":
-        raise UnsupportedError(f"{root} cannot lock objects, as backup.lock_days wants", hint=where)
-    found = check_object_lock(location.bucket, s3, network)
-    if found.problem is not None:
         raise UnsupportedError(
-            f"s3://{location.bucket} cannot lock objects, as backup.lock_days wants", cause=found.problem, hint=where
+            f"backup.lock_days is set, and {root} is not a bucket of S3", hint="backup.bucket: s3://bucket/prefix"
+        )
+    lock = check_object_lock(location.bucket, s3, network)
+    if lock.problem is not None:
+        raise UnsupportedError(
+            f"backup.lock_days is set, and bucket s3://{location.bucket} cannot lock objects",
+            cause=lock.problem,
+            hint="a bucket that was created with Object Lock, or no backup.lock_days",
         )
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from frazil.backup.format import BackedUpTable, BackupRecord, CopiedFile
 from frazil.backup.references import iterate_references, key_of
-from frazil.backup.relocated_files import ManifestTask, RestoreWork, relocate_one
 from frazil.backup.repository import Repository
 from frazil.backup.restore_contents import RestoreContents, list_source_folders, load_contents, map_folders
+from frazil.backup.restore_tasks import ManifestTask, RestoreWork, relocate_one
 from frazil.errors import FrazilError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.tables.relocation.engine import Engine, LocalEngine

@@ -15,16 +15,6 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.backup.format import BlobRef
-from frazil.backup.relocated_files import (
-    POSITION_DELETES,
-    ManifestTask,
-    RestoreWork,
-    batch_files,
-    copy_files,
-    find_missing_files,
-    restore_list,
-    restore_manifest,
-)
 from frazil.backup.repository import Repository
 from frazil.backup.restore_contents import SeenSet, iterate_files, map_folders
 from frazil.backup.restore_location import (
@@ -35,6 +25,16 @@ from frazil.backup.restore_location import (
     get_target_folder,
 )
 from frazil.backup.restore_plan import RestorePlan
+from frazil.backup.restore_tasks import (
+    POSITION_DELETES,
+    ManifestTask,
+    RestoreWork,
+    batch_files,
+    copy_files,
+    find_missing_files,
+    restore_list,
+    restore_manifest,
+)
 from frazil.errors import ConflictError, IntegrityError
 from frazil.observe.cancellation import raise_if_stopped
 from frazil.observe.faultpoints import reach

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, CopiedFile, DataMode
-from frazil.backup.repository import Repository
+from frazil.backup.references import Kind, find_absent
+from frazil.backup.repository import Repository, tombstone_key
 from frazil.backup.restore_contents import (
     RestoreContents,
-    SeenSet,
     get_current_snapshot,
     get_refs,
     iterate_files,
@@ -33,7 +32,6 @@ from frazil.backup.restore_location import (
 from frazil.catalogs import parse_name
 from frazil.errors import ConflictError, IntegrityError, NotAllowedError, UsageError
 from frazil.observe.cancellation import raise_if_stopped
-from frazil.storage import open_store
 from frazil.tables.publishing import PublicationPlan, plan_publication
 from frazil.upkeep.plans.format_amounts import format_count
 
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
 
 Action = Literal["create", "replace", "keep"]
 
-#: Files up to which each is looked up by itself, rather than in a listing of the whole repository.
-_LOOK_UP = 1000
-_AT_ONCE = 16
 #: Names in an error; its details have all of them.
 _NAMED = 10
 
@@ -307,26 +302,25 @@ def _survey(
         IntegrityError: a file is missing that was not erased.
     """
     count = size = 0
-    expected = SeenSet()
-    for file in iterate_files(repository, contents.manifests):
-        raise_if_stopped(care.stop)
-        count, size = count + 1, size + file.size
-        if file.blob is not None:
-            expected.add(str(file.blob))
-    for statistics in contents.statistics:
-        count, size = count + 1, size + statistics.blob.size
-        expected.add(str(statistics.blob))
-    erased = SeenSet()
-    if len(expected) <= _LOOK_UP:
-        _look_up(repository, contents, expected, erased)
-    else:
-        _look_through(care, repository, expected, erased)
-    # What is in `expected` now was not found.
-    if len(expected) == 0:
+
+    def needed() -> Iterator[tuple[Kind, BlobRef]]:
+        nonlocal count, size
+        for file in iterate_files(repository, contents.manifests):
+            raise_if_stopped(care.stop)
+            count, size = count + 1, size + file.size
+            if file.blob is not None:
+                yield "data", file.blob
+        for statistics in contents.statistics:
+            count, size = count + 1, size + statistics.blob.size
+            yield "data", statistics.blob
+
+    lost = find_absent(repository, needed())
+    if len(lost) == 0:
         return count, size, []
-    absent = [f for f in iterate_files(repository, contents.manifests) if f.blob and str(f.blob) in expected]
-    names = [s.path for s in contents.statistics if str(s.blob) in expected]
-    missing = [f.path for f in absent if str(f.blob) not in erased] + names
+    tombstones = {info.key for info in repository.store.list("data") if info.key.endswith(".erased")}
+    absent = [f for f in iterate_files(repository, contents.manifests) if f.blob and lost.has("data", f.blob)]
+    names = [s.path for s in contents.statistics if lost.has("data", s.blob)]
+    missing = [f.path for f in absent if f.blob and tombstone_key(f.blob) not in tombstones] + names
     if missing:
         raise IntegrityError(
             f"the repository lacks {len(missing)} files of the backup: {_shorten(missing)}",
@@ -334,36 +328,6 @@ def _survey(
             hint="frazil backup verify names all damage; restore another backup of the table",
         ).adding("nothing was restored", missing_files=missing)
     return count - len(absent), size - sum(f.size for f in absent), absent
-
-
-def _look_up(repository: Repository, contents: RestoreContents, expected: SeenSet, erased: SeenSet) -> None:
-    """Takes the blobs that exist out of `expected`, and puts those that were erased into `erased`."""
-    blobs = {f.blob for f in iterate_files(repository, contents.manifests) if f.blob is not None}
-    blobs |= {s.blob for s in contents.statistics}
-
-    def look(blob: BlobRef) -> tuple[BlobRef, bool, bool]:
-        exists = repository.has_data(blob)
-        return blob, exists, not exists and repository.read_tombstone(blob) is not None
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for blob, exists, is_erased in pool.map(look, sorted(blobs)):
-            if exists:
-                expected.discard(str(blob))
-            elif is_erased:
-                erased.add(str(blob))
-
-
-def _look_through(care: UpkeepContext, repository: Repository, expected: SeenSet, erased: SeenSet) -> None:
-    """The same by one listing: a request for a thousand blobs instead of one for each."""
-    store = open_store(repository.root, s3=repository.access.s3, network=repository.access.network)
-    for info in store.list("data"):
-        raise_if_stopped(care.stop)
-        name = info.key.rpartition("/")[2]
-        if name.endswith(".erased"):
-            if name.removesuffix(".erased") in expected:
-                erased.add(name.removesuffix(".erased"))
-        elif name.partition("-")[0] == str(info.size):
-            expected.discard(name)
 
 
 def _require_allowed(erased: list[CopiedFile], target: RestoreTarget) -> None:

@@ -35,12 +35,14 @@ def match_tables(names: Iterable[str], patterns: Sequence[str]) -> tuple[list[st
     return sorted(chosen), [pattern for pattern, matches in found.items() if not matches]
 
 
-def find_latest_record(repository: Repository) -> BackupRecord:
-    """Returns the newest backup.
+def find_record(repository: Repository, name: str) -> BackupRecord:
+    """Returns a backup by name; `latest` is the newest one that can be read.
 
     Raises:
-        NotFoundError: the repository has none that can be read.
+        NotFoundError: there is none.
     """
+    if name != "latest":
+        return repository.read_record(name)
     found = [record for record in repository.list_records() if isinstance(record, BackupRecord)]
     if not found:
         raise NotFoundError(f"the repository {repository.root} has no backups", hint="frazil backup create demo.photos")

@@ -127,7 +127,7 @@ def drop_expired(metadata: TableMetadata, fresh: TableMetadata) -> TableMetadata
 
 
 @contextmanager
-def pinned_head(care: UpkeepContext, source: TableSource, snapshot_id: int, *, may_start_jvm: bool) -> Iterator[bool]:
+def pinned_head(care: UpkeepContext, source: TableSource, snapshot_id: int) -> Iterator[bool]:
     """Pins a snapshot for the time of a block, where the catalog keeps tags and lets us set one.
 
     A backup is whole without a pin too: what was expired while it ran is left out of it.
@@ -139,10 +139,6 @@ def pinned_head(care: UpkeepContext, source: TableSource, snapshot_id: int, *, m
         NotFoundError: the snapshot was expired.
     """
     with ExitStack() as held:
-        if pins.needs_jvm(care, source.table) and not may_start_jvm:
-            log.info("the backup goes on without a pin: only Spark commits to this table", table=source.name)
-            yield False
-            return
         try:
             held.enter_context(pins.pinned(care, source.table, "backup", PIN_LEASE_S, snapshot_id))
         except (UnsupportedError, NotAllowedError, ConflictError, UnavailableError) as error:

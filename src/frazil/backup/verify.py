@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from frazil.backup.format import BackupRecord, BlobRef, DamagedRecord, Tombstone, decompress, unseal
-from frazil.backup.prune import parse_key
-from frazil.backup.references import KINDS, Kind, References, collect_references, iterate_references, key_of
+from frazil.backup.references import KINDS, Kind, References, collect_references, iterate_references, key_of, parse_key
 from frazil.backup.repository import HEADER, ErasedError, Repository
 from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnsupportedError, UsageError
 from frazil.observe.cancellation import raise_if_stopped

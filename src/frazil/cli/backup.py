@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from frazil.cli.backup_care import delete, erase, prune
 from frazil.cli.backup_create import create, run_
+from frazil.cli.backup_prune import delete, erase, prune
 from frazil.cli.backup_read import diff, list_, show
 from frazil.cli.backup_restore import restore, rollback
 from frazil.cli.backup_verify import verify

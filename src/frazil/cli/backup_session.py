@@ -26,10 +26,10 @@ def settings_of(run: Run) -> Settings:
 
 
 def find_record(repository: Repository, name: str) -> BackupRecord:
-    """Returns the record of a backup; `latest` is the newest one that can be read."""
-    from frazil.backup.selection import find_latest_record
+    """`selection.find_record`, imported when it is needed."""
+    from frazil.backup import selection
 
-    return find_latest_record(repository) if name == "latest" else repository.read_record(name)
+    return selection.find_record(repository, name)
 
 
 def find_tables_of(repository: Repository, record: BackupRecord, name: str | None) -> list[BackedUpTable]:

@@ -13,6 +13,7 @@ from frazil.cli.backup_session import TableOption, find_record, name_of, setting
 from frazil.cli.invocation import Run
 from frazil.cli.progress import shown_progress
 from frazil.cli.session import Engine, EngineChoice, stoppable, stopping
+from frazil.cli.topic_session import Yes
 from frazil.errors import DifferencesError, IntegrityError, UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from frazil.backup.restorable import RestorableReport
     from frazil.backup.verify import Finding, VerifyReport
     from frazil.settings import Settings
+    from frazil.settings.model import S3Settings
 
 #: Findings that text shows; JSON has all.
 _SHOWN = 20
@@ -54,16 +56,30 @@ def verify(
     ] = None,
     table: TableOption = None,
     engine: Engine = EngineChoice.auto,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="bring damaged and missing objects back, with --yes; else show the plan")
+    ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="URI", help="with --repair: another repository, such as a copy of this one"),
+    ] = None,
+    yes: Yes = False,
 ) -> None:
     """Verify that backups can be restored; or, with --rows, that a restored table has the rows of its source.
 
     Objects that are damaged or missing are named, with the backups that need them. Content that was erased on purpose
-    is reported, and is no failure. Exit codes: 13 where something is damaged or missing, 14 where rows differ.
+    is reported, and is no failure. --repair takes their bytes from the files of the tables, if these have still the
+    same size and SHA-256, or from another repository. Exit codes: 13 where something is damaged or missing, 14 where
+    rows differ.
     """
     from frazil.backup.location import open_repository
 
     if sample is not None and level is not Level.listing:
         raise UsageError("--sample and --level are both given", hint="one of the two")
+    if repair and (rows is not None or level is Level.restore):
+        raise UsageError("--repair works on objects", hint="frazil backup verify --repair --level checksums")
+    if not repair and (source is not None or yes):
+        raise UsageError("--from and --yes are for --repair", hint="frazil backup verify --repair")
     settings = settings_of(run)
     repository = open_repository(settings)
     if rows is not None:
@@ -80,7 +96,40 @@ def verify(
         return
     if table is not None:
         raise UsageError("--table is for --level restore and --rows", hint="leave it out: a whole backup is verified")
-    _print_report(run, repository, _verify(run, repository, backups, level, sample))
+    report = _verify(run, repository, backups, level, sample)
+    if repair and _repair(run, settings, report, source, yes=yes):
+        report = _verify(run, repository, backups, level, sample)
+    _print_report(run, repository, report)
+
+
+def _repair(run: Run, settings: Settings, report: VerifyReport, source: str | None, *, yes: bool) -> bool:
+    """Brings objects back; returns whether there were any that could be."""
+    from frazil.backup.location import open_repository
+    from frazil.backup.repair import plan_repair, run_repair
+    from frazil.backup.repository import Repository
+    from frazil.upkeep.plans.format_amounts import format_count
+
+    def s3_of(table: BackedUpTable) -> S3Settings:
+        catalog = settings.catalog(table.catalog if table.catalog in settings.catalog_names() else None)
+        return catalog.s3 or model.s3
+
+    model, repository = settings.model, open_repository(settings, create=True)
+    other = Repository.open(source, s3=model.s3, network=model.network) if source else None
+    keys = [found.key for found in report.findings if found.problem in ("missing", "damaged")]
+    repairs = plan_repair(repository, keys, other, s3_of)
+    if not run.printer.json_output:
+        run.printer.rows(("object", "is taken from"), [[each.key, each.source] for each in repairs])
+        if len(repairs) < len(keys):
+            print(
+                f"{format_count(len(keys) - len(repairs), 'object')} cannot be brought back: its bytes are nowhere else"
+            )
+        print()
+    if repairs and not yes:
+        if run.printer.json_output:
+            run.printer.json({"repairs": {each.key: each.source for each in repairs}, "done": False})
+        raise UsageError("nothing was done: a repair needs --yes", hint="the same with --yes")
+    run_repair(repository, repairs)
+    return bool(repairs)
 
 
 def _verify(

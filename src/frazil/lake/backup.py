@@ -21,7 +21,7 @@ from frazil.backup.retention import RetentionPolicy
 from frazil.backup.rollback import RollbackReport, rollback_restore
 from frazil.backup.selection import (
     choose_target_name,
-    find_latest_record,
+    find_record,
     find_tables,
     has_table,
     list_tables_of,
@@ -88,12 +88,12 @@ class Backups:
     def show(self, backup: str = "latest", table: str | None = None) -> builtins.list[TableContents]:
         """Returns the contents of a backup, table by table: columns, snapshots, properties."""
         repository = self._repository()
-        return [describe_table(repository, one) for one in find_tables(_find(repository, backup), table)]
+        return [describe_table(repository, one) for one in find_tables(find_record(repository, backup), table)]
 
     def diff(self, before: str, after: str) -> builtins.list[TableDifference]:
         """Returns what only one of two backups has, table by table."""
         repository = self._repository()
-        return diff_backups(repository, _find(repository, before), _find(repository, after))
+        return diff_backups(repository, find_record(repository, before), find_record(repository, after))
 
     # -- restore -------------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Backups:
         with self._care() as care:
             return rollback_restore(care, table, discard_newer=discard_newer, dry_run=dry_run)
 
-    # -- care ----------------------------------------------------------------------------------------------------------
+    # -- verify and prune ----------------------------------------------------------------------------------------------
 
     def verify(
         self,
@@ -204,7 +204,7 @@ class Backups:
             sample: n and t: read the nth of t parts.
         """
         repository = self._repository()
-        names = [_find(repository, name).name for name in backups] or None
+        names = [find_record(repository, name).name for name in backups] or None
         if level == "listing" and sample != (1, 1):
             level = "sample"
         return verify_repository(repository, names=names, level=level, sample=sample)
@@ -246,14 +246,10 @@ class Backups:
         return open_context(connection.settings, catalog or connection.catalog, spark=lambda: connection.spark)
 
 
-def _find(repository: Repository, name: str) -> BackupRecord:
-    return find_latest_record(repository) if name == "latest" else repository.read_record(name)
-
-
 def _plan(
     care: UpkeepContext, repository: Repository, backup: str, table: str | None, to: str | None, target: RestoreTarget
 ) -> RestorePlan:
-    record = _find(repository, backup)
+    record = find_record(repository, backup)
     found = find_tables(record, table)
     if len(found) != 1:
         names = ", ".join(".".join(one.identifier) for one in found)

@@ -11,6 +11,7 @@ import hashlib
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -30,7 +31,9 @@ WHOLE = 64 * 1024 * 1024
 #: Bytes of such content that a process holds at once.
 _IN_MEMORY = 4 * WHOLE
 #: Small enough to stay in the processor's cache between reading, hashing and writing.
-_COPY_CHUNK = 1024 * 1024
+_COPY_CHUNK = 256 * 1024
+#: Buffers of files that were read, for those that follow.
+_buffers: deque[bytearray] = deque(maxlen=64)
 
 Chunks: TypeAlias = Iterator[bytes | memoryview]
 KeyOf: TypeAlias = Callable[[int, str], str]
@@ -93,8 +96,14 @@ def find_object(location: Location, s3: S3Settings, network: NetworkSettings) ->
 
 
 def read_file(path: Path) -> Iterator[memoryview]:
-    """Yields a local file through one buffer: faulting in fresh pages costs more than the read."""
-    buffer = bytearray(_COPY_CHUNK)
+    """Yields a local file through one buffer, which is used again: faulting in fresh pages costs as much as the read.
+
+    A chunk is valid until the next one is taken, the last one until the iterator ends.
+    """
+    try:
+        buffer = _buffers.pop()
+    except IndexError:
+        buffer = bytearray(_COPY_CHUNK)
     view = memoryview(buffer)
     try:
         with path.open("rb", buffering=0) as file:
@@ -102,6 +111,8 @@ def read_file(path: Path) -> Iterator[memoryview]:
                 yield view[:length]
     except OSError as error:
         raise from_os(error, str(path)) from error
+    finally:
+        _buffers.append(buffer)
 
 
 class LocalBulk:

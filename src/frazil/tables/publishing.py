@@ -5,6 +5,7 @@ Nothing is visible before the one request that publishes, and all of it after. A
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -31,6 +32,7 @@ from frazil.tables.store import TableStore, back_off
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
+    from pyiceberg.table import Table
 
     from frazil.catalogs.pointers import PointerCatalog
 
@@ -44,6 +46,7 @@ Method = Literal["register", "compare-and-set", "updates", "create+updates"]
 #: Marks an empty table that waits for its metadata. The commit that publishes removes it.
 _RESERVED = "frazil.reserved"
 _FORMAT_WITH_ROW_IDS = 3
+_LOG_LENGTH, _LOG_DEFAULT = "write.metadata.previous-versions-max", 100
 
 log = get_logger(__name__)
 
@@ -220,6 +223,24 @@ def publish(store: TableStore, plan: PublicationPlan, metadata_location: str, me
     if unplanned := set(losses) - set(plan.losses):
         log.warning("the catalog keeps less than planned", table=".".join(plan.identifier), losses=sorted(unplanned))
     return Published(plan.identifier, pointer, str(shown["table-uuid"]), losses, plan.expected)
+
+
+def append_metadata_log(metadata: Metadata, pointer: str) -> dict[str, Any]:
+    """Returns changed metadata as the successor of a metadata file: newer, and with that file at the end of its log."""
+    before = int(metadata["last-updated-ms"])
+    log = [*(metadata.get("metadata-log") or ()), {"timestamp-ms": before, "metadata-file": pointer}]
+    most = max(1, int((metadata.get("properties") or {}).get(_LOG_LENGTH, _LOG_DEFAULT)))
+    now = max(time.time_ns() // 1_000_000, before + 1)
+    return {**metadata, "last-updated-ms": now, "metadata-log": log[-most:]}
+
+
+def new_metadata_location(table: Table) -> str:
+    """Returns a name for the next metadata file of a table, where its properties want it."""
+    from pyiceberg.catalog import MetastoreCatalog
+    from pyiceberg.table.locations import load_location_provider
+
+    version = MetastoreCatalog._parse_metadata_version(table.metadata_location) + 1
+    return load_location_provider(table.location(), table.properties).new_table_metadata_file_location(version)
 
 
 def read_pointer(store: TableStore, identifier: Identifier) -> str | None:

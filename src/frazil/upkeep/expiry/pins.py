@@ -18,16 +18,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from frazil.catalogs import abilities_of, flavor_of
+from frazil.catalogs import abilities_of
+from frazil.catalogs.pointers import read_metadata
 from frazil.errors import ConflictError, FrazilError, NotFoundError, UnsupportedError, UsageError
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 from frazil.tables import CommitUnknownError
 from frazil.tables.commit_retry import commit_with_retry, is_repeatable
 from frazil.tables.properties import require_no_replica
-from frazil.upkeep import java
+from frazil.tables.publishing import append_metadata_log, new_metadata_location, plan_publication, publish
+from frazil.tables.relocation.table_metadata import format_metadata
 from frazil.upkeep.expiry.expire import PIN_PREFIX
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ log = get_logger(__name__)
 
 _PURPOSE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TRIES = 10
+#: Format versions from this one on have metadata that PyIceberg cannot write.
+_RAW_VERSION = 3
 
 
 class PinLostError(ConflictError):
@@ -205,14 +209,6 @@ def pinned(
             release(context, held.pin)
 
 
-def needs_jvm(context: UpkeepContext, table: Table) -> bool:
-    """Returns whether tags of a table are committed by Java: PyIceberg cannot write metadata of format version 3."""
-    return (
-        table.metadata.format_version >= 3
-        and flavor_of(context.catalog, dict(context.store.catalog.properties)) != "rest"
-    )
-
-
 @dataclass(frozen=True)
 class _TagChange:
     """A tag that is set, or removed where `snapshot_id` is None."""
@@ -223,18 +219,29 @@ class _TagChange:
     is_new: bool = False
 
     def commit(self, context: UpkeepContext, table: Table) -> None:
-        if needs_jvm(context, table):
-            with java.translated(table):
-                self._build(java.load(context, table).manageSnapshots()).commit()
+        if table.metadata.format_version >= _RAW_VERSION and context.store.settings.resolved_kind != "rest":
+            self._publish(context, table)
         else:
             self._commit_light(context, table)
 
-    def _build(self, change: Any) -> Any:
-        if self.snapshot_id is None:
-            return change.removeTag(self.tag)
-        if self.is_new:
-            change = change.createTag(self.tag, self.snapshot_id)
-        return change.setMaxRefAgeMs(self.tag, self.max_age_ms)
+    def _publish(self, context: UpkeepContext, table: Table) -> None:
+        """Exchanges the metadata file for one with the change: PyIceberg writes none of format version 3."""
+        store, identifier = context.store, table.name()
+        found = store.call(lambda: read_metadata(store.catalog, identifier), "read_metadata")
+        if found is None or found[0] != table.metadata_location:
+            raise ConflictError(f"{'.'.join(identifier)} was changed by another writer")
+        pointer, metadata = found
+        refs = {name: ref for name, ref in (metadata.get("refs") or {}).items() if name != self.tag}
+        if self.snapshot_id is not None:
+            refs[self.tag] = {"snapshot-id": self.snapshot_id, "type": "tag", "max-ref-age-ms": self.max_age_ms}
+        changed = append_metadata_log({**metadata, "refs": refs}, pointer)
+        plan = plan_publication(store, identifier, changed, replace=True, relocated=True)
+        if plan.expected != pointer:
+            raise ConflictError(f"{'.'.join(identifier)} was changed by another writer")
+        path = new_metadata_location(table)
+        files, key = context.storage_of(table).find(path)
+        files.put_if_absent(key, format_metadata(changed))
+        publish(store, plan, path, changed)
 
     def _commit_light(self, context: UpkeepContext, table: Table) -> None:
         from pyiceberg.table.update import (

@@ -15,19 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
-from frazil.backup.file_index import FileIndex, KnownFile
-from frazil.backup.folders import CoveringFolders
-from frazil.backup.format import (
-    BackedUpTable,
-    BlobRef,
-    CopiedFile,
-    ManifestState,
-    PathBlob,
-    TableState,
-)
-from frazil.backup.repository import Repository
-from frazil.backup.source import TableSource, head_of, snapshot_ids
-from frazil.backup.tasks import (
+from frazil.backup.create_tasks import (
     Access,
     FileListTask,
     FileTask,
@@ -42,6 +30,18 @@ from frazil.backup.tasks import (
     store_list,
     store_manifest,
 )
+from frazil.backup.file_index import FileIndex, KnownFile
+from frazil.backup.folders import CoveringFolders
+from frazil.backup.format import (
+    BackedUpTable,
+    BlobRef,
+    CopiedFile,
+    ManifestState,
+    PathBlob,
+    TableState,
+)
+from frazil.backup.repository import Repository
+from frazil.backup.source import TableSource, head_of, snapshot_ids
 from frazil.catalogs import flavor_of
 from frazil.errors import FrazilError, IntegrityError, NotFoundError, UnsupportedError
 from frazil.observe.cancellation import StoppedError

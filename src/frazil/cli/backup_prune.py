@@ -137,7 +137,7 @@ def erase(
     A note with the reason and the time takes the place of each file. Backups with erased files can be restored with
     --allow-erased, without the rows in them. Exit code 11 where Object Lock still protects a file.
     """
-    from frazil.backup.erase import find_blobs
+    from frazil.backup.deletion import find_blobs
     from frazil.backup.location import open_repository
     from frazil.backup.selection import find_tables
     from frazil.upkeep.plans.format_amounts import format_count
