@@ -95,7 +95,7 @@ def embedded_commits(folder: Path) -> list[Result]:
     alone = {engine: _commits(folder / f"alone-{engine}", [engine])[0] for engine in ("pyiceberg", "spark")}
     together, found = _commits(folder / "together", ["pyiceberg", "spark"])
     floor = alone["pyiceberg"] + alone["spark"]
-    parts = f"PyIceberg {shown(alone['pyiceberg'])}, Spark {shown(alone['spark'])} with start"
+    parts = f"PyIceberg {shown(alone['pyiceberg'])}, Spark {shown(alone['spark'])} including start"
     against = f"one after the other {shown(floor)} ({parts})"
     return [
         Result(

@@ -258,10 +258,10 @@ def extractors() -> str:
         [f"[`{e.name}`](#{e.name})", e.doc, e.runs, e.reads, f"`{e.extra}`" if e.extra else "", e.version]
         for e in every
     ]
-    parts = [table(("extractor", "what it says", "runs", "reads", "extra", "version"), rows)]
+    parts = [table(("extractor", "result", "runs", "reads", "extra", "version"), rows)]
     for e in every:
         types = ", ".join(f"`{t}`" for t in e.types)
-        parts.append(f"### {e.name}\n\n{e.doc} Looks into {types}.")
+        parts.append(f"### {e.name}\n\n{e.doc} Supports {types}.")
         if e.fields:
             parts.append(table(("field", "meaning"), [[f"`{name}`", meaning] for name, meaning in e.fields.items()]))
     return "\n\n".join(parts)

@@ -7,21 +7,21 @@ import sys
 
 #: Command → module of `frazil.cli`, and what it is for. The order is that of `frazil --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo", "Show what Frazil does, on this machine, with nothing else installed"),
-    "setup": ("setup", "Find or install Java, and fetch the Spark jars, once"),
+    "demo": ("demo", "Run a demonstration of Frazil on this machine; needs nothing else"),
+    "setup": ("setup", "Find or install Java and download the Spark jars (once per machine)"),
     "doctor": ("doctor", "Check Java, jars, Spark, catalog, storage, bucket, backups, disk, log and clock"),
-    "config": ("config", "Show and check the settings, and where each comes from"),
-    "sql": ("sql", "Query and change tables with SQL, on Spark or DuckDB"),
-    "table": ("table", "List tables and look into them"),
-    "topic": ("topic", "Publish to topics, read them, and take care of them"),
-    "serve": ("serve", "Own the log, and serve it by Arrow Flight and HTTP"),
-    "pipeline": ("pipeline", "Take messages from the log into tables, on Spark"),
-    "content": ("content", "Know what is in buckets and folders: scan, events, list, reconcile"),
-    "docs": ("docs", "Keep the metadata of documents, on any store, with every moment of its past"),
-    "backup": ("backup", "Back up tables with their history, and bring them back anywhere"),
-    "replica": ("replica", "Serve tables from a copy of their storage, even when the primary is gone"),
-    "upkeep": ("upkeep", "Keep tables fast and small: what is planned, done and was done"),
-    "up": ("up", "Run serve and pipeline together"),
+    "config": ("config", "Show and validate the settings, and show the source of each"),
+    "sql": ("sql", "Query and modify tables with SQL, on Spark or DuckDB"),
+    "table": ("table", "List, inspect and maintain tables"),
+    "topic": ("topic", "Publish to, read and administer topics"),
+    "serve": ("serve", "Run the broker: serve the log over Arrow Flight and HTTP"),
+    "pipeline": ("pipeline", "Write messages from the log to tables, on Spark"),
+    "content": ("content", "Catalog the objects in buckets and folders: scan, ingest, list, reconcile"),
+    "docs": ("docs", "Manage document metadata, with its full history, on any store"),
+    "backup": ("backup", "Back up tables with their history, and restore them anywhere"),
+    "replica": ("replica", "Serve tables from a copy of their storage, even if the primary is lost"),
+    "upkeep": ("upkeep", "Keep tables fast and small: plan, run and review maintenance"),
+    "up": ("up", "Run the broker and the pipeline together"),
 }
 
 _COMMON_WITH_VALUE = ("--config", "--set", "--output", "-o", "--catalog")
@@ -86,13 +86,11 @@ def _help() -> str:
         "Usage: frazil COMMAND [OPTIONS]\n\n"
         "Frazil keeps the metadata of objects and documents in Apache Iceberg.\n\n"
         f"Commands:\n{rows}\n\n"
-        "Options of every command:\n"
-        "  -o, --output text|json  How results are printed\n"
-        "  --config FILE           Settings file (default: frazil.yaml here or above)\n"
-        "  --set KEY=VALUE         One setting, over all other sources\n"
-        "  -v, --verbose           Log more, and show stack traces\n"
-        "  -h, --help              Help on a command\n"
-        "  -V, --version           The version\n\n"
+        "Options of every command:\n  -o, --output text|json  Output format\n"
+        "  --config FILE           Settings file (default: frazil.yaml in this folder or a parent)\n"
+        "  --set KEY=VALUE         Set one setting; overrides all other sources\n"
+        "  -v, --verbose           Log more and show stack traces\n"
+        "  -h, --help              Show help for a command\n  -V, --version           Show the version\n\n"
         "Example:\n  frazil demo"
     )
 
@@ -102,7 +100,7 @@ def _unknown(name: str) -> int:
 
     close = difflib.get_close_matches(name, COMMANDS, n=1)
     tried = f"frazil {close[0]}" if close else "frazil --help"
-    print(f"error: there is no command '{name}'\n  Try: {tried}", file=sys.stderr)  # noqa: T201
+    print(f"error: unknown command '{name}'\n  Try: {tried}", file=sys.stderr)  # noqa: T201
     return 2
 
 

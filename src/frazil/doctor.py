@@ -86,7 +86,7 @@ def _check(name: str, look: Callable[[], str]) -> Check:
             ok, detail, hint = False, known.message + (f": {known.cause}" if known.cause else ""), known.hint
         else:
             ok, detail = False, f"{type(error).__name__}: {first_line(error)}"
-            hint = "the same with -v; please report it"
+            hint = "run the same command with -v, and please report it"
     return Check(name, ok, detail, hint, round(time.perf_counter() - began, 3))
 
 
@@ -101,7 +101,7 @@ def _java(settings: Settings) -> str:
 
 def _jars(settings: Settings) -> str:
     jars = cached_jars(settings.model.cache)
-    return f"{len(jars)} jars in {jars[0].parent}, checksums right"
+    return f"{len(jars)} jars in {jars[0].parent}, checksums valid"
 
 
 def _catalog(settings: Settings, chosen: CatalogSettings) -> str:
@@ -110,7 +110,7 @@ def _catalog(settings: Settings, chosen: CatalogSettings) -> str:
         count = len(list(list_namespaces(opened)))
     able = abilities_of(chosen, opened.properties)
     missing = [name for name in ABILITY_NAMES if not getattr(able, name)]
-    without = f"; cannot do: {', '.join(missing)}" if missing else ""
+    without = f"; does not support: {', '.join(missing)}" if missing else ""
     flavor = flavor_of(chosen, opened.properties)
     where = chosen.uri or chosen.endpoint or "AWS"
     return f"'{chosen.name}' ({flavor}) at {where}, {_plural(count, 'namespace')}{without}"
@@ -119,14 +119,14 @@ def _catalog(settings: Settings, chosen: CatalogSettings) -> str:
 def _storage(settings: Settings, chosen: CatalogSettings) -> str:
     root = _warehouse_uri(chosen)
     if root is None:
-        return f"the catalog decides where tables lie (warehouse '{chosen.warehouse or ''}'); not tried"
+        return f"the catalog assigns the location of tables (warehouse '{chosen.warehouse or ''}'); not tested"
     store = open_store(root, s3=chosen.s3 or settings.model.s3, network=settings.model.network)
     key, content = f".frazil-doctor-{uuid.uuid4()}", uuid.uuid4().bytes
     began = time.perf_counter()
     store.put(key, content)
     try:
         if store.get(key) != content:
-            raise FrazilError(f"{root} returned other bytes than were written", hint="do not use this storage")
+            raise FrazilError(f"{root} returned different bytes than were written", hint="do not use this storage")
     finally:
         store.delete(key)
     return f"{root}: written, read and deleted in {(time.perf_counter() - began) * 1000:.0f} ms"
@@ -144,12 +144,12 @@ def _bucket(settings: Settings, chosen: CatalogSettings, name: str) -> str:
     state = inspect_bucket(name, chosen.s3 or settings.model.s3, settings.model.network)
     hint = f"frazil setup bucket {name}"
     if not state.exists:
-        raise NotFoundError(f"there is no bucket s3://{name}", hint=hint)
+        raise NotFoundError(f"bucket s3://{name} does not exist", hint=hint)
     lacks = []
     if state.versioning not in (None, "Enabled"):
-        lacks.append(f"its versioning is {state.versioning.lower()}")
+        lacks.append(f"versioning is {state.versioning.lower()}")
     if state.encryption == "Off":
-        lacks.append("it encrypts nothing")
+        lacks.append("encryption is disabled")
     if lacks:
         raise NotAllowedError(f"bucket s3://{name} is not set up for a warehouse: {' and '.join(lacks)}", hint=hint)
     told = [f"versioning {(state.versioning or 'unknown').lower()}", f"encryption {state.encryption or 'unknown'}"]
@@ -175,7 +175,7 @@ def _disk(home: Path) -> str:
     if free < _NEEDED_DISK:
         raise UnavailableError(
             f"{folder} has {free / _GIB:.1f} GiB free; {_NEEDED_DISK / _GIB:.0f} GiB are needed",
-            hint="free some room, or --set home=DIR",
+            hint="free some space, or choose another folder: --set home=DIR",
         )
     return f"{free / _GIB:.0f} GiB free at {folder}"
 
@@ -184,7 +184,7 @@ def _log(settings: Settings) -> str:
     """Reports the owner of the log, and the time that its disk takes for a sync."""
     if settings.model.log.broker is not None:
         with connect(settings) as access:
-            return f"{access.where} answers, {_plural(len(access.topics()), 'topic')}"
+            return f"{access.where} is reachable, {_plural(len(access.topics()), 'topic')}"
     folder = log_folder(settings)
     owner = read_owner(folder)
     if owner is not None and "flight" in owner.addresses:
@@ -194,7 +194,7 @@ def _log(settings: Settings) -> str:
     above = next(p for p in (folder, *folder.parents) if p.exists())
     if not above.is_dir():
         raise NotAllowedError(
-            f"{folder} cannot be made",
+            f"cannot create {folder}",
             cause=f"{above} is a file",
             hint="choose another folder: --set log.directory=DIR",
         )
@@ -202,7 +202,7 @@ def _log(settings: Settings) -> str:
         seconds = _sync_seconds(above)
     except OSError as error:
         raise translate_os_error(OSError(error.errno, error.strerror), str(above)) or error from None
-    return f"nobody has {folder} open; a sync on that disk takes {seconds * 1000:.1f} ms"
+    return f"{folder} is not open in any process; a sync on that disk takes {seconds * 1000:.1f} ms"
 
 
 def _privacy(settings: Settings) -> str:
@@ -218,8 +218,8 @@ def _privacy(settings: Settings) -> str:
     if shared := [place for place in found if not is_private(place)]:
         named = " ".join(shlex.quote(str(place)) for place in shared)
         raise NotAllowedError(
-            f"other users of this machine have rights on {', '.join(map(str, shared))}",
-            cause="messages, metadata and names of objects lie there",
+            f"other users of this machine can access {', '.join(map(str, shared))}",
+            cause="they contain messages, metadata and names of objects",
             hint=f"chmod -R go-rwx {named}",
         )
     return f"only this user can read {home}, the log, the catalog and the backups"
@@ -252,7 +252,8 @@ def _clock(settings: Settings, chosen: CatalogSettings) -> str:
         store.delete(key)
     if skew > _CLOCK_SECONDS:
         raise FrazilError(
-            f"our clock and the storage's are {skew:.0f} s apart", hint="synchronise the clock (NTP) on both machines"
+            f"the clocks of this machine and of the storage differ by {skew:.0f} s",
+            hint="synchronise the clock (NTP) on both machines",
         )
     return f"within {_CLOCK_SECONDS:.0f} s of the storage's"
 
@@ -264,4 +265,4 @@ def _spark(settings: Settings, chosen: CatalogSettings) -> str:
         session.catalog.setCurrentCatalog(chosen.name)
         namespaces = session.sql("SHOW NAMESPACES").count()
         about = f"Spark {session.version} on {settings.model.spark.master}, started in {started:.1f} s"
-        return f"{about}; it sees {_plural(namespaces, 'namespace')}"
+        return f"{about}; Spark sees {_plural(namespaces, 'namespace')}"

@@ -1,19 +1,19 @@
-"""One tree of errors. Each says what happened, where, why, and what to try; and knows its exit code and HTTP status.
+"""The tree of errors. Each names what failed, where, why, and what to try, and has an exit code and an HTTP status.
 
 FrazilError                1   500
-├── UsageError             2   400   the call itself is wrong
-│   └── ConfigError        2   500   a setting is wrong or unknown
-├── PartialError           3   207   some of it was done
+├── UsageError             2   400   the request itself is invalid
+│   └── ConfigError        2   500   a setting is invalid or unknown
+├── PartialError           3   207   only part of the work was done
 ├── NotFoundError         10   404
-├── ConflictError         11   409   somebody else was faster; retryable
-│   └── LockedError       11   423   somebody else holds it; retryable
+├── ConflictError         11   409   another writer committed first; retryable
+│   └── LockedError       11   423   another process holds the lock; retryable
 ├── NotAllowedError       12   403
 │   └── CredentialsError  12   401
-├── IntegrityError        13   422   the bytes are not what they should be
-├── DifferencesError      14   409   what is there is not what is recorded, and nothing was repaired
-├── UnsupportedError       1   501   this catalog, engine or store cannot do it
-├── UnavailableError       1   503   a server or the network is away; retryable
-│   └── CircuitOpenError   1   503   it was away too often and is not asked for a while; retryable
+├── IntegrityError        13   422   the data is damaged or does not match its checksum
+├── DifferencesError      14   409   the actual state differs from the recorded one, and nothing was repaired
+├── UnsupportedError       1   501   this catalog, engine or store does not support it
+├── UnavailableError       1   503   a server or the network is unavailable; retryable
+│   └── CircuitOpenError   1   503   too many failures in a row: requests are suspended for a while; retryable
 ├── SetupError             1   500   Java or a jar is missing on this machine
 └── InterruptedByUser    130   499
 """
@@ -198,15 +198,15 @@ def translate_os_error(error: OSError, path: str | None = None) -> FrazilError |
     """
     path = error.filename if isinstance(error.filename, str) else path
     if error.errno in _FULL:
-        message = f"the disk is full: {path} was not written" if path else "the disk is full"
-        return UnavailableError(message, cause=str(error), hint="free space, then repeat")
+        message = f"cannot write {path}: the disk is full" if path else "the disk is full"
+        return UnavailableError(message, cause=str(error), hint="free some space, then run the command again")
     if path is None:
         return None
     if error.errno in _REFUSED:
-        hint = "check owner, mode and mount of the folder, or choose another one: --set home=DIR"
+        hint = "check owner, mode and mount of the folder, or choose another folder: --set home=DIR"
         return NotAllowedError(f"cannot access {path}", cause=error.strerror, hint=hint)
     if error.errno in _IN_THE_WAY:
-        cause = f"{error.strerror}: a file is where a folder is needed"
+        cause = f"{error.strerror}: a file exists where a folder is needed"
         return NotAllowedError(
             f"cannot use {path} as a folder", cause=cause, hint="choose another folder: --set home=DIR"
         )

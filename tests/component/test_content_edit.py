@@ -171,18 +171,18 @@ def test_a_note_and_a_rating(kit):
         (["tag", "photo", "a.jpg", "--add", "x"], 10, "nothing is known of bucket 'photo'"),
         (["tag", "photos", "v", "--version-id", "v9", "--add", "x"], 10, "no such version of 'v'"),
         (["tag", "photos", "full", "--add", "x"], 2, "would have 101 tags"),
-        (["tag", "photos", "a.jpg"], 2, "nothing is said about tags"),
+        (["tag", "photos", "a.jpg"], 2, "no change of tags was given"),
         (["tag", "photos", "a.jpg", "--add", " "], 2, "a tag is empty"),
         (["tag", "photos", "a.jpg", "--add", "x" * 129], 2, "has 129 characters"),
         (["tag", "photos", "a.jpg", "--add", "a\x1b[31m"], 2, "control character"),
         (["tag", "photos", "a.jpg", "--add", "x", "--remove", "x"], 2, "added and removed"),
-        (["tag", "photos", "a.jpg", "--add", "x", "--clear"], 2, "--clear takes all tags away"),
+        (["tag", "photos", "a.jpg", "--add", "x", "--clear"], 2, "--clear removes all tags"),
         (["tag", "photos", "", "--add", "x"], 2, "the key is empty"),
-        (["note", "photos", "a.jpg"], 2, "nothing is said about it"),
+        (["note", "photos", "a.jpg"], 2, "no text and no rating were given"),
         (["note", "photos", "a.jpg", ""], 2, "the note is empty"),
         (["note", "photos", "a.jpg", "x" * 65537], 2, "the note has 65,537 bytes"),
-        (["note", "photos", "a.jpg", "x", "--clear"], 2, "--clear takes the note away"),
-        (["note", "photos", "a.jpg", "--rating", "3", "--no-rating"], 2, "--no-rating takes the rating away"),
+        (["note", "photos", "a.jpg", "x", "--clear"], 2, "--clear removes the note"),
+        (["note", "photos", "a.jpg", "--rating", "3", "--no-rating"], 2, "--no-rating removes the rating"),
         (["note", "photos", "nope", "x"], 10, "has no 'nope'"),
     ],
 )
@@ -194,7 +194,7 @@ def test_what_cannot_be_changes_nothing(kit, args, code, says):
 
 
 def test_erasing_is_about_all_versions_and_needs_yes(kit):
-    assert "needs --yes" in kit.refused("erase", "photos", "v", code=2)
+    assert "requires --yes" in kit.refused("erase", "photos", "v", code=2)
     done = kit.json("erase", "photos", "v", "gone", "--yes", "--no-wait")
     assert (done["objects"], done["versions"], done["done"]) == (2, 3, True)
     (message,) = kit.told()
@@ -267,9 +267,9 @@ def test_where_nothing_differs_nothing_is_told(kit):
 
 def test_a_column_is_dropped_only_with_yes_and_when_no_setting_names_it(kit):
     kit.fields(ISO, LENS)
-    assert "needs --yes" in kit.refused("fields", "--drop", "lens", code=2, **CONFIGURED)
+    assert "requires --yes" in kit.refused("fields", "--drop", "lens", code=2, **CONFIGURED)
     assert "still name 'iso'" in kit.refused("fields", "--drop", "iso", "--yes", code=2, **CONFIGURED)
-    assert "column of every table" in kit.refused("fields", "--drop", "labels", "--yes", code=2, **CONFIGURED)
+    assert "built-in column" in kit.refused("fields", "--drop", "labels", "--yes", code=2, **CONFIGURED)
     assert "no custom column 'x'" in kit.refused("fields", "--drop", "x", "--yes", code=10, **CONFIGURED)
     assert kit.json("fields", "--drop", "lens", "--yes", "--no-wait", **CONFIGURED)["drop"] == ["lens"]
     (message,) = kit.told()
@@ -288,11 +288,11 @@ def test_backfill_names_the_fields(kit):
 @pytest.mark.parametrize(
     ("args", "schema", "code", "says"),
     [
-        (["--field", "nope"], CONFIGURED, 10, "no custom column is named 'nope'"),
-        ([], CONFIGURED, 2, "which columns"),
-        (["--field", "iso", "--all"], CONFIGURED, 2, "which columns"),
-        (["--all"], {}, 10, "there are no custom columns"),
-        (["--field", "iso"], {**CONFIGURED, "include_raw_metadata": "false"}, 2, "metadata is not kept"),
+        (["--field", "nope"], CONFIGURED, 10, "unknown custom column 'nope'"),
+        ([], CONFIGURED, 2, "no columns to compute"),
+        (["--field", "iso", "--all"], CONFIGURED, 2, "no columns to compute"),
+        (["--all"], {}, 10, "no custom columns are configured"),
+        (["--field", "iso"], {**CONFIGURED, "include_raw_metadata": "false"}, 2, "metadata was not kept"),
         (["--field", "iso"], {**CONFIGURED, "field.iso.jpath": "exif.ISO"}, 2, "--set content.schema.field.iso.jpath"),
         (["--field", "iso"], {**CONFIGURED, "field.iso.type": "TIME"}, 2, "Spark cannot open"),
     ],

@@ -47,7 +47,7 @@ def events(tmp_path) -> str:
 def test_it_says_where_the_messages_are_and_what_becomes_of_bad_ones(cli, events):
     code, out, errors = cli(events)
     assert (code, out) == (0, "content_events: 4 messages, 32 bytes, offsets 0 to 3, disk\n")
-    assert "note: 1 messages are no JSON objects and will go to the dead letters" in errors
+    assert "note: 1 messages are not JSON objects and will become dead letters" in errors
     code, out, _ = cli(events, events, "--dialect", "minio", "--output", "json")
     assert code == 0
     assert json.loads(out) == {
@@ -60,20 +60,20 @@ def test_lines_that_no_message_can_hold_are_left_out_and_told_with_exit_code_3(c
     (tmp_path / "events").write_bytes(b'{"a": "%b"}\n{"n": 1}\n' % (b"x" * 300))
     code, out, errors = cli(str(tmp_path / "events"))
     assert (code, out) == (3, "content_events: 1 message, 8 bytes, offset 0, disk\n")
-    assert "error: 1 lines are longer than a message may be" in errors and "200 bytes" in errors
+    assert "error: 1 lines exceed the size limit of a message" in errors and "200 bytes" in errors
 
 
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        ([], 2, "there is nothing to take events from"),
+        ([], 2, "no source of events was given"),
         (["missing.json"], 10, "there is no file missing.json"),
         (["."], 2, "is a folder"),
-        (["-", "--for", "3s"], 2, "--for is for a queue"),
-        (["-", "--receivers", "2"], 2, "--receivers is for a queue"),
-        (["x.json", "--sqs", "http://127.0.0.1:1/q"], 2, "not from both"),
+        (["-", "--for", "3s"], 2, "--for requires --sqs"),
+        (["-", "--receivers", "2"], 2, "--receivers requires --sqs"),
+        (["x.json", "--sqs", "http://127.0.0.1:1/q"], 2, "exclude each other"),
         (["--sqs", "queue"], 2, "is no URL of a queue"),
-        (["--sqs", "http://127.0.0.1:1/q", "--for", "soon"], 2, "no length of time"),
+        (["--sqs", "http://127.0.0.1:1/q", "--for", "soon"], 2, "not a duration"),
         (["--sqs", "http://127.0.0.1:1/q", "--endpoint-url", "nowhere"], 2, "nowhere is no URL of a server"),
         (["-", "--dialect", "azure"], 2, "azure"),
     ],

@@ -207,7 +207,7 @@ def test_names_that_strangers_chose_are_harmless_in_errors_too(tmp_path, capfd):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--min-size", "big"], "no size"),
+        (["--min-size", "big"], "not a size"),
         (["--min-size", "2", "--max-size", "1"], "no size lies"),
         (["--since", "soon"], "no time"),
         (["--since", "1d", "--until", "2d"], "no time lies"),

@@ -252,12 +252,12 @@ def test_pages_follow_each_other_in_every_order(cli):
         (["--radius", "5km"], "a radius needs a point"),
         (["--box", "1,2,3"], "is no place"),
         (["--rating", "9"], "is no rating"),
-        (["--min-size", "big"], "is no size"),
+        (["--min-size", "big"], "is not a size"),
         (["--field", "Model=x"], "there is no column 'Model'"),
         (["--field", "rating=high"], "column 'rating' has values of type int32"),
         (["--exif", "$.a[?"], "no JSONPath"),
         (["--sort", "distance"], "nothing to measure a distance from"),
-        (["--distance", "3"], "a distance needs a picture"),
+        (["--distance", "3"], "--distance requires a picture"),
         (["--columns", "nope"], "there is no column 'nope'"),
         (["--columns", "frazil_order"], "there is no column"),
         (["--after", "x"], "'after' is not the end of a page"),
@@ -561,7 +561,7 @@ def test_an_export_replaces_nothing_unless_it_is_told_to(cli, tmp_path):
     cli.ok("export", "photos", str(file), "--force", "--label", "cat")
     assert len(file.read_text().splitlines()) == 3
     cli.fails("export", str(tmp_path / "out.txt"), code=2, says="does not tell the format")
-    cli.fails("export", str(tmp_path / "no" / "out.csv"), code=12, says="cannot be written")
+    cli.fails("export", str(tmp_path / "no" / "out.csv"), code=12, says="cannot write")
     cli.fails("export", "a", "b", "c.csv", code=2, says="one name too many")
 
 
@@ -611,17 +611,17 @@ def test_files_of_a_folder_are_opened(cli, content, tmp_path, opener, monkeypatc
     assert opener.read_text().splitlines() == [str(folder / "01.jpg"), str(folder / "02.jpg")]
     for args, code, says in (
         ([str(folder)], 2, "at most 20"),
-        ([str(folder), "--path", "lost.jpg"], 10, "is not there any more"),
+        ([str(folder), "--path", "lost.jpg"], 10, "no longer exists"),
         ([str(folder), "--path", "bad.jpg"], 1, "could not be opened"),
-        ([str(folder), "--path", "../*"], 2, "is no file inside"),
-        (["photos", "--label", "sofa"], 2, "only files here can be opened"),
+        ([str(folder), "--path", "../*"], 2, "is not a file inside"),
+        (["photos", "--label", "sofa"], 2, "only local files can be opened"),
     ):
         got, _, errors = cli.raw("search", *args, "--open")
         assert got == code and says in errors and "Try: " in errors, errors
     assert len(opener.read_text().splitlines()) == 2
     monkeypatch.setenv("PATH", "/nowhere")
     got, _, errors = cli.raw("search", str(folder), "--path", "01.jpg", "--open")
-    assert got == 1 and "no program that opens files" in errors
+    assert got == 1 and "no program to open files" in errors
 
 
 # -- for others to call ------------------------------------------------------------------------------------------------

@@ -488,7 +488,7 @@ def test_another_journal_is_taken_by_its_columns(run, tmp_path):
 
 def test_what_cannot_be_done_is_refused(run, tmp_path):
     assert "current_objects" in run("--sql", "nothing", code=2)
-    assert "one of them" in run("--sql", "current_objects", "--create", code=2)
+    assert "give one of them" in run("--sql", "current_objects", "--create", code=2)
     assert "frazil content scan" in run("--create", code=10)
     settings = ["--set", "catalog.kind=sql"]
     assert run(*settings)

@@ -166,7 +166,7 @@ def test_deleted_documents_come_back_all_or_none(filled):
     [
         (["put"], "field 'filename' is missing"),
         (["put", "--filename", "a", "--storage-tier", "cold"], "one of: standard, infrequent, archive, deep_archive"),
-        (["put", "--filename", "a", "--size", "much"], "is no size"),
+        (["put", "--filename", "a", "--size", "much"], "is not a size"),
         (["put", "--filename", "a", "--tag", "x"], "--tag x has no value"),
         (["put", "--filename", "a", "--set", "x"], "--set x has no value"),
         (["put", "--filename", "a", "--set", "colour=red"], "field 'colour' does not exist"),

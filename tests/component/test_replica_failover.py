@@ -142,7 +142,7 @@ def test_frazil_refuses_to_write_a_replica_until_the_failover(pair: Pair) -> Non
         lambda: pins.pin(pair.replica, pair.load(), "query", 60),
         lambda: rewrite_table(pair.replica, pair.load(), "compact", {}),
     ):
-        with pytest.raises(NotAllowedError, match=r"ns\.t is a replica and cannot be written") as error:
+        with pytest.raises(NotAllowedError, match=r"ns\.t is a replica and is read-only") as error:
             write()
         assert error.value.hint == "frazil replica failover ns.t"
     assert pair.load().metadata_location == before

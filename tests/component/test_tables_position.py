@@ -123,7 +123,7 @@ def test_a_property_that_was_removed_is_not_missed(store, table):
 def test_a_property_that_is_no_position_is_an_error(store, table):
     table = append(store, table, 5).table
     table.transaction().set_properties(**{reached(table).key: "soon"}).commit_transaction()
-    with pytest.raises(IntegrityError, match="no position"):
+    with pytest.raises(IntegrityError, match="does not contain a position"):
         reached(store.load(NAME))
 
 

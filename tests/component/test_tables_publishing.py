@@ -131,7 +131,7 @@ def test_a_taken_name_is_refused_and_keeps_its_table(store, source):
     plan = plan_publication(store, NEW, metadata, replace=False)
     mine, _ = renewed(store, source)
     publish(store, plan, mine, metadata)
-    with pytest.raises(ConflictError, match="was taken"):
+    with pytest.raises(ConflictError, match="was created"):
         publish(store, plan, location, metadata)
     assert read_pointer(store, NEW) == mine
 

@@ -206,8 +206,8 @@ def test_a_file_is_one_message_or_one_per_line(cli, tmp_path):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--header", "nothing", "x"], "no header"),
-        (["x", "--file", "y"], "not from both"),
+        (["--header", "nothing", "x"], "not a header"),
+        (["x", "--file", "y"], "exclude each other"),
         (["x", "--lines"], "--lines"),
         (["x", "--level", "safe"], "memory"),
         (["y" * 2000, "--set", "log.max_message_size=1000"], "over the limit of 1,000"),
@@ -223,7 +223,7 @@ def test_a_publication_that_breaks_off_says_what_is_in_the_log(cli, tmp_path):
     cli.ok("create", "orders")
     cli.ok("publish", "orders", "before")
     limit = ("--set", "log.max_message_size=1000")
-    says = ["publishing failed in the middle; 2 messages were acknowledged, at offsets 1 to 2", "the first 2 messages"]
+    says = ["publishing failed part-way; 2 messages were acknowledged, at offsets 1 to 2", "the first 2 messages"]
     cli.fails("publish", "orders", "a", "b", "y" * 2000, "c", *limit, code=3, says=says)
     lines = tmp_path / "lines"
     lines.write_bytes(b"x\n" * 600_000 + b"y" * 2000 + b"\n")
@@ -704,9 +704,9 @@ def test_dead_letters_are_chosen_by_what_is_known_of_them(cli, tmp_path):
     assert (plan["messages"], plan["done"]) == (3, False)
     assert cli.json("dead-letters", "replay", "orders", "--reason", "null", "--to", "5", "--yes")["messages"] == 2
     assert offsets("--status", "dead") == [5, 2, 1, 0]
-    cli.fails(*listed, "--from", "3", "--to", "3", code=2, says=["leaves nothing"])
-    cli.fails(*listed, "--since", "2026-01-02", "--until", "2026-01-01", code=2, says=["leaves nothing"])
-    cli.fails(*listed, "--since", "yesterday", code=2, says=["is no time"])
+    cli.fails(*listed, "--from", "3", "--to", "3", code=2, says=["is empty"])
+    cli.fails(*listed, "--since", "2026-01-02", "--until", "2026-01-01", code=2, says=["is empty"])
+    cli.fails(*listed, "--since", "yesterday", code=2, says=["is not a time"])
 
 
 def test_a_replay_names_the_dead_letters_that_the_log_refuses_and_publishes_the_others(cli, tmp_path):
@@ -715,7 +715,7 @@ def test_a_replay_names_the_dead_letters_that_the_log_refuses_and_publishes_the_
         put_dead_letters(kit, "orders", 1, 1)
         assert append_unchecked(kit, "orders", pa.record_batch({"payload": pa.array([b"odd"]), "_pos": pa.array([1])}))
         kit.engine("orders").catch_up()
-    told = ["1 messages were published again", "stay dead letters: offsets 0", "_pos", "dead-letters show orders 0"]
+    told = ["1 messages were published again", "remain dead letters: offsets 0", "_pos", "dead-letters show orders 0"]
     cli.fails("dead-letters", "replay", "orders", "--yes", code=3, says=told)
     assert {letter["offset"]: letter["status"] for letter in cli.json("dead-letters", "list", "orders")} == {
         0: "dead",

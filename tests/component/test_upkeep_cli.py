@@ -167,8 +167,8 @@ def test_bad_input_is_told_and_changes_nothing(cli: Cli) -> None:
     cli.fails("run", "shop.clickz", code=10, says="shop.clicks")
     cli.fails("run", "nowhere.*", code=10, says="nowhere.*")
     cli.fails("run", "shop.clicks", "--kind", "compcat", code=2, says="compact")
-    cli.fails("run", "shop.clicks", "--for", "soon", code=2, says="length of time")
-    cli.fails("history", "--set", "upkeep.history=none", code=2, says="no history is kept")
+    cli.fails("run", "shop.clicks", "--for", "soon", code=2, says="a duration")
+    cli.fails("history", "--set", "upkeep.history=none", code=2, says="the history of upkeep is disabled")
     cli.fails("history", "--set", "upkeep.history=here", code=2, says="namespace.table")
     contradiction = ("--set", "upkeep.policy.min_snapshots=9", "--set", "upkeep.policy.max_snapshots=3")
     for name in ("run", "status"):

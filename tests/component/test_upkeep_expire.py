@@ -491,7 +491,7 @@ def test_the_command_that_expires_says_first_what_it_would_do(care, capsys, tmp_
     assert told["kinds"]["data"] == 3
     assert told["bytes"] > 0
     code, out, _ = frazil(capsys, tmp_path / "home", "expire", "ns.t", "--dry-run")
-    assert (code, out.splitlines()[0]) == (0, "0 snapshots would be expired; 0 files (0 B) are theirs alone")
+    assert (code, out.splitlines()[0]) == (0, "0 snapshots would be expired; 0 files (0 B) are referenced only by them")
     assert files_in(table) == before
 
 

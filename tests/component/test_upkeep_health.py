@@ -196,7 +196,7 @@ def test_a_manifest_with_other_entries_than_its_list_says_is_damaged(lake: Lake)
     lake.append(table, 0, 1)
     one, two = (Path(m.manifest_path.removeprefix("file://")) for m in table.current_snapshot().manifests(table.io))
     one.write_bytes(two.read_bytes())
-    with pytest.raises(IntegrityError, match="does not hold what its list says"):
+    with pytest.raises(IntegrityError, match="does not match its manifest list"):
         lake.census(table)
 
 
@@ -378,7 +378,11 @@ def test_an_empty_table_is_healthy(lake: Lake, frazil):
     lake.table()
     code, out, _ = frazil("table", "health", "shop.orders")
     assert code == 0
-    assert out.splitlines()[1:] == ["nothing was written yet", "", "next: nothing, all is as the policy wants it"]
+    assert out.splitlines()[1:] == [
+        "nothing has been written yet",
+        "",
+        "next: nothing to do, the table complies with its policy",
+    ]
 
 
 def test_an_unknown_table_and_a_policy_that_contradicts_itself_are_told(lake: Lake, frazil):

@@ -134,7 +134,7 @@ def test_opening_twice_at_once_makes_one_repository(server: Server) -> None:
         assert len(set(threads.map(lambda _: server.open(root).id, range(6)))) == 1
     with pytest.raises(NotFoundError, match="no backup repository"):
         server.open(root + "-other", create=False)
-    with pytest.raises(NotFoundError, match="no bucket"):
+    with pytest.raises(NotFoundError, match="bucket not found"):
         server.open("s3://no-such-bucket-here/x", create=False)
 
 

@@ -436,7 +436,7 @@ CALLS: list[Callable[[ObjectStore], object]] = [
 @pytest.mark.parametrize("call", CALLS)
 def test_a_missing_bucket_is_named(seaweed: S3Settings, call: Callable[[ObjectStore], object]) -> None:
     store = open_store("s3://no-such-bucket/prefix", s3=seaweed, network=NETWORK)
-    with pytest.raises(NotFoundError, match="no bucket s3://no-such-bucket") as caught:
+    with pytest.raises(NotFoundError, match="bucket not found: s3://no-such-bucket") as caught:
         call(store)
     assert caught.value.hint
 
@@ -446,7 +446,7 @@ def test_a_wrong_secret_is_told_as_such(
     seaweed: S3Settings, bucket: str, call: Callable[[ObjectStore], object]
 ) -> None:
     wrong = S3Settings.model_validate({**seaweed.model_dump(), "secret_key": "wrong"})
-    with pytest.raises(CredentialsError, match="keys were not accepted") as caught:
+    with pytest.raises(CredentialsError, match="credentials were rejected") as caught:
         call(open_store(bucket, s3=wrong, network=NETWORK))
     assert "SignatureDoesNotMatch" in (caught.value.cause or "")
     assert "wrong" not in repr(caught.value.to_dict())
@@ -462,7 +462,7 @@ def told_within_ten_seconds(call: Callable[[ObjectStore], object], *, listening:
                 server.listen()
             s3 = S3Settings(endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", access_key="k", secret_key="s")
             start = time.monotonic()
-            with pytest.raises(UnavailableError, match="no answer") as caught:
+            with pytest.raises(UnavailableError, match="no response") as caught:
                 call(open_store("s3://bucket", s3=s3, network=NetworkSettings()))
             took.append(time.monotonic() - start)
         if took[-1] < 10:
@@ -479,7 +479,7 @@ def test_a_refused_connection_is_told_within_ten_seconds() -> None:
 @pytest.mark.parametrize("call", [CALLS[0], *(pytest.param(CALLS[n], marks=pytest.mark.slow) for n in (3, 6))])
 def test_a_server_that_never_answers_is_told_within_ten_seconds(call: Callable[[ObjectStore], object]) -> None:
     error = told_within_ten_seconds(call, listening=True)
-    assert error.cause == "no answer in time"
+    assert error.cause == "timeout"
     assert error.hint
 
 

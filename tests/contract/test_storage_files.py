@@ -119,7 +119,7 @@ def test_a_folder_has_no_storage_classes_and_no_archive(tmp_path: Path):
 
 def test_a_missing_bucket_is_told_apart_from_a_missing_object(services: Services):
     files = open_files(parse("s3://there-is-no-such-bucket"), s3=s3_settings(services, "seaweedfs"), network=NETWORK)
-    with pytest.raises(NotFoundError, match="no bucket"):
+    with pytest.raises(NotFoundError, match="bucket not found"):
         files.find("a")
 
 
@@ -174,7 +174,7 @@ def test_an_archived_object_is_read_once_it_is_restored(services: Services, tmp_
 def test_only_archived_objects_are_restored(services: Services, tmp_path: Path):
     files = bucket(services, "moto")
     upload(files, "a", tmp_path, b"content")
-    with pytest.raises(ConflictError, match="no archive"):
+    with pytest.raises(ConflictError, match="not in an archive"):
         files.restore("a", "", 3, "Standard")
     with pytest.raises(NotFoundError):
         files.restore("nothing", "", 3, "Standard")
@@ -183,7 +183,7 @@ def test_only_archived_objects_are_restored(services: Services, tmp_path: Path):
 def test_a_server_without_an_archive_says_so(services: Services, tmp_path: Path):
     files = bucket(services, "seaweedfs")
     upload(files, "a", tmp_path, b"content", "GLACIER")
-    with pytest.raises(UnsupportedError, match="restores nothing"):
+    with pytest.raises(UnsupportedError, match="does not support restores"):
         files.restore("a", "", 3, "Standard")
 
 

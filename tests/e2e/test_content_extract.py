@@ -59,7 +59,7 @@ def test_ctrl_c_ends_it_and_the_processes_that_look_inside(photos: Shell):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "") and "Traceback" not in err
-    assert "the same command goes on there" in err
+    assert "the same command continues from there" in err
     eventually(lambda: not any(map(lives, started)), 60)
 
 

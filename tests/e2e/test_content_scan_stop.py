@@ -33,7 +33,7 @@ def test_sigterm_while_it_lists_and_the_next_one_goes_on_there(shell):
         if (error := stopped_while_it_lists(shell, home, *scan)) is not None:
             break
     assert error is not None, "no signal came while it listed"
-    assert error["error"] == "InterruptedByUser" and "the same command goes on there" in error["message"]
+    assert error["error"] == "InterruptedByUser" and "the same command resumes from there" in error["message"]
     assert 0 < error["seen"] < _FILES
     again = shell.json(*scan)
     assert again["resumed"] and again["objects"] == again["new"] == _FILES

@@ -32,5 +32,5 @@ def test_a_folder_is_watched_until_a_signal_and_what_was_printed_is_in_the_table
         eventually(lambda: not any(map(lives, started)), 60)
     finally:
         running.end()
-    assert "Traceback" not in running.errors and "3 changes were told" in running.errors
+    assert "Traceback" not in running.errors and "3 changes were published" in running.errors
     assert [row["key"] for row in shell.json("content", "list", "photos")] == ["b.jpg"]

@@ -20,11 +20,11 @@ def test_the_demo_shows_each_step_with_its_time_and_what_to_try_next(demo_shell)
     for words in (
         "Chapter 1", "start Spark", "the schema evolves", "time travel", "PyIceberg", "DuckDB",
         "Chapter 2", "the broker is killed", "replay the topic", "Chapter 3", "frazil upkeep run",
-        "Chapter 4", "frazil content scan", "in any order", "frazil content reconcile --apply",
-        "Chapter 5", "a look inside each", "a column added live",
+        "Chapter 4", "frazil content scan", "in random order", "frazil content reconcile --apply",
+        "Chapter 5", "extracts metadata", "add a column to the live table",
         "Chapter 6", "frazil docs migrate --from sqlite --to iceberg",
-        "Chapter 7", "the disaster", "frazil backup restore tuesday",
-        "Chapter 8", "half a replication", "frazil replica failover standby.orders --yes", "Try next",
+        "Chapter 7", "disaster: drop the table", "frazil backup restore tuesday",
+        "Chapter 8", "a partial replication", "frazil replica failover standby.orders --yes", "Try next",
     ):  # fmt: skip
         assert words in shown
     assert "ms" in shown and " s)" in shown

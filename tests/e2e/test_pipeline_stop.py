@@ -80,7 +80,7 @@ def test_a_pipeline_that_was_started_first_hands_the_log_over_to_a_server(shell)
         with serving(shell) as server:
             server.publish("orders", "a", "b")
             eventually(lambda: server.get("/topics/orders")["sinks"] == {"archive": 2}, 90)
-            assert "goes on as its client" in running.errors
+            assert "continues as its client" in running.errors
             assert stop(running, BOUND_S) == 0
 
 

@@ -172,7 +172,7 @@ def test_an_address_of_another_machine_is_told(shell):
 
 def test_it_warns_when_the_network_can_reach_it(shell):
     with serving(shell, "--set", "serve.host=0.0.0.0") as server:
-        eventually(lambda: "no tokens" in server.errors)
+        eventually(lambda: "no authentication" in server.errors)
     with serving(shell) as server:
         assert "warning" not in server.errors
 

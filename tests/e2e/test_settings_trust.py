@@ -29,7 +29,7 @@ def below(shell: Shell, tmp_path: Path) -> tuple[Shell, Path]:
 
 def refused(shell: Shell, tmp_path: Path) -> str:
     done = shell.run("doctor", "--no-spark")
-    assert done.returncode == 12 and "is not read: another user could have written it" in done.stderr, done.stderr
+    assert done.returncode == 12 and "refusing to read" in done.stderr, done.stderr
     assert "Try: " in done.stderr and not (tmp_path / "ran").exists()
     return done.stderr
 
@@ -37,7 +37,7 @@ def refused(shell: Shell, tmp_path: Path) -> str:
 def test_a_settings_file_of_another_user_in_a_folder_above_is_refused(below, tmp_path):
     shell, file = below
     os.chown(file, _STRANGER, _STRANGER)
-    assert f"it belongs to the user with number {_STRANGER}" in refused(shell, tmp_path)
+    assert f"it belongs to the user with ID {_STRANGER}" in refused(shell, tmp_path)
     shell.run("doctor", "--no-spark", "--config", str(file))
     assert (tmp_path / "ran").exists(), "a file that the user names is trusted"
 

@@ -108,7 +108,7 @@ def test_children_that_are_killed_come_back_at_the_same_addresses_and_the_work_g
     assert read_owner(folder).pid == first
     kill(first)
     eventually(lambda: is_ready(served["http"]) and child(up, "serve") not in (None, first), 60)
-    eventually(lambda: re.search(r"^serve was killed by SIGKILL; it starts again in", up.errors, re.MULTILINE))
+    eventually(lambda: re.search(r"^serve was killed by SIGKILL; restarting in", up.errors, re.MULTILINE))
     assert read_owner(folder).addresses == {name: served[name] for name in ("http", "flight")}
     before = child(up, "pipeline")
     kill(before)
@@ -154,7 +154,7 @@ def test_what_keeps_the_pipeline_from_starting_is_told_and_ends_both(shell, tmp_
     done = shell.run("up", *_FREE_PORTS, "--set", f"spark.java_home={tmp_path}", "-o", "json")
     assert done.returncode == 1 and done.stdout == ""
     last = json.loads(done.stderr.strip().splitlines()[-1])
-    assert "pipeline ended with exit code 1, and is not started again" in last["message"]
+    assert "pipeline ended with exit code 1, and will not be restarted" in last["message"]
     assert str(tmp_path) in last["cause"]
     assert re.search(r"^serve    \| stopped", done.stderr, re.MULTILINE)
 

@@ -253,11 +253,11 @@ def sick() -> Iterator[tuple[type[_Sick], S3Settings]]:
 @pytest.mark.parametrize(
     ("status", "code", "error", "words"),
     [
-        (503, "SlowDown", StorageError, "storage: the server is busy or failing"),
-        (500, "InternalError", StorageError, "storage: the server is busy or failing"),
+        (503, "SlowDown", StorageError, "storage: the server is overloaded or failing"),
+        (500, "InternalError", StorageError, "storage: the server is overloaded or failing"),
         (403, "AccessDenied", StorageError, "storage: not allowed"),
         (403, "SignatureDoesNotMatch", StorageError, "storage: the keys were not accepted"),
-        (404, "NoSuchBucket", StorageError, "storage: there is no bucket"),
+        (404, "NoSuchBucket", StorageError, "storage: bucket not found"),
         (404, "NoSuchKey", Gone, "no such object"),
         (412, "PreconditionFailed", Changed, "has changed"),
         (416, "InvalidRange", Changed, "shorter"),
@@ -451,7 +451,7 @@ def test_extract_as_a_command(frazil: Callable[..., tuple[int, str, str]], tmp_p
     code, out, err = frazil("extract", str(folder))
     assert code == 0 and "0 objects looked into (nothing to do)" in out, err
     code, out, err = frazil("extract", "--failed", "--no-wait")
-    assert code == 0 and "1 objects looked into (1 gone)" in out and "failed first:\n  gone.jpg" in out, err
+    assert code == 0 and "1 objects looked into (1 gone)" in out and "first failures:\n  gone.jpg" in out, err
     code, out, err = frazil("extract", "--all", "--limit", "2", "-o", "json")
     assert code == 0 and json.loads(out)["objects"] == 2, err
     assert frazil("extract", "--stale", "-o", "json")[0] == 0

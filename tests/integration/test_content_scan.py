@@ -319,13 +319,13 @@ def test_what_a_head_has_told_is_no_news_to_a_listing_with_milliseconds(services
 
 def test_a_bucket_that_is_not_there_or_not_allowed_is_told_apart(s3_kit: tuple[ContentKit, Any, str]):
     kit, _, bucket = s3_kit
-    with pytest.raises(NotFoundError, match="no bucket s3://nope-nope"):
+    with pytest.raises(NotFoundError, match="bucket not found: s3://nope-nope"):
         open_bucket("nope-nope", kit.settings, None)
     wrong = kit.settings.model.s3.model_copy(
         update={"secret_key": S3Settings(access_key="k", secret_key="x").secret_key}
     )
     settings = Settings(kit.settings.model.model_copy(update={"s3": wrong}))
-    with pytest.raises(CredentialsError, match="not accepted"):
+    with pytest.raises(CredentialsError, match="were rejected"):
         open_bucket(bucket, settings, None)
 
 
@@ -339,7 +339,7 @@ def test_a_bucket_that_vanishes_in_the_middle_breaks_a_scan_off_and_deletes_noth
     client.delete_object(Bucket=bucket, Key="a")
     client.delete_bucket(Bucket=bucket)
     for do in (lambda: work.scan(place), lambda: work.plan(place), lambda: list(place.ask([("a", "")]))):
-        with pytest.raises(NotFoundError, match="no bucket"):
+        with pytest.raises(NotFoundError, match="bucket not found"):
             do()
     assert ("a", "") in there(kit)
 
@@ -448,7 +448,7 @@ def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, s
 
     (folder / "a.jpg").unlink()
     code, out, err = frazil("scan", *on, "--keep-gone", "--no-extract")
-    assert code == 0 and "1 rows more than were seen" in err and "1 file, 1 B: nothing has changed" in out
+    assert code == 0 and "1 more rows than objects were seen" in err and "1 file, 1 B: nothing has changed" in out
     code, out, err = frazil("reconcile", *on, "-o", "json")
     assert code == 14 and json.loads(err.splitlines()[-1])["error"] == "DifferencesError"
     told = json.loads(out)
@@ -465,7 +465,7 @@ def test_scan_reconcile_and_watch_as_commands(frazil: Callable[..., tuple[int, s
     assert code == 0, err
     changes = [json.loads(line) for line in out.splitlines()]
     assert sorted((c["change"], c["key"]) for c in changes) == [("gone", "b/c.jpg"), ("new", "d.jpg")]
-    assert "2 changes were told" in err
+    assert "2 changes were published" in err
     code, out, _ = frazil("reconcile", *on, "-o", "json")
     assert code == 0 and json.loads(out)["matching"] == 1
     code, out, err = frazil("watch", *on, "--every", "0.2", "--for", "0.5")
@@ -497,7 +497,7 @@ def test_a_scan_looks_inside_and_the_next_only_at_what_changed_and_without_spark
         code, out, err = frazil(*on)
     assert code == 0, err
     assert "41 files" in out and "nothing has changed" in out and "Canon EOS R5" in out
-    assert f"frazil content search {folder} --status failed" in out and "looked into" not in out
+    assert f"frazil content search {folder} --status failed" in out and "extracted" not in out
 
     write(folder / "later", 3, seed=8)
     (folder / "broken.jpg").unlink()
@@ -558,7 +558,7 @@ def test_a_bucket_that_was_removed_is_recorded_where_its_store_says_so(
     assert json.loads(frazil(*gone)[1])["orphaned"] == 0
     assert count_rows(content.tables, "photos", "") == 1, "other buckets are as they were"
     code, out, err = frazil("reconcile", str(tmp_path), "--bucket-gone")
-    assert code == 2 and "only the store of a bucket" in err
+    assert code == 2 and "only an object store" in err
 
 
 def test_bad_input_changes_nothing(frazil: Callable[..., tuple[int, str, str]], tmp_path: Path):
@@ -570,7 +570,7 @@ def test_bad_input_changes_nothing(frazil: Callable[..., tuple[int, str, str]], 
         (("scan", "s3://b/inside"), 2, "inside a bucket"),
         (("scan", str(tmp_path / "photos"), "--extract", "--no-wait"), 2, "cannot be looked into"),
         (("scan", str(tmp_path / "photos"), "--set", "content.extract.extractors=nobody"), 2, "nobody"),
-        (("watch", "s3://b"), 2, "no folder"),
+        (("watch", "s3://b"), 2, "not a folder"),
         (("watch", str(tmp_path / "nope")), 10, "no folder"),
         (("reconcile", str(tmp_path / "photos"), "--against", "no.such", "--catalog", "sql"), 10, "no.such"),
     ):

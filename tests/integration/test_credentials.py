@@ -47,7 +47,7 @@ def load_from(sections: dict):
 def test_wrong_catalog_credentials_are_refused(services, wrong):
     server = services.secured_rest
     sections = {"catalog": {"uri": server.url, "oauth2_uri": server.oauth2_uri, **wrong}}
-    with pytest.raises(CredentialsError, match="refuses our credentials"):
+    with pytest.raises(CredentialsError, match="rejects our credentials"):
         open_catalog(load_from(sections).catalog()).list_namespaces()
 
 

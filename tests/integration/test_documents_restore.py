@@ -126,7 +126,7 @@ def test_what_cannot_be_restored_is_refused_and_changes_nothing(store, settings,
 def test_a_server_without_an_archive_says_so_and_the_state_stays(store, services: Services, tmp_path: Path):
     settings = settings_for(services.seaweedfs, tmp_path).model
     document = added(store, settings, tmp_path)
-    with pytest.raises(UnsupportedError, match="restores nothing"):
+    with pytest.raises(UnsupportedError, match="does not support restores"):
         request_restore(store, settings, document.document_id)
     assert store.get_metadata(document.document_id).revision == 1
 

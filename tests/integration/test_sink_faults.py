@@ -128,7 +128,7 @@ def test_a_catalog_that_is_away_is_left_alone_and_when_it_is_back_everything_arr
             for status in pipeline.status():
                 assert (status.state, status.offset, status.end) == ("waiting", 1, 3)
                 assert status.reason is not None
-                assert "not asked" in status.reason or "does not answer" in status.reason or "503" in status.reason
+                assert "suspended" in status.reason or "does not respond" in status.reason or "503" in status.reason
                 assert kit.told(status.topic, "lag_offsets") == 2
                 assert kit.told(status.topic, "lag_seconds") > 0
             door.fault = lambda *_: None
@@ -250,12 +250,12 @@ def test_a_batch_that_storage_refuses_is_told_and_begun_again(services: Services
             [status] = pipeline.status()
             assert (status.state, status.offset, status.end) == ("waiting", 1, 3)
             assert status.reason is not None
-            expected = "could not be written" if part == "/data/" else "is busy or failing"
-            assert re.search(f"{expected}|not asked", status.reason), status.reason
+            expected = "could not be written" if part == "/data/" else "is overloaded or failing"
+            assert re.search(f"{expected}|suspended", status.reason), status.reason
             assert kit.told(TOPIC, "lag_offsets") == 2
             catalog = kit.settings.catalog().name
             until(lambda: breaker(catalog, "opened_total", "storage") >= 1)
-            until(lambda: "not asked" in (pipeline.status()[0].reason or ""))
+            until(lambda: "suspended" in (pipeline.status()[0].reason or ""))
             assert breaker(catalog, "state", "storage") > 0
             door.fault = lambda *_: None
             until(lambda: taken(pipeline, kit))

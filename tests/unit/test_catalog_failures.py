@@ -36,7 +36,7 @@ def test_a_database_that_another_holds_is_locked(embedded, tmp_path):
         holder.execute("CREATE TABLE t (x)")
         holder.execute("BEGIN EXCLUSIVE")
         engine = sqlalchemy.create_engine(f"sqlite:///{file}?timeout=0")
-        with pytest.raises(LockedError, match="held by another process"), translated(embedded):
+        with pytest.raises(LockedError, match="locked by another process"), translated(embedded):
             engine.connect().execute(sqlalchemy.text("SELECT * FROM t"))
 
 
@@ -69,12 +69,18 @@ def test_a_full_disk_is_told(embedded, tmp_path):
     ("theirs", "told"),
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no space left"),
-        (OSError("When uploading part for key 'k' in bucket 'b': AWS Error SLOW_DOWN during UploadPart"), "is busy"),
+        (
+            OSError("When uploading part for key 'k' in bucket 'b': AWS Error SLOW_DOWN during UploadPart"),
+            "is overloaded",
+        ),
         (
             OSError("When reading information for key 'k': AWS Error UNKNOWN (HTTP status 503) during HeadObject"),
-            "is busy",
+            "is overloaded",
         ),
-        (OSError("When reading key 'k': AWS Error UNKNOWN (HTTP status 503): HTTP response code: 503"), "is busy"),
+        (
+            OSError("When reading key 'k': AWS Error UNKNOWN (HTTP status 503): HTTP response code: 503"),
+            "is overloaded",
+        ),
     ],
 )
 def test_storage_that_asks_for_patience_or_room_is_away_for_now(embedded, theirs, told):
@@ -88,5 +94,5 @@ def test_a_commit_of_unknown_outcome_is_not_tried_again_blindly(embedded):
     error = translate(CommitStateUnknownException("Gateway timeout"), embedded)
     assert type(error) is FrazilError
     assert not error.retryable
-    assert "may or may not have happened" in error.message
+    assert "outcome of the commit is unknown" in error.message
     assert "frazil table snapshots" in (error.hint or "")

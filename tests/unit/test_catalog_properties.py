@@ -84,7 +84,7 @@ def test_further_properties_go_to_both_and_win():
 
 @pytest.mark.parametrize("name", ["photos", ".photos", "demo.", ""])
 def test_half_a_name_is_refused(name):
-    with pytest.raises(UsageError, match=r"no table's name"):
+    with pytest.raises(UsageError, match=r"not a table name"):
         parse_name(name, "frazil")
 
 

@@ -60,7 +60,7 @@ def test_a_full_disk_is_an_error(env, tmp_path, args):
         done = subprocess.run([*FRAZIL, *args], env=env, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("error: the disk is full\n") and done.stderr.count("error") == 1
-    assert "Try: free space" in done.stderr
+    assert "Try: free some space" in done.stderr
 
 
 def test_a_full_disk_is_told_as_json_where_json_was_asked_for(env, tmp_path):

@@ -104,13 +104,13 @@ def test_show_of_a_key_prints_what_lies_at_or_below_it(config, key: str, shown: 
 
 
 def test_show_of_an_empty_map_says_that_nothing_is_set(config):
-    assert config("show", "catalog.properties") == (0, "(nothing is set under catalog.properties)\n", "")
+    assert config("show", "catalog.properties") == (0, "(no setting under catalog.properties has a value)\n", "")
 
 
 def test_show_of_an_unknown_key_names_the_nearest(config):
     code, out, err = config("show", "catalog.url")
     assert (code, out) == (2, "")
-    assert err == "error: config show: there is no setting 'catalog.url'\n  Try: catalog.uri\n"
+    assert err == "error: config show: unknown setting 'catalog.url'\n  Try: catalog.uri\n"
 
 
 def test_show_of_an_unknown_catalog_lists_the_known_ones(config):
@@ -122,7 +122,7 @@ def test_show_of_an_unknown_catalog_lists_the_known_ones(config):
 def test_show_says_aloud_which_foreign_variable_is_used(config, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DATABASE_URL", "mysql://root:zQ7@host/db")
     _, out, err = config("show")
-    assert err == "note: database.url is 'mysql://root:********@host/db': from environment DATABASE_URL\n"
+    assert err == "note: database.url is 'mysql://root:********@host/db', from environment DATABASE_URL\n"
     assert "zQ7" not in out
     assert config("show", "topics")[2] == ""
 
@@ -142,7 +142,7 @@ def test_check_of_valid_settings_names_the_sources_and_what_is_worth_knowing(con
     assert out == (
         "the settings are valid\n"
         "from: flag --set topics.namespace, environment S3_ENDPOINT, frazil.yaml\n"
-        "note: s3.endpoint is 'http://other': from environment S3_ENDPOINT, "
+        "note: s3.endpoint is 'http://other', from environment S3_ENDPOINT, "
         "which overrides 'http://s3:9000' of frazil.yaml:5\n"
     )
 
@@ -161,9 +161,9 @@ def test_check_without_any_source_says_so(config):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("catalog: {uri: }}", "error: frazil.yaml:1:17: this is not valid YAML\n  why: "),
+        ("catalog: {uri: }}", "error: frazil.yaml:1:17: invalid YAML\n  why: "),
         ("catalog: {kind: x}", "error: frazil.yaml:1: catalog.kind is 'x': Input should be 'sql', 'rest',"),
-        ("catalgo: {uri: x}", "error: frazil.yaml:1: there is no setting 'catalgo.uri'\n  Try: catalog.uri\n"),
+        ("catalgo: {uri: x}", "error: frazil.yaml:1: unknown setting 'catalgo.uri'\n  Try: catalog.uri\n"),
     ],
 )
 def test_check_of_invalid_settings_ends_with_2_and_a_hint(config, text: str, error: str):
@@ -188,7 +188,7 @@ def test_check_reads_the_file_that_is_named(config):
     assert "from: other.yaml\n" in config("check", "--config", "other.yaml")[1]
     code, _, err = config("check", "--config", "nowhere.yaml")
     assert code == 2
-    assert "there is no settings file" in err
+    assert "settings file not found" in err
 
 
 def test_no_secret_is_told_even_with_a_stack_trace(config):

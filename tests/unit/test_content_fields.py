@@ -138,7 +138,7 @@ def test_a_standard_column_keeps_its_type(tmp_path):
 
 
 def test_a_misspelt_key_of_a_field_is_told_with_its_line(tmp_path):
-    with pytest.raises(ConfigError, match=r"frazil.yaml:5: there is no setting 'content.schema.field.iso.typ'"):
+    with pytest.raises(ConfigError, match=r"frazil.yaml:5: unknown setting 'content.schema.field.iso.typ'"):
         of_file(tmp_path, PROJECT.replace("iso.type", "iso.typ"))
 
 

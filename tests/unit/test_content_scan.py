@@ -260,7 +260,7 @@ def test_a_client_is_made_once_for_the_same_settings():
 def test_a_bucket_that_cannot_be_reached_says_so():
     s3 = S3Settings(endpoint="http://127.0.0.1:1", access_key="k", secret_key="s")
     network = NetworkSettings(retry_attempts=1, connect_timeout=0.5)
-    with pytest.raises(UnavailableError, match="no answer"):
+    with pytest.raises(UnavailableError, match="no response"):
         Bucket("b", s3, network).now()
 
 

@@ -103,8 +103,8 @@ def test_the_headlines_say_what_was_news():
     assert list(_headlines(REPORT | more, "object")) == [
         "file:///photos, a/\\n",
         "5,000 objects, 2.0 KiB: 4,000 new, 3 gone (1,234.6 s)",
-        "it went on where the last one broke off",
-        "looked into 5,000 in 10.0 s: 500 per second, 1.0 MiB read",
+        "resumed the interrupted scan",
+        "extracted 5,000 in 10.0 s: 500 per second, 1.0 MiB read",
     ]
 
 

@@ -150,7 +150,7 @@ def parse(words: list[str]) -> None:
         assert set(leading) <= {"--version", "--help", "-V", "-h"}
         return
     name, *others = rest
-    assert name in COMMANDS, f"there is no command '{name}'"
+    assert name in COMMANDS, f"unknown command '{name}'"
     command = typer.main.get_command(importlib.import_module(f"frazil.cli.{COMMANDS[name][0]}").app)
     arguments = others + leading
     while getattr(command, "commands", None):

@@ -105,7 +105,7 @@ def test_without_a_home_the_jars_ask_for_a_folder(homeless, tmp_path, monkeypatc
 def test_a_cache_that_cannot_be_made_is_told(place, lock, mode):
     folder = place / "closed"
     folder.mkdir()
-    with closed(folder, mode), pytest.raises(NotAllowedError, match="cannot be made") as error:
+    with closed(folder, mode), pytest.raises(NotAllowedError, match="cannot create or write") as error:
         fetch_jars(folder / "cache", NO_JAVA, lock=lock)
     assert "--set cache=DIR" in (error.value.hint or "")
 
@@ -113,7 +113,7 @@ def test_a_cache_that_cannot_be_made_is_told(place, lock, mode):
 def test_a_cache_that_cannot_be_written_is_told(place, lock):
     folder = place / "cache" / "jars"
     folder.mkdir(parents=True)
-    with closed(folder, 0o555), pytest.raises(NotAllowedError, match="cannot be made or written"):
+    with closed(folder, 0o555), pytest.raises(NotAllowedError, match="cannot create or write"):
         fetch_jars(place / "cache", NO_JAVA, lock=lock)
 
 
@@ -149,7 +149,7 @@ def test_the_demo_tells_when_its_folder_cannot_be_made(place):
     folder = place / "closed"
     folder.mkdir()
     for mode in (0o000, 0o555):
-        with closed(folder, mode), pytest.raises(NotAllowedError, match="cannot be made") as error:
+        with closed(folder, mode), pytest.raises(NotAllowedError, match="cannot replace") as error:
             run_demo(folder / "demo", Stage(None), load_settings(environ={}))  # type: ignore[arg-type]
         assert "--dir" in (error.value.hint or "")
 

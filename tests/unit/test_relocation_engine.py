@@ -150,4 +150,4 @@ def test_a_missing_file_is_named_across_processes(at_once: None) -> None:
 
 
 def missing(number: int) -> int:
-    raise NotFoundError("there is no object /nowhere/file", hint="check the name")
+    raise NotFoundError("object not found: /nowhere/file", hint="check the name")

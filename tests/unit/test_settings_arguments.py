@@ -37,8 +37,8 @@ def test_sections_may_be_nested_or_dotted_and_values_have_pythons_types():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"log": {"min_fre": 1}}, "connect(): there is no setting 'log.min_fre'"),
-        ({"home": {"a": 1}}, "'home' takes one value"),
+        ({"log": {"min_fre": 1}}, "connect(): unknown setting 'log.min_fre'"),
+        ({"home": {"a": 1}}, "'home' takes a single value"),
         ({"log.min_free": "much"}, "connect() log.min_free: log.min_free is 'much'"),
     ],
 )

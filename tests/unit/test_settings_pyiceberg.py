@@ -64,7 +64,7 @@ def test_the_only_catalog_of_pyiceberg_becomes_the_default_and_this_is_said(plac
     loaded = place.load()
     assert (loaded.catalog().name, loaded.catalog().uri) == ("main", "http://main")
     assert loaded.catalog().token == SecretStr("123")
-    assert texts(loaded) == "the catalog 'main' comes from PyIceberg's configuration (~/.pyiceberg.yaml:3)"
+    assert texts(loaded) == "catalog 'main' comes from PyIceberg's configuration (~/.pyiceberg.yaml:3)"
 
 
 def test_of_several_the_default_of_pyiceberg_is_taken(place: Place):
@@ -80,7 +80,7 @@ def test_of_several_without_a_default_none_is_taken_and_this_is_said(place: Plac
     loaded = place.load()
     assert loaded.catalog().kind == "sql"
     assert loaded.catalog("b").uri == "http://b"
-    assert "PyIceberg knows the catalogs a, b; none is used unless" in texts(loaded)
+    assert "PyIceberg's configuration has the catalogs a, b; Frazil uses one only if" in texts(loaded)
 
 
 def test_a_catalog_of_our_own_keeps_pyiceberg_from_being_the_default(place: Place):
@@ -140,10 +140,10 @@ def test_a_name_is_shown_as_the_file_spells_it(place: Place):
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
-        ({"type": "dynamodb"}, "no catalogs of type 'dynamodb', but of sql, rest, glue, hive"),
-        ({"type": "sql", "uri": "postgresql://u:pw@h/db"}, "uri is none of"),
+        ({"type": "dynamodb"}, "does not support catalogs of type 'dynamodb', only sql, rest, glue, hive"),
+        ({"type": "sql", "uri": "postgresql://u:pw@h/db"}, "uri is not one of"),
         ({"py-catalog-impl": "a.B", "uri": "http://x"}, "py-catalog-impl"),
-        ({"warehouse": "s3://x"}, "neither type nor uri"),
+        ({"warehouse": "s3://x"}, "neither a type nor a uri"),
     ],
 )
 def test_a_catalog_that_frazil_cannot_use_is_left_out_and_hinders_nobody(
@@ -164,7 +164,7 @@ def test_a_token_of_pyiceberg_is_not_sent_to_another_server_of_the_same_name(pla
     for ours in ({"catalogs": {"prod": {"uri": "http://ours"}}}, {"catalog": {"name": "prod", "uri": "http://ours"}}):
         loaded = place.load(ours)
         assert (loaded.catalog("prod").uri, loaded.catalog("prod").token) == ("http://ours", None)
-        assert "PyIceberg's catalog 'prod' (~/.pyiceberg.yaml:3) is left out" in texts(loaded)
+        assert "PyIceberg's catalog 'prod' (~/.pyiceberg.yaml:3) is ignored" in texts(loaded)
 
 
 def test_keys_for_s3_go_before_keys_for_all_of_aws_and_are_not_mixed_with_them(place: Place):
@@ -181,5 +181,5 @@ def test_keys_for_s3_go_before_keys_for_all_of_aws_and_are_not_mixed_with_them(p
 
 def test_a_broken_file_of_pyiceberg_is_told_by_its_name(place: Place):
     (place.home / ".pyiceberg.yaml").write_text("catalog: [}")
-    with pytest.raises(ConfigError, match=r"~/\.pyiceberg\.yaml:1:11: this is not valid YAML"):
+    with pytest.raises(ConfigError, match=r"~/\.pyiceberg\.yaml:1:11: invalid YAML"):
         place.load()

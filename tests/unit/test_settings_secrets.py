@@ -86,7 +86,7 @@ def test_a_secret_never_appears_in_an_error(place: Place, key: str, mistake: str
 def test_a_contradiction_does_not_tell_the_secrets(place: Place, key: str):
     tree = nested(tuple(key.split(".")), "zQ7-one") | {key: "zQ7-two"}
     printed = everything_printed(lambda: place.load(tree))
-    assert "keep one of the two" in printed
+    assert "remove one of the two" in printed
     assert "zQ7" not in printed
 
 

@@ -30,19 +30,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def test_broken_yaml_is_told_with_line_and_column(place: Place, text: str, line_and_column: str):
     with pytest.raises(ConfigError) as error:
         place.load(text)
-    assert error.value.message == f"frazil.yaml:{line_and_column}: this is not valid YAML"
+    assert error.value.message == f"frazil.yaml:{line_and_column}: invalid YAML"
     assert error.value.cause
-    assert error.value.hint == "look at the indentation and quotes there"
+    assert error.value.hint == "check the indentation and quotes there"
 
 
 def test_a_broken_user_file_is_told_by_its_name(place: Place):
-    with pytest.raises(ConfigError, match=r"^~/\.config/frazil/config\.yaml:1:8: this is not valid YAML"):
+    with pytest.raises(ConfigError, match=r"^~/\.config/frazil/config\.yaml:1:8: invalid YAML"):
         place.load(user="home: [}")
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n"])
 def test_a_file_that_is_no_map_is_refused(place: Place, text: str):
-    with pytest.raises(ConfigError, match=r"frazil\.yaml:1: this is not a map of settings"):
+    with pytest.raises(ConfigError, match=r"frazil\.yaml:1: the file does not contain a map of settings"):
         place.load(text)
 
 
@@ -53,12 +53,12 @@ def test_a_file_without_settings_is_fine(place: Place, text: str):
 
 def test_a_file_that_is_not_utf8_is_refused(place: Place):
     place.project_file.write_bytes(b"home: \xff\xfe")
-    with pytest.raises(ConfigError, match=r"frazil\.yaml: this is not UTF-8 text"):
+    with pytest.raises(ConfigError, match=r"frazil\.yaml: the file is not UTF-8 text"):
         place.load_as_it_is()
 
 
 def test_a_key_that_stands_twice_is_refused_with_both_lines(place: Place):
-    with pytest.raises(ConfigError, match=r"frazil\.yaml:3: 'catalog\.uri' stands also in line 2"):
+    with pytest.raises(ConfigError, match=r"frazil\.yaml:3: 'catalog\.uri' is also set in line 2"):
         place.load("catalog:\n  uri: http://a\n  uri: http://b\n")
 
 
@@ -69,7 +69,7 @@ def test_a_list_is_refused(place: Place):
 
 @pytest.mark.parametrize("text", ["? [a]\n: x\n", "catalog:\n  {a: b}: c\n"])
 def test_a_key_that_is_no_word_is_refused(place: Place, text: str):
-    with pytest.raises(ConfigError, match=r"frazil\.yaml:\d: a key is a word"):
+    with pytest.raises(ConfigError, match=r"frazil\.yaml:\d: a key must be a word"):
         place.load(text)
 
 
@@ -105,7 +105,7 @@ def test_of_several_merged_maps_the_first_wins(place: Place):
 
 
 def test_a_merge_of_something_else_than_a_map_is_refused(place: Place):
-    with pytest.raises(ConfigError, match=r"frazil\.yaml:1: '<<' takes a map"):
+    with pytest.raises(ConfigError, match=r"frazil\.yaml:1: '<<' requires a map"):
         place.load("<<: x\n")
 
 

@@ -34,7 +34,7 @@ def test_a_refusal_in_the_middle_says_what_was_acknowledged():
 def test_a_lost_connection_in_the_middle_says_what_is_not_known():
     told = told_after(LostError("it broke"), ACKS, 4)
     assert fields(told) == (5, 5, 11, 4)
-    assert "whether the next 4 are in the log is not known" in told.message
+    assert "whether the next 4 were appended is not known" in told.message
     assert "frazil topic tail orders" in (told.hint or "")
 
 

@@ -117,7 +117,7 @@ def test_patterns_can_be_set_by_the_environment_as_a_map(place: Place):
 
 
 def test_an_unknown_key_of_a_pattern_names_the_nearest(place: Place):
-    with pytest.raises(ConfigError, match=r"no setting 'upkeep\.tables\.shop\.\*\.compct'") as caught:
+    with pytest.raises(ConfigError, match=r"unknown setting 'upkeep\.tables\.shop\.\*\.compct'") as caught:
         place.settings({"tables": {"shop.*": {"compct": "true"}}})
     assert caught.value.hint == "upkeep.tables.shop.*.compact"
 

@@ -28,18 +28,18 @@ MAX_OBJECTS = 1000
 
 
 class NewEdit(Sent):
-    """What is said of one object. What is left out stays as it is."""
+    """Changes of one object. Omitted fields are not changed."""
 
     key: str = Field(description="its key")
     version_id: str | None = Field(None, description="which version; by default the latest, and for `erase` all")
     add: list[str] = Field(
-        default_factory=list, description=f"tags that it gets; at most {MAX_TAGS}, each of at most {MAX_TAG} characters"
+        default_factory=list, description=f"tags to add; at most {MAX_TAGS}, each of at most {MAX_TAG} characters"
     )
-    remove: list[str] = Field(default_factory=list, description="tags that it loses")
-    set: list[str] | None = Field(None, description="all its tags from now on; `[]`: none")
-    note: str | None = Field(None, description=f"a text of at most {MAX_NOTE:,} bytes; `null` takes it away")
-    rating: int | None = Field(None, ge=1, le=5, description="1 to 5; `null` takes it away")
-    erase: bool = Field(False, description="forget all that was found inside or entered")
+    remove: list[str] = Field(default_factory=list, description="tags to remove")
+    set: list[str] | None = Field(None, description="replaces all its tags; `[]`: none")
+    note: str | None = Field(None, description=f"a text of at most {MAX_NOTE:,} bytes; `null` removes it")
+    rating: int | None = Field(None, ge=1, le=5, description="1 to 5; `null` removes it")
+    erase: bool = Field(False, description="erase extracted metadata and annotations")
 
     def edit(self) -> Edit:
         given = self.model_fields_set
@@ -58,17 +58,17 @@ class NewEdit(Sent):
 class NewEdits(Sent):
     bucket: str = Field(min_length=1, description="bucket, or the URI of a folder (`file:///…`)")
     edits: Annotated[list[NewEdit], Field(min_length=1, max_length=MAX_OBJECTS)] = Field(
-        description=f"taken together, all or none; at most {MAX_OBJECTS:,}"
+        description=f"applied together, all or none; at most {MAX_OBJECTS:,}"
     )
 
 
 class EditsTaken(Answered):
-    topic: str = Field(description="where they went: the setting `content.topic`")
+    topic: str = Field(description="topic of the messages: the setting `content.topic`")
     offset: int = Field(description="of the first message")
     count: int = Field(description="messages")
-    versions: int = Field(description="versions of objects that are concerned")
-    level: Level = Field(description="how safe they are: always `disk`")
-    visible: bool = Field(description="whether the next read shows them; else when the pipeline has merged them")
+    versions: int = Field(description="affected versions of objects")
+    level: Level = Field(description="their durability: always `disk`")
+    visible: bool = Field(description="whether the next read shows them; otherwise once the pipeline has merged them")
 
 
 EXTRA_MODELS = (NewEdits,)

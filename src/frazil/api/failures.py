@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 
 class RequestError(UsageError):
-    """A request that is wrong in a way for which HTTP has a number of its own: 405, 408, 413, 415."""
+    """An invalid request for which HTTP has a specific status: 405, 408, 413, 415."""
 
     def __init__(self, message: str, *, status: int = 400, cause: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, cause=cause, hint=hint)

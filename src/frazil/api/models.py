@@ -31,11 +31,11 @@ class NewMessage(Sent):
 
     payload: str | None = Field(None, description="the payload as text; its UTF-8 bytes are stored")
     payload_json: JsonValue = Field(None, description="the payload as any JSON value; its compact text is stored")
-    payload_base64: str | None = Field(None, description="the payload as base64, for bytes that are no text")
+    payload_base64: str | None = Field(None, description="the payload as base64, for bytes that are not text")
     headers: dict[str, str] | None = Field(None, description="names and values, both text")
-    request_id: Long | None = Field(None, description="a number of the producer's own")
+    request_id: Long | None = Field(None, description="a number defined by the producer")
     columns: dict[str, Scalar] | None = Field(
-        None, description="values of further columns, which the topic's table gets too"
+        None, description="values of further columns, which are added to the topic's table"
     )
 
 
@@ -48,69 +48,69 @@ class NewMessages(Sent):
 class Acknowledgement(Answered):
     topic: str = Field(description="its name")
     offset: int = Field(
-        description="of the first message; the others follow. -1 where it is not known: at level `memory`, and for a "
-        "repeated batch that is too old to be remembered"
+        description="of the first message; the others follow. -1 if it is unknown: at level `memory`, and for a "
+        "repeated batch that the log no longer remembers"
     )
     count: int = Field(description="messages")
-    level: Level = Field(description="how safe they are: `memory`, `os` or `disk`")
+    level: Level = Field(description="their durability: `memory`, `os` or `disk`")
     time_us: int = Field(description="when they were appended, in microseconds since 1970, UTC")
-    duplicate: bool = Field(description="this batch was there before, and was not stored again")
+    duplicate: bool = Field(description="this batch was already stored, and was not stored again")
 
 
 class EventsTaken(Answered):
-    """The answer to an event notification."""
+    """The response to an event notification."""
 
-    topic: str = Field(description="where events go: the setting `content.topic`")
-    offset: int | None = Field(description="of the message; null where nothing was stored")
+    topic: str = Field(description="topic of events: the setting `content.topic`")
+    offset: int | None = Field(description="of the message; null if nothing was stored")
     count: int = Field(description="messages that were stored: 1, or 0")
-    level: Level = Field(description="how safe it is: always `disk`")
-    note: str | None = Field(description="why nothing was stored, where that is so")
+    level: Level = Field(description="its durability: always `disk`")
+    note: str | None = Field(description="why nothing was stored, if so")
 
 
 class Message(Answered):
-    """One message as JSON: `payload` where it is UTF-8 text, else `payload_base64`."""
+    """One message as JSON: `payload` if it is UTF-8 text, otherwise `payload_base64`."""
 
-    offset: int = Field(description="its place in the topic")
+    offset: int = Field(description="its offset in the topic")
     partition: int = Field(description="always 0 in the embedded log")
     publish_time: str = Field(description="when it was appended, ISO 8601, UTC")
-    payload: str = Field(description="the payload, where it is text")
-    payload_base64: str = Field(description="the payload, where it is no text or `payload=base64` was asked for")
+    payload: str = Field(description="the payload, if it is text")
+    payload_base64: str = Field(description="the payload, if it is not text or `payload=base64` was requested")
     headers: dict[str, str] | None = Field(description="names and values")
-    request_id: int | None = Field(description="the producer's own number")
+    request_id: int | None = Field(description="the number defined by the producer")
     producer_id: int | None = Field(description="of a producer with an identity")
     producer_name: str | None = Field(description="of a producer that registered with a name")
-    columns: dict[str, Any] = Field(description="values of the columns that producers brought; without empty ones")
+    columns: dict[str, Any] = Field(description="values of producer columns; without empty ones")
 
 
 class MessagePage(Answered):
     topic: str = Field(description="its name")
     messages: list[Message] = Field(description="in order of their offsets")
-    next: int = Field(description="where to go on reading: `from` of the next request")
-    end: int = Field(description="the end when this was read; `next` = `end`: nothing more for now")
+    next: int = Field(description="position to continue: `from` of the next request")
+    end: int = Field(description="the end at the time of the read; `next` = `end`: there are no more messages for now")
 
 
 class NewTopic(Sent):
     storage: Storage | None = Field(
-        None, description="`iceberg` or `log`; by default as the setting `topics.storage` says"
+        None, description="`iceberg` or `log`; by default from the setting `topics.storage`"
     )
 
 
 class TopicChanges(Sent):
-    """How long the log keeps a topic's messages. Storage and sinks change by `frazil topic migrate NAME --to log`."""
+    """Retention of a topic in the log. Storage and sinks change by `frazil topic migrate NAME --to log`."""
 
     retention_age_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        None, description="seconds that committed messages stay in the log; null: age does not count"
+        None, description="seconds that committed messages stay in the log; null: no limit by age"
     )
     retention_bytes: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
-        None, description="bytes of committed messages that stay in the log; null: size does not count"
+        None, description="bytes of committed messages that stay in the log; null: no limit by size"
     )
 
 
 class Topic(Answered):
     name: str = Field(description="its name")
-    log_id: str = Field(description="identity of the topic's log, which its table knows too")
-    epoch: int = Field(description="grows each time the log is opened")
-    storage: Storage = Field(description="`iceberg`: log, then table; `log`: the log alone")
+    log_id: str = Field(description="ID of the topic's log, which is also stored in its table")
+    epoch: int = Field(description="increases each time the log is opened")
+    storage: Storage = Field(description="`iceberg`: log, then table; `log`: only the log")
     created_at: str = Field(description="ISO 8601, UTC")
     broker_addr: str = Field(description="where the log is served by Arrow Flight")
     sync_mode: str = Field(description="`always`, `periodic` or `none`, as the setting `log.sync_mode`")
@@ -122,13 +122,13 @@ class Topic(Answered):
     first_time_us: int | None = Field(description="of the first message in the log, microseconds since 1970")
     last_time_us: int | None = Field(description="of the last message in the log, microseconds since 1970")
     gaps: list[tuple[int, int]] = Field(description="ranges between start and end that the log does not have")
-    sinks: dict[str, int | None] = Field(description="enabled sinks, and up to which offset each has committed")
-    subscriptions: dict[str, int] = Field(description="subscriptions, and the next offset that each wants")
-    retention_age_s: float | None = Field(description="as `TopicChanges` says")
-    retention_bytes: int | None = Field(description="as `TopicChanges` says")
-    problem: str | None = Field(description="why the topic cannot be used, where that is so")
-    refuses: str | None = Field(description="why the topic takes no messages, where that is so; it can be read")
-    columns: dict[str, str] = Field(description="columns that producers brought, with their Arrow types")
+    sinks: dict[str, int | None] = Field(description="enabled sinks, and the offset up to which each has committed")
+    subscriptions: dict[str, int] = Field(description="subscriptions, and the next offset that each reads")
+    retention_age_s: float | None = Field(description="see `TopicChanges`")
+    retention_bytes: int | None = Field(description="see `TopicChanges`")
+    problem: str | None = Field(description="why the topic cannot be used, if so")
+    refuses: str | None = Field(description="why the topic accepts no messages, if so; it can be read")
+    columns: dict[str, str] = Field(description="producer columns, with their Arrow types")
 
 
 class TopicList(Answered):
@@ -136,22 +136,22 @@ class TopicList(Answered):
 
 
 class NewProducer(Sent):
-    name: str | None = Field(None, description="a name that stays; without one the producer is known by its id alone")
+    name: str | None = Field(None, description="a persistent name; without one, the producer has only its ID")
 
 
 class Producer(Answered):
     producer_id: int = Field(description="the same each time the name registers")
-    producer_epoch: int = Field(description="one more each time the name registers; older ones are shut out")
+    producer_epoch: int = Field(description="incremented each time the name registers; older epochs are fenced")
 
 
 class Position(Sent):
-    offset: Offset = Field(description="the next offset that the subscription wants")
+    offset: Offset = Field(description="the next offset that the subscription reads")
 
 
 class Subscription(Answered):
     topic: str = Field(description="the topic's name")
     subscription: str = Field(description="the subscription's name")
-    offset: int = Field(description="the next offset that it wants")
+    offset: int = Field(description="the next offset that it reads")
 
 
 class Health(Answered):

@@ -11,7 +11,7 @@ from frazil.api.models import Answered
 
 
 class ContentHit(Answered):
-    """An object that a search has found. With `columns` it has those, and its name."""
+    """An object in the results of a search. With `columns`, it has those and its name."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -21,20 +21,20 @@ class ContentHit(Answered):
     size: int | None = Field(description="bytes")
     last_modified: str | None = Field(description="of the object, ISO 8601, UTC")
     etag: str | None = Field(description="without quotes")
-    content_type: str | None = Field(description="as it was uploaded; null: not known")
+    content_type: str | None = Field(description="as specified at the upload; null: unknown")
     detected_type: str | None = Field(description="media type by its first bytes")
-    taken_at: str | None = Field(description="when it was taken, by the clock of the camera, ISO 8601 without a zone")
+    taken_at: str | None = Field(description="time of recording, by the camera's clock, ISO 8601 without a time zone")
     camera: str | None = Field(description="maker and model")
-    labels: list[str] | None = Field(description="what is to be seen, the surest first")
+    labels: list[str] | None = Field(description="labels, highest confidence first")
     latitude: float | None = Field(description="degrees, north is positive")
     longitude: float | None = Field(description="degrees, east is positive")
-    image_width: int | None = Field(description="pixels, as it is to be shown")
-    image_height: int | None = Field(description="pixels, as it is to be shown")
-    duration: float | None = Field(description="seconds of sound or film")
+    image_width: int | None = Field(description="pixels, as displayed")
+    image_height: int | None = Field(description="pixels, as displayed")
+    duration: float | None = Field(description="seconds of audio or video")
     page_count: int | None = Field(description="pages, sheets or slides")
     title: str | None = Field(description="title of the work")
     author: str | None = Field(description="author or artist")
-    user_tags: list[str] | None = Field(description="tags that people gave it")
+    user_tags: list[str] | None = Field(description="tags by users")
     rating: int | None = Field(description="1 to 5")
     extraction_status: str | None = Field(
         description="`pending`, `ok`, `failed` or `erased`; null: nothing to look into"
@@ -44,8 +44,8 @@ class ContentHit(Answered):
 
 
 class ContentFound(ContentAnswer):
-    objects: list[ContentHit] = Field(description="in the order that was asked for")
-    after: str | None = Field(description="where to go on: `after` of the next request; null: that was all")
+    objects: list[ContentHit] = Field(description="in the requested order")
+    after: str | None = Field(description="position to continue: `after` of the next request; null: there are no more")
 
 
 class ContentFacet(Answered):

@@ -17,7 +17,7 @@ from frazil.api.service import Service
 from frazil.errors import FrazilError, UsageError
 from frazil.observe.metrics import gauge
 
-TAILS = gauge("frazil_http_tails", "Live tails that are connected now", "topic")
+TAILS = gauge("frazil_http_tails", "Tails that are connected now", "topic")
 
 #: Of one page; what a slow client holds in memory, about twice.
 _PAGE_BYTES = 256 * 1024

@@ -170,7 +170,7 @@ class Repository:
         try:
             header = store.get(HEADER)
         except NotFoundError as error:
-            if error.message.startswith("there is no bucket"):
+            if error.message.startswith("bucket not found"):
                 raise
             header = _create_header(store, access.root, is_wanted=create)
         found = unseal(header, where, what="header of a backup repository")

@@ -22,8 +22,8 @@ def with_keys(s3: S3Settings) -> S3Settings:
         found = boto3.Session(profile_name=s3.profile).get_credentials()
     except BotoCoreError as error:
         raise CredentialsError(
-            f"the AWS profile '{s3.profile}' gives no keys",
-            hint="look at s3.profile: frazil config show s3",
+            f"the AWS profile '{s3.profile}' provides no credentials",
+            hint="check s3.profile: frazil config show s3",
         ) from error
     if found is None:
         return s3

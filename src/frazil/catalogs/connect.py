@@ -115,9 +115,9 @@ def probe(uri: str, timeout: float, *, what: str = "catalog") -> None:
         socket.create_connection((parts.hostname or "", port), timeout=timeout).close()
     except OSError as error:
         raise UnavailableError(
-            f"nobody answers at {parts.hostname}:{port}",
+            f"cannot connect to {parts.hostname}:{port}",
             cause=str(error),
-            hint=f"start the server, or look at its address: frazil config show {what}",
+            hint=f"start the server, or check its address: frazil config show {what}",
         ) from error
 
 
@@ -148,8 +148,8 @@ def prepare_embedded(settings: CatalogSettings) -> None:
 def _require_usable(warehouse: str) -> None:
     if "?" in warehouse or "#" in warehouse:
         raise ConfigError(
-            f"a warehouse cannot lie in {warehouse}",
-            cause="PyIceberg cuts a path off at '?' and '#', and would write elsewhere than Spark",
+            f"a warehouse cannot be located in {warehouse}",
+            cause="PyIceberg truncates paths at '?' and '#', and would write to another location than Spark",
             hint="choose another folder: --set home=DIR, or --set catalog.warehouse=DIR",
         )
 
@@ -159,7 +159,7 @@ def _require_writable(folder: Path) -> None:
     above = next(part for part in (folder, *folder.parents) if part.exists())
     if not above.is_dir():
         raise NotAllowedError(
-            f"{folder} cannot be made", cause=f"{above} is a file", hint="choose another folder: --set home=DIR"
+            f"cannot create {folder}", cause=f"{above} is a file", hint="choose another folder: --set home=DIR"
         )
     if not os.access(above, os.W_OK | os.X_OK):
         raise NotAllowedError(
@@ -184,5 +184,5 @@ def _make(
         make(folder)
     except OSError as error:
         raise NotAllowedError(
-            f"{folder} cannot be made", cause=error.strerror, hint="choose another folder: --set home=DIR"
+            f"cannot create {folder}", cause=error.strerror, hint="choose another folder: --set home=DIR"
         ) from error

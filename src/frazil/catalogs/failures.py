@@ -68,15 +68,15 @@ def _from_pyiceberg(error: Exception, settings: CatalogSettings) -> FrazilError 
         return _refused(settings)
     if isinstance(error, theirs.CommitStateUnknownException):
         return FrazilError(
-            f"catalog '{settings.name}': the commit may or may not have happened",
+            f"catalog '{settings.name}': the outcome of the commit is unknown",
             cause=text,
-            hint="look at frazil table snapshots TABLE before trying again",
+            hint="check frazil table snapshots TABLE before you try again",
         )
     if type(error) is theirs.RESTError and "Not Found" in text:
         return ConfigError(
-            f"there is no Iceberg REST catalog at {settings.uri}",
+            f"no Iceberg REST catalog found at {settings.uri}",
             cause=text,
-            hint="the path belongs to it: http://host:19120/iceberg (Nessie), http://host:8181/api/catalog (Polaris)",
+            hint="include the path: http://host:19120/iceberg (Nessie), http://host:8181/api/catalog (Polaris)",
         )
     for kinds, ours, hint in (
         (
@@ -90,13 +90,13 @@ def _from_pyiceberg(error: Exception, settings: CatalogSettings) -> FrazilError 
         (
             (theirs.CommitFailedException, theirs.ValidationException),
             ConflictError,
-            "another writer was faster: try again",
+            "another writer committed first: try again",
         ),
-        (theirs.ForbiddenError, NotAllowedError, "ask for the right, or use other credentials"),
+        (theirs.ForbiddenError, NotAllowedError, "request the permission, or use other credentials"),
         (
             (theirs.ServiceUnavailableError, theirs.ServerError),
             UnavailableError,
-            "look at the server's log; frazil doctor",
+            "check the server's log; frazil doctor",
         ),
         ((theirs.BadRequestError, theirs.ValidationError), UsageError, "frazil config show catalog"),
         (NotImplementedError, UnsupportedError, "see docs/catalogs.md"),
@@ -108,8 +108,8 @@ def _from_pyiceberg(error: Exception, settings: CatalogSettings) -> FrazilError 
 
 def _refused(settings: CatalogSettings) -> CredentialsError:
     return CredentialsError(
-        f"the catalog at {settings.uri or settings.endpoint or 'AWS'} refuses our credentials",
-        hint="look at catalog.token, catalog.credential or the s3 keys: frazil config show",
+        f"the catalog at {settings.uri or settings.endpoint or 'AWS'} rejects our credentials",
+        hint="check catalog.token, catalog.credential or the s3 keys: frazil config show",
     )
 
 
@@ -118,14 +118,14 @@ def _from_network(error: Exception, settings: CatalogSettings) -> FrazilError | 
     where = settings.uri or settings.endpoint or "AWS"
     if module in ("requests", "urllib3", "thrift") or isinstance(error, (ConnectionError, TimeoutError)):
         return UnavailableError(
-            f"the catalog at {where} does not answer", cause=first_line(error), hint="frazil doctor"
+            f"the catalog at {where} does not respond", cause=first_line(error), hint="frazil doctor"
         )
     if module == "botocore":
         text = str(error)
         if "NoCredentials" in type(error).__name__ or any(word in text for word in _WRONG_KEYS):
             return _refused(settings)
         return UnavailableError(
-            f"AWS ({where}) does not answer as it should", cause=first_line(error), hint="frazil doctor"
+            f"AWS ({where}) does not respond as expected", cause=first_line(error), hint="frazil doctor"
         )
     if module == "sqlalchemy" or isinstance(error, sqlite3.Error):
         return _from_sqlite(error, settings)
@@ -138,13 +138,17 @@ def _from_sqlite(error: Exception, settings: CatalogSettings) -> FrazilError:
     # The low byte says what it is; the rest, which of its kinds.
     code = getattr(getattr(error, "orig", error), "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return LockedError(f"{where} is held by another process", cause=cause, hint="wait for it, then try again")
+        return LockedError(
+            f"{where} is locked by another process", cause=cause, hint="wait until that process is done, then try again"
+        )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return NotAllowedError(f"{where} cannot be written", cause=cause, hint="look at the file's rights")
+        return NotAllowedError(f"cannot write to {where}", cause=cause, hint="check the permissions of the file")
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return IntegrityError(f"{where} is damaged, or no SQLite file", cause=cause, hint="restore it from a backup")
+        return IntegrityError(
+            f"{where} is damaged, or is not an SQLite file", cause=cause, hint="restore it from a backup"
+        )
     if code == sqlite3.SQLITE_FULL:
-        return UnavailableError(f"{where}: the disk is full", cause=cause, hint="free some room, then try again")
+        return UnavailableError(f"{where}: the disk is full", cause=cause, hint="free some space, then try again")
     return FrazilError(f"{where} failed", cause=cause, hint="frazil doctor")
 
 
@@ -161,14 +165,14 @@ def _from_files(error: Exception, settings: CatalogSettings) -> FrazilError | No
     )
     if any(word in text for word in _WRONG_KEYS):
         return CredentialsError(
-            f"{where} refuses our keys", cause=first_line(error), hint="look at s3.access_key and s3.secret_key"
+            f"{where} rejects our credentials", cause=first_line(error), hint="check s3.access_key and s3.secret_key"
         )
     if any(word in text for word in _AWAY):
         return UnavailableError(
-            f"{where} does not answer", cause=first_line(error), hint="look at s3.endpoint; frazil doctor"
+            f"{where} does not respond", cause=first_line(error), hint="check s3.endpoint; frazil doctor"
         )
     if any(word in text for word in _BUSY):
-        return UnavailableError(f"{where} is busy or failing", cause=first_line(error), hint="frazil doctor")
+        return UnavailableError(f"{where} is overloaded or failing", cause=first_line(error), hint="frazil doctor")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(
             f"no space left for a file of the table in {where}", cause=first_line(error), hint="free some space"
@@ -177,6 +181,6 @@ def _from_files(error: Exception, settings: CatalogSettings) -> FrazilError | No
         return NotFoundError(f"a file of the table is missing: {first_line(error)}", hint="frazil table show")
     if isinstance(error, PermissionError):
         return NotAllowedError(
-            f"{where} cannot be written", cause=first_line(error), hint="look at the folder's rights"
+            f"cannot write to {where}", cause=first_line(error), hint="check the permissions of the folder"
         )
     return None

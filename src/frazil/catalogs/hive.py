@@ -106,7 +106,7 @@ class TimedHiveCatalog(HiveCatalog):
             if lock.state == metastore.LockState.WAITING:
                 self._wait_for_lock(database, name, lock.lockid, client)
             elif lock.state != metastore.LockState.ACQUIRED:
-                raise CommitFailedException(f"the metastore refused a lock of {database}.{name}")
+                raise CommitFailedException(f"the metastore rejected a lock on {database}.{name}")
             yield
         except WaitingForLockException as error:
             raise CommitFailedException(f"{database}.{name} is locked by another writer") from error

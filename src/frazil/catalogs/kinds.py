@@ -38,26 +38,28 @@ class Abilities:
     def require(self, ability: Ability, catalog: str) -> None:
         if not getattr(self, ability):
             raise UnsupportedError(
-                f"the catalog '{catalog}' cannot do '{ability}'", cause=self.note or None, hint="see docs/catalogs.md"
+                f"catalog '{catalog}' does not support '{ability}'",
+                cause=self.note or None,
+                hint="see docs/catalogs.md",
             )
 
 
 ABILITY_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Abilities) if f.name != "note")
 
 ABILITIES: dict[Flavor, Abilities] = {
-    "sql": Abilities(True, True, True, False, True, True, True, note="one machine: the database is a file"),
+    "sql": Abilities(True, True, True, False, True, True, True, note="for one machine: the database is a file"),
     "rest": Abilities(
-        True, True, True, False, True, True, True, note="as the reference server does it; others may do more"
+        True, True, True, False, True, True, True, note="as in the reference server; other servers may support more"
     ),
     "nessie": Abilities(
         False, False, True, False, False, True, False, note="Nessie keeps the current snapshot and its own branches"
     ),
     "s3tables": Abilities(
-        True, True, False, False, False, True, False, note="measured on SeaweedFS, which refuses Puffin files"
+        True, True, False, False, False, True, False, note="measured on SeaweedFS, which rejects Puffin files"
     ),
-    "glue": Abilities(True, True, True, False, False, True, True, note="Glue has no Iceberg views"),
+    "glue": Abilities(True, True, True, False, False, True, True, note="Glue does not support Iceberg views"),
     "hive": Abilities(
-        True, True, True, False, True, True, True, note="commits take a metastore lock: slow under contention"
+        True, True, True, False, True, True, True, note="commits take a lock in the metastore: slow under contention"
     ),
 }
 

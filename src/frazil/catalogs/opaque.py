@@ -50,7 +50,7 @@ def load_without_schema(
             metadata = TableMetadataUtil.parse_obj(_stripped(found, inline_manifests=inline_manifests))
         except (ValueError, KeyError, TypeError) as error:
             raise UnsupportedError(
-                f"the metadata of {'.'.join(identifier)} cannot be read: {location}",
+                f"cannot read the metadata of {'.'.join(identifier)}: {location}",
                 cause=str(error).partition("\n")[0],
                 hint=f"drop the table {'.'.join(identifier)}, or restore its metadata",
             ) from error

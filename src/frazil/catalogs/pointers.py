@@ -54,7 +54,7 @@ def read_pointer(catalog: Catalog, identifier: Identifier) -> str | None:
         found = read_metadata(catalog, identifier)
         return found and found[0]
     if not isinstance(catalog, PointerCatalog):
-        raise UnsupportedError(f"the catalog does not say where the metadata of {'.'.join(identifier)} lies")
+        raise UnsupportedError(f"the catalog does not provide the metadata location of {'.'.join(identifier)}")
     return catalog.pointer(identifier)
 
 

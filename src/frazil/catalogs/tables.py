@@ -24,7 +24,7 @@ def parse_name(name: str, catalog: str) -> Identifier:
     if len(parts) > 2 and parts[0] == catalog:
         parts = parts[1:]
     if len(parts) < 2 or not all(parts):
-        raise UsageError(f"'{name}' is no table's name", hint="namespace.table, for example demo.photos")
+        raise UsageError(f"'{name}' is not a table name", hint="namespace.table, for example demo.photos")
     return parts
 
 
@@ -46,7 +46,7 @@ def load_table(catalog: Catalog, settings: CatalogSettings, name: str) -> Table:
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             near = _nearest(catalog, ".".join(identifier))
             raise NotFoundError(
-                f"the catalog '{settings.name}' has no table '{'.'.join(identifier)}'",
+                f"catalog '{settings.name}' has no table '{'.'.join(identifier)}'",
                 cause="",
                 hint=f"{near}" if near else "frazil table list",
             ) from error
@@ -60,15 +60,15 @@ def _unparsable(identifier: Identifier, error: Exception) -> FrazilError:
     name = ".".join(identifier)
     if "Invalid JSON" in str(error):
         return IntegrityError(
-            f"the metadata of {name} is damaged: it is no JSON",
+            f"the metadata of {name} is damaged: it is not valid JSON",
             cause=" ".join(str(error).split())[:300],
             hint=f"register {name} again with an older metadata file, or restore it from a backup",
         )
     return UnsupportedError(
-        f"the metadata of {name} cannot be parsed by PyIceberg {pyiceberg.__version__}: the table uses a type, default "
-        "or feature of Iceberg that it does not know",
+        f"the metadata of {name} cannot be parsed by PyIceberg {pyiceberg.__version__}: the table uses a type, "
+        f"default or feature of Iceberg that PyIceberg does not support",
         cause=" ".join(str(error).split())[:300],
-        hint=f"query it with Spark (frazil sql --engine spark), which reads {name}; upkeep of it has to wait",
+        hint=f"query it with Spark (frazil sql --engine spark), which reads {name}; Frazil cannot maintain it yet",
     )
 
 
@@ -90,7 +90,7 @@ def _in_sql_catalog(catalog: Catalog, identifier: Identifier) -> bool:
     from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
     from sqlalchemy import select
 
-    assert isinstance(catalog, SqlCatalog), "the settings say what the catalog is"
+    assert isinstance(catalog, SqlCatalog), "choose the catalog in the settings"
     names = select(IcebergTables.table_name).where(
         IcebergTables.catalog_name == catalog.name,
         IcebergTables.table_namespace == ".".join(identifier[:-1]),
@@ -127,7 +127,7 @@ def list_tables(catalog: Catalog, settings: CatalogSettings, namespace: str | No
             parts = tuple(namespace.split("."))
             if not catalog.namespace_exists(parts):
                 raise NotFoundError(
-                    f"the catalog '{settings.name}' has no namespace '{namespace}'", hint="frazil table list"
+                    f"catalog '{settings.name}' has no namespace '{namespace}'", hint="frazil table list"
                 )
             return sorted(catalog.list_tables(parts))
         return sorted(t for ns in list_namespaces(catalog) for t in catalog.list_tables(ns))

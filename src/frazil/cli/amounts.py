@@ -15,7 +15,7 @@ def seconds(text: str) -> float:
     """`90s`, `30m`, `12h`, `7d`, `2w`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip().lower())
     if found is None:
-        raise UsageError(f"{text!r} is no length of time", hint="a number with s, m, h, d or w: 90s, 12h, 7d")
+        raise UsageError(f"{text!r} is not a duration", hint="a number followed by s, m, h, d or w: 90s, 12h, 7d")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -23,7 +23,10 @@ def size(text: str) -> int:
     """`500000`, `10GB`, `64MiB`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in _BYTES:
-        raise UsageError(f"{text!r} is no size", hint="bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB")
+        raise UsageError(
+            f"{text!r} is not a size",
+            hint="a number of bytes, or a number followed by KB, MB, GB, TB, KiB, MiB, GiB or TiB",
+        )
     return int(float(found[1]) * _BYTES[found[2]])
 
 

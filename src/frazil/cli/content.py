@@ -15,7 +15,7 @@ from frazil.cli.content_watch import watch
 from frazil.cli.invocation import command, new_app
 
 app = new_app(
-    "Know what is in buckets and folders: take events in, scan, list, reconcile.",
+    "Catalog the objects in buckets and folders: ingest events, scan, list, reconcile.",
     example="frazil content scan ./photos",
 )
 

@@ -20,38 +20,38 @@ if TYPE_CHECKING:
     from frazil.settings import Settings
     from frazil.topics.reading.tail import Lag
 
-Keys = Annotated[list[str], typer.Argument(metavar="KEY…", help="keys of objects, or paths in the folder")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="return when the table has it, not only the log")]
+Keys = Annotated[list[str], typer.Argument(metavar="KEY…", help="object keys, or paths in the folder")]
+Wait = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="return when the change is in the table, not only in the log")
+]
 
 
 def tag(
     run: Run,
     place: PlaceArgument,
     keys: Keys,
-    add: Annotated[
-        list[str] | None, typer.Option("--add", metavar="TAG", help="a tag to give; may be repeated")
-    ] = None,
+    add: Annotated[list[str] | None, typer.Option("--add", metavar="TAG", help="tag to add; may be repeated")] = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="TAG", help="a tag to take away; may be repeated")
+        list[str] | None, typer.Option("--remove", metavar="TAG", help="tag to remove; may be repeated")
     ] = None,
     replace: Annotated[
-        list[str] | None, typer.Option("--replace", metavar="TAG", help="this tag instead of all; may be repeated")
+        list[str] | None, typer.Option("--replace", metavar="TAG", help="replace all tags by this one; may be repeated")
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="take all tags away")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="remove all tags")] = False,
     version_id: Version = None,
     wait: Wait = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Give objects tags of your own, or take them away. No extraction and no new content touches them.
+    """Add your own tags to objects, or remove them. Extraction and new content do not change them.
 
-    All keys are looked up first: where one is not known nothing is changed. The tags of the store itself are others.
+    All keys are looked up first: if one does not exist, nothing is changed. Tags of the object store are separate.
     """
     from frazil.content.annotations.edits import Edit
 
     if clear and (add or remove or replace):
-        raise UsageError("--clear takes all tags away", hint="--clear alone, or --replace TAG")
+        raise UsageError("--clear removes all tags and excludes other options", hint="--clear alone, or --replace TAG")
     if not (clear or add or remove or replace):
-        raise UsageError("nothing is said about tags", hint="--add TAG, --remove TAG, --replace TAG or --clear")
+        raise UsageError("no change of tags was given", hint="--add TAG, --remove TAG, --replace TAG or --clear")
     only = () if clear else tuple(replace) if replace else None
     edits = [Edit(key, version_id, tuple(add or ()), tuple(remove or ()), only) for key in dict.fromkeys(keys)]
     _tell(run, place, edits, wait=wait, catalog=catalog)
@@ -61,25 +61,27 @@ def note(
     run: Run,
     place: PlaceArgument,
     key: Key,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="the note, instead of the one before")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="take the note away")] = False,
-    rating: Annotated[int | None, typer.Option(min=1, max=5, metavar="1-5", help="how good it is")] = None,
-    no_rating: Annotated[bool, typer.Option("--no-rating", help="take the rating away")] = False,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="the text of the note; replaces the previous one")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="remove the note")] = False,
+    rating: Annotated[int | None, typer.Option(min=1, max=5, metavar="1-5", help="rating of the object")] = None,
+    no_rating: Annotated[bool, typer.Option("--no-rating", help="remove the rating")] = False,
     version_id: Version = None,
     wait: Wait = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Write a note about an object, or rate it. No extraction and no new content touches them."""
+    """Write a note about an object, or rate it. Extraction and new content do not change either."""
     from frazil.content.annotations.edits import STAYS, Edit
 
     if clear and text is not None:
-        raise UsageError("--clear takes the note away", hint="a text, or --clear")
+        raise UsageError("--clear removes the note and excludes a text", hint="a text, or --clear")
     if no_rating and rating is not None:
-        raise UsageError("--no-rating takes the rating away", hint="--rating N, or --no-rating")
+        raise UsageError("--no-rating removes the rating and excludes --rating", hint="--rating N, or --no-rating")
     if text is None and not clear and rating is None and not no_rating:
-        raise UsageError("nothing is said about it", hint="a text, --clear, --rating N or --no-rating")
+        raise UsageError("no text and no rating were given", hint="a text, --clear, --rating N or --no-rating")
     if text == "":
-        raise UsageError("the note is empty", hint="--clear takes it away")
+        raise UsageError("the note is empty", hint="--clear removes the note")
     said: str | EllipsisType | None = None if clear else STAYS if text is None else text
     rated: int | EllipsisType | None = None if no_rating else STAYS if rating is None else rating
     _tell(run, place, [Edit(key, version_id, note=said, rating=rated)], wait=wait, catalog=catalog)
@@ -89,15 +91,15 @@ def erase(
     run: Run,
     place: PlaceArgument,
     keys: Keys,
-    yes: Annotated[bool, typer.Option("--yes", help="do it")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="confirm")] = False,
     version_id: Version = None,
     wait: Wait = True,
     catalog: CatalogOption = None,
 ) -> None:
-    """Forget what was found inside objects, thumbnails too, and what people have entered: of all versions, or of one.
+    """Erase extracted metadata, thumbnails, and annotations by users, of all versions or of one.
 
-    The object itself stays, and so does what its store says of it. It is not looked into again until its content
-    changes. Without --yes it only shows what would be forgotten.
+    The object itself is kept, and so is the metadata of its store. The object is not extracted again until its content
+    changes. Without --yes, the command only shows what it would erase.
     """
     from frazil.content.annotations.edits import Edit
 
@@ -105,7 +107,7 @@ def erase(
     if not yes:
         bucket, told, _, _ = _find_rows(run, place, edits, catalog)
         _report(run, {"bucket": bucket, "objects": len(edits), "versions": len(told), "done": False})
-        raise UsageError("nothing was done: erasing needs --yes", hint="the same with --yes")
+        raise UsageError("nothing was erased: this command requires --yes", hint="run the same command with --yes")
     _tell(run, place, edits, wait=wait, catalog=catalog)
     for where in _KEPT_ELSEWHERE:
         run.printer.note(f"note: {where}")
@@ -113,8 +115,8 @@ def erase(
 
 #: What still has copies when the rows have none.
 _KEPT_ELSEWHERE = (
-    "snapshots of the table before this one still have it until they expire: frazil table expire",
-    "the log has the results of extraction until the topic's retention takes them: frazil topic retain",
+    "earlier snapshots of the table still contain it until they expire: frazil table expire",
+    "the log contains the results of extraction until the topic's retention removes them: frazil topic retain",
 )
 
 
@@ -169,7 +171,7 @@ def _publish(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog
 def _note_lag(run: Run, *, is_visible: bool) -> None:
     if not is_visible:
         run.printer.note(
-            "note: the change is in the log; reads show it when the pipeline has merged it: frazil pipeline"
+            "note: the change is in the log; reads show it once the pipeline has merged it: frazil pipeline"
         )
 
 

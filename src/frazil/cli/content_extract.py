@@ -34,28 +34,33 @@ _SHOWN = 5
 def extract(
     run: Run,
     place: Annotated[
-        str | None, typer.Argument(metavar="[BUCKET|FOLDER]", help="only this one [default: all in the table]")
+        str | None,
+        typer.Argument(metavar="[BUCKET|FOLDER]", help="only this bucket or folder [default: all in the table]"),
     ] = None,
     prefix: PrefixOption = "",
-    missing: Annotated[bool, typer.Option("--missing", help="what nobody has looked into yet [default]")] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="again what failed, was gone or had changed")] = False,
-    stale: Annotated[bool, typer.Option("--stale", help="again what an older version of an extractor did")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="everything again")] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="objects that have not been extracted yet [default]")
+    ] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="retry objects that failed, were missing or had changed")
+    ] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="rerun results of an older version of an extractor")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="extract every object again")] = False,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="only this extractor; may be repeated, or a,b")
     ] = None,
-    latest: Annotated[bool, typer.Option("--latest", help="only the newest version of each key")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="at most so many objects")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only count what would be looked into")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="go on as the table changes, until Ctrl-C")] = False,
-    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="between two looks of --follow")] = 5.0,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="end when the results are in the table")] = True,
+    latest: Annotated[bool, typer.Option("--latest", help="only the latest version of each key")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="extract at most this many objects")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only count the objects that would be extracted")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="continue as the table changes, until Ctrl-C")] = False,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="time between two polls of --follow")] = 5.0,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="exit when the results are in the table")] = True,
     catalog: CatalogOption = None,
 ) -> None:
-    """Look into objects, and put what is inside into the table: size of pictures, EXIF, type, text, and more.
+    """Extract metadata from the content of objects into the table: image size, EXIF, type, text, and more.
 
-    It runs on Spark, reads as little of an object as it can, and needs no care when it breaks off: the same command
-    goes on with what is left.
+    Runs on Spark and reads as little of each object as possible. After an interruption, the same command continues with
+    the objects that are left.
     """
     from frazil.content.buckets import bucket_of, require_text
     from frazil.content.extraction.selection import Asked
@@ -73,7 +78,7 @@ def extract(
         limit,
     )
     if follow and (dry_run or limit is not None or asked.mode == "all"):
-        raise UsageError("--follow goes on for ever", hint="without --dry-run, --limit and --all")
+        raise UsageError("--follow does not end", hint="without --dry-run, --limit and --all")
     settings = for_pipeline(run.settings(*SECTIONS))
     extractors(settings, names)  # a misspelt name is told before anything is started
     _Extract(run, settings, asked, _How(dry_run, follow, every, wait), catalog).go()
@@ -120,7 +125,7 @@ class _Extract:
             visible_s = None
             if waits and done.end:
                 began = time.monotonic()
-                with bar.waiting("taking it into the table"):
+                with bar.waiting("writing results to the table"):
                     work.until_visible(done.end)
                 visible_s = round(done.seconds + time.monotonic() - began, 3)
         if done.objects or not self._how.follow:
@@ -131,7 +136,7 @@ class _Extract:
         """Looks again when the table has a new snapshot."""
         from frazil.content.extraction.job import snapshot
 
-        self._run.printer.note("looking into what comes; Ctrl-C ends it")
+        self._run.printer.note("extracting objects as they arrive; press Ctrl-C to stop")
         seen: int | None = None
         while True:
             now = snapshot(work)
@@ -151,7 +156,7 @@ class _Extract:
                 if self._how.follow:
                     return
                 raise InterruptedByUser(
-                    "interrupted; what was found stays, and the same command goes on there"
+                    "interrupted; results are kept, and the same command continues from there"
                 ) from None
 
     # -- what is printed ---------------------------------------------------------------------------------------------
@@ -162,7 +167,7 @@ class _Extract:
 
         plan = planned(work, self._asked)
         for source, why in registry().broken.items():
-            self._run.printer.note(f"note: the extractor {source} is left out: {why}")
+            self._run.printer.note(f"note: the extractor {source} is not available: {why}")
         self._run.printer.record({"objects": plan.objects, "bytes": plan.bytes, "by_extractor": plan.by_extractor})
 
     def _print(self, done: Extracted, visible_s: float | None) -> None:
@@ -204,17 +209,17 @@ class _Extract:
 def _print_text(told: dict[str, Any]) -> None:
     counts = ", ".join(f"{count:,} {status}" for status, count in sorted(told["by_status"].items()))
     print(
-        f"{told['objects']:,} objects looked into ({counts or 'nothing to do'}), "
+        f"{told['objects']:,} objects extracted ({counts or 'nothing to do'}), "
         f"{shown_size(told['bytes_read'])} read, {told['seconds']:,.1f} s, {told['objects_per_s']:,}/s"
     )
     for name, statuses in told["by_extractor"].items():
         print(f"  {name:<12} " + ", ".join(f"{count:,} {status}" for status, count in sorted(statuses.items())))
     if told["reasons"]:
-        print("why not ok:")
+        print("errors by reason:")
     for one in told["reasons"][:_SHOWN]:
         print(f"  {one['objects']:>8,}  {one['extractor']}, {one['status']}: {visible(one['reason'])}")
     if told["failed"]:
-        print("failed first:")
+        print("first failures:")
     for one in told["failed"][:_SHOWN]:
         print(f"  {visible(one['key'])}  {one['extractor']}, {one['status']}: {visible(one['reason'])}")
     slow = [one for one in told["slowest"][:_SHOWN] if one["seconds"] >= 1]
@@ -232,7 +237,9 @@ def _nested(counts: Any) -> dict[str, dict[str, int]]:
 
 
 def _late() -> FrazilError:
-    return FrazilError("something hangs: it did not end in time", hint="what was found is in the log: the same again")
+    return FrazilError(
+        "the command did not exit in time", hint="run the same command again: results so far are in the log"
+    )
 
 
 def _kill_jvm() -> None:

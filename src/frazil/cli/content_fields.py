@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 def fields(
     run: Run,
-    apply: Annotated[bool, typer.Option("--apply", help="give the table the columns of the settings, now")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="add the columns in the settings to the table now")] = False,
     drop: Annotated[
-        list[str] | None, typer.Option("--drop", metavar="NAME", help="take this column away; may be repeated")
+        list[str] | None, typer.Option("--drop", metavar="NAME", help="drop this column; may be repeated")
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     wait: Wait = True,
     catalog: CatalogOption = None,
 ) -> None:
-    """Show the custom columns: those of the table and those of the settings, and how many rows lack one.
+    """Show the custom columns of the table and of the settings, and how many rows have no value for each.
 
-    A pipeline gives the table the columns of its settings when it starts. --apply does it while one runs. A column that
-    the settings no longer name stays until --drop takes it away.
+    A pipeline adds the columns in its settings to the table when it starts; --apply adds them while one runs. A column
+    that the settings no longer name is kept until you drop it with --drop.
     """
     if not apply and not drop:
         if yes or dry_run:
-            raise UsageError("--yes and --dry-run are for --apply and --drop", hint="frazil content fields --apply")
+            raise UsageError("--yes and --dry-run require --apply or --drop", hint="frazil content fields --apply")
         _print(run, _looked_at(run, catalog)[1])
         return
     settings, found = _looked_at(run, catalog, count=False)
@@ -58,7 +58,7 @@ def fields(
     }
     if not changes and not gone and keeps is None:
         dry_run, yes = True, False
-        run.printer.note("nothing is to be done: the table has the columns of the settings")
+        run.printer.note("nothing to do: the table already has the columns in the settings")
     # What is added can be dropped again; what is dropped is gone.
     sure = yes or not (gone or dry_run)
     with confirmed(run, plan, yes=sure, dry_run=dry_run, what="dropping columns") as go:
@@ -66,25 +66,25 @@ def fields(
             with opened(run, settings, catalog) as work:
                 _publish(work, made, drop=gone, wait=wait)
     if go and changes:
-        run.printer.note(f"for the rows that are there: frazil content backfill --field {changes[0].name}")
+        run.printer.note(f"for existing rows: frazil content backfill --field {changes[0].name}")
 
 
 def backfill(
     run: Run,
     field: Annotated[
-        list[str] | None, typer.Option("--field", metavar="NAME", help="this custom column; may be repeated")
+        list[str] | None, typer.Option("--field", metavar="NAME", help="compute this custom column; may be repeated")
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="every custom column of the settings")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="compute every custom column in the settings")] = False,
     wait: Wait = True,
     catalog: CatalogOption = None,
 ) -> None:
-    """Compute custom columns for the rows that are there, from the JSON in `metadata`. No object is read again.
+    """Compute custom columns for existing rows from the JSON in `metadata`. No object is read again.
 
-    The table first gets the columns of the settings that it has not. It is the pipeline that computes, between batches;
-    where none runs this command does it itself, on Spark.
+    First, missing columns in the settings are added to the table. The pipeline computes the values between batches; if
+    none runs, this command does so itself, on Spark.
     """
     if bool(field) == all_:
-        raise UsageError("which columns are to be computed?", hint="--field NAME, or --all")
+        raise UsageError("no columns to compute were given", hint="--field NAME, or --all")
     began = time.monotonic()
     settings, found = _looked_at(run, catalog, count=False)
     names = list(dict.fromkeys(field or found.wanted.names or found.have.names))
@@ -93,8 +93,8 @@ def backfill(
     made = _told(found)
     if not made.include_raw_metadata:
         raise ConfigError(
-            "there is nothing to compute the columns from",
-            cause=f"{settings.origin(_RAW)}: {'.'.join(_RAW)} is false, so that metadata is not kept",
+            "the columns cannot be computed: metadata was not kept",
+            cause=f"{settings.origin(_RAW)}: {'.'.join(_RAW)} is false",
             hint=f"{'.'.join(_RAW)}: true, and frazil content extract",
         )
     with opened(run, settings, catalog) as work:
@@ -109,7 +109,9 @@ def backfill(
             summary |= {"lacking": lacking, "seconds": round(time.monotonic() - began, 3)}
     run.printer.record(summary)
     if not wait:
-        run.printer.note("it is in the log, and done when a pipeline runs; frazil content fields shows how far it is")
+        run.printer.note(
+            "the request is in the log and runs when a pipeline runs; frazil content fields shows the progress"
+        )
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
@@ -143,8 +145,8 @@ def _require_known(found: Overview, names: Sequence[str]) -> None:
     known = [*found.wanted.names, *found.plan.drop]
     if not names or (unknown := next((name for name in names if name not in known), None)) is not None:
         raise NotFoundError(
-            f"no custom column is named '{unknown}'" if names else "there are no custom columns",
-            cause=f"there are: {', '.join(known)}" if known else None,
+            f"unknown custom column '{unknown}'" if names else "no custom columns are configured",
+            cause=f"configured: {', '.join(known)}" if known else None,
             hint=f"content.schema.custom_metadata_fields: {unknown if names else 'NAME, …'}",
         )
 
@@ -154,7 +156,7 @@ def _refuse(found: Overview, names: Sequence[str]) -> None:
     for name in names:
         if name in refused:
             raise ConfigError(
-                f"the custom column '{name}' cannot be as the settings say; nothing was changed",
+                f"the custom column '{name}' cannot be changed to match the settings; nothing was changed",
                 cause=refused[name],
                 hint="frazil content fields",
             )
@@ -165,7 +167,9 @@ def _droppable(found: Overview, names: Sequence[str]) -> list[str]:
 
     for name in names:
         if name in STANDARD and found.have.get(name) is None:
-            raise UsageError(f"'{name}' is a column of every table, and stays", hint="another jpath for it")
+            raise UsageError(
+                f"'{name}' is a built-in column and cannot be dropped", hint="change its jpath in the settings"
+            )
         if found.have.get(name) is None:
             known = ", ".join(found.have.names) or "none"
             raise NotFoundError(
@@ -173,8 +177,8 @@ def _droppable(found: Overview, names: Sequence[str]) -> list[str]:
             )
         if found.wanted.get(name) is not None:
             raise UsageError(
-                f"the settings still name '{name}': the next pipeline would give it back",
-                hint=f"take {name} out of content.schema.custom_metadata_fields first",
+                f"the settings still name '{name}': the next pipeline would add it again",
+                hint=f"remove {name} from content.schema.custom_metadata_fields first",
             )
     return list(dict.fromkeys(names))
 
@@ -212,8 +216,8 @@ def _filled(run: Run, made: Fields, names: Sequence[str], catalog: str | None) -
         wanted, have = made.get(name), found.have.get(name)
         if have is None or (wanted is not None and (have.type, have.jpath) != (wanted.type, wanted.jpath)):
             raise ConflictError(
-                f"the table has not taken the custom column '{name}'",
-                cause="another change came first, and does not allow it; the pipeline's log says more",
+                f"the table did not accept the change of the custom column '{name}'",
+                cause="a concurrent change conflicts with it; see the log of the pipeline",
                 hint="frazil content fields",
             )
     return {name: found.lacking.get(name, 0) for name in names}
@@ -232,9 +236,13 @@ def _print(run: Run, found: Overview) -> None:
         if row["why"]:
             run.printer.note(f"{row['name']}: {row['why']}")
     if found.plan.changes:
-        run.printer.note("the table gets them by: frazil content fields --apply, or when a pipeline starts")
+        run.printer.note("to add them to the table: frazil content fields --apply, or start a pipeline")
     if found.plan.drop:
-        run.printer.note(f"no setting names {', '.join(found.plan.drop)}: frazil content fields --drop NAME --yes")
+        run.printer.note(
+            f"no longer in the settings: {', '.join(found.plan.drop)}: frazil content fields --drop NAME --yes"
+        )
     behind = [name for name, count in found.lacking.items() if count and name not in found.filling]
     if behind:
-        run.printer.note(f"rows lack {', '.join(behind)}: frazil content backfill --field {behind[0]}")
+        run.printer.note(
+            f"some rows have no value for {', '.join(behind)}: frazil content backfill --field {behind[0]}"
+        )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Seconds after a signal in which the process is gone, whatever hangs.
 _TO_END_S = 30.0
 _SECTIONS = ("log", "content", "s3")
-_AGAIN = "the same again: duplicates do no harm"
+_AGAIN = "run the same command again: duplicates are harmless"
 
 
 class DialectChoice(StrEnum):
@@ -39,30 +39,35 @@ class DialectChoice(StrEnum):
 def ingest(
     run: Run,
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE…", help="JSON lines, documents or arrays; - is standard input")
+        list[str] | None,
+        typer.Argument(metavar="FILE…", help="files of JSON lines, documents or arrays; - reads standard input"),
     ] = None,
-    sqs: Annotated[str | None, typer.Option("--sqs", metavar="URL", help="take events from this queue instead")] = None,
+    sqs: Annotated[
+        str | None, typer.Option("--sqs", metavar="URL", help="receive events from this SQS queue instead")
+    ] = None,
     endpoint_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="server of the queue [default: as its URL says, or AWS_ENDPOINT_URL_SQS]"),
+        typer.Option(metavar="URL", help="endpoint of the queue [default: from its URL, or AWS_ENDPOINT_URL_SQS]"),
     ] = None,
     receivers: Annotated[
         int | None,
-        typer.Option(min=1, max=64, metavar="N", help="how many receive from the queue at once [default: 1]"),
+        typer.Option(min=1, max=64, metavar="N", help="concurrent receivers [default: 1]"),
     ] = None,
-    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="end after this time, such as 10m")] = None,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="end when the queue is empty")] = False,
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="stop after this time, such as 10m")] = None,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="stop when the queue is empty")] = False,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="PORT", help="answer Prometheus here meanwhile")
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="serve Prometheus metrics at this address while running"),
     ] = None,
     dialect: Annotated[
-        DialectChoice | None, typer.Option(help="who speaks in these events [default: content.dialect]")
+        DialectChoice | None, typer.Option(help="dialect of the events [default: content.dialect]")
     ] = None,
 ) -> None:
-    """Take events of object stores into the log: from files, from standard input, or from a queue of SQS.
+    """Ingest events of object stores into the log: from files, from standard input, or from an SQS queue.
 
-    What it prints is on disk, and a message leaves the queue only then. Lines that are no JSON are stored too, for the
-    dead letters. From a queue it takes until Ctrl-C or SIGTERM, or as --for and --until-empty say.
+    Events are on disk when the command prints them, and only then are messages deleted from the queue. Lines that are
+    not JSON are stored too, as dead letters. From a queue, it receives until Ctrl-C or SIGTERM, or until --for or
+    --until-empty applies.
     """
     fixed = None if dialect is None else dialect.value
     of_queue = {
@@ -71,11 +76,11 @@ def ingest(
     }  # fmt: skip
     if sqs is None:
         if given := [name for name, value in of_queue.items() if value is not None]:
-            raise UsageError(f"{given[0]} is for a queue", hint=f"--sqs URL, or leave out {given[0]}")
+            raise UsageError(f"{given[0]} requires --sqs", hint=f"--sqs URL, or leave out {given[0]}")
         _ingest_files(run, files or [], fixed)
         return
     if files:
-        raise UsageError("events come from files or from a queue, not from both", hint="one of them")
+        raise UsageError("files and --sqs exclude each other", hint="give one of them")
     from frazil.cli.amounts import seconds
     from frazil.content.intake.sqs import Polling
 
@@ -87,10 +92,10 @@ def _ingest_files(run: Run, files: list[str], dialect: str | None) -> None:
     from frazil.content.intake.files import STDIN, FileIntake, check_files
 
     if not files:
-        raise UsageError("there is nothing to take events from", hint="a file, - for standard input, or --sqs URL")
+        raise UsageError("no source of events was given", hint="a file, - for standard input, or --sqs URL")
     check_files(files)
     if STDIN in files and sys.stdin.isatty():
-        run.printer.note("reading from the terminal; Ctrl-D ends")
+        run.printer.note("reading from the terminal; press Ctrl-D to end")
     settings = run.settings(*_SECTIONS)
     limit = settings.model.log.max_message_size
     with _stopping(run) as stopping, _log(run, settings) as (access, topic):
@@ -104,12 +109,12 @@ def _ingest_files(run: Run, files: list[str], dialect: str | None) -> None:
     else:
         print(_line(intake.taken))
     if intake.not_json:
-        run.printer.note(f"note: {intake.not_json} messages are no JSON objects and will go to the dead letters")
+        run.printer.note(f"note: {intake.not_json} messages are not JSON objects and will become dead letters")
     if intake.too_large:
         raise PartialError(
-            f"{intake.too_large} lines are longer than a message may be, and were left out",
+            f"{intake.too_large} lines exceed the size limit of a message and were skipped",
             cause=f"log.max_message_size is {limit:,} bytes",
-            hint="a higher log.max_message_size, and the same file again: duplicates do no harm",
+            hint="raise log.max_message_size and ingest the same file again: duplicates are harmless",
         )
 
 
@@ -121,10 +126,10 @@ def _telling(intake: FileIntake) -> Iterator[None]:
     except FrazilError as error:
         told = error
         if intake.taken.messages and not isinstance(error, InterruptedByUser):
-            told = PartialError("taking events failed in the middle", cause=error.in_one_line, hint=_AGAIN)
+            told = PartialError("ingesting events failed part-way", cause=error.in_one_line, hint=_AGAIN)
         text = f"{intake.taken.messages} messages are in the log"
         if intake.under_way:
-            text += f"; whether the next {intake.under_way} are is not known"
+            text += f"; whether the next {intake.under_way} were appended is not known"
         raise told.adding(text, **intake.to_dict(), unknown=intake.under_way) from error.__cause__
 
 
@@ -144,11 +149,11 @@ def _ingest_queue(
     ):
         intake = SqsIntake(queue, access, topic, polling, dialect)
         stopping.be_gentle()
-        run.printer.note(f"taking events from {url}; Ctrl-C or SIGTERM ends it")
+        run.printer.note(f"receiving events from {url}; press Ctrl-C or send SIGTERM to stop")
         try:
             intake.run(stopping.asked)
         except FrazilError as error:
-            error.adding(f"{intake.taken.messages} messages were taken before", **intake.to_dict())
+            error.adding(f"{intake.taken.messages} messages were ingested before the failure", **intake.to_dict())
             raise
     if run.printer.json_output:
         run.printer.json(intake.to_dict())
@@ -157,12 +162,12 @@ def _ingest_queue(
     if intake.undeleted:
         run.printer.note(f"note: {intake.undeleted} messages could not be deleted from the queue and will come again")
     if intake.refused:
-        run.printer.note(f"note: {intake.refused} messages were refused by the log and stay in the queue")
+        run.printer.note(f"note: {intake.refused} messages were rejected by the log and stay in the queue")
 
 
 def _stopping(run: Run) -> Stopping:
     def late() -> FrazilError:
-        return PartialError(f"something hangs: it did not end within {_TO_END_S:g} s", hint=_AGAIN)
+        return PartialError(f"the command did not exit within {_TO_END_S:g} s", hint=_AGAIN)
 
     return Stopping(_TO_END_S, late, kill=lambda: None, json_output=run.printer.json_output)
 

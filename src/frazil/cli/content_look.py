@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from frazil.content.scan.session import Work
     from frazil.settings import Settings
 
-PlaceArgument = Annotated[str, typer.Argument(metavar="BUCKET|FOLDER", help="s3://bucket, its name, or a folder")]
-PrefixOption = Annotated[str, typer.Option("--prefix", help="only keys that begin with this")]
+PlaceArgument = Annotated[str, typer.Argument(metavar="BUCKET|FOLDER", help="s3://bucket, a bucket name, or a folder")]
+PrefixOption = Annotated[str, typer.Option("--prefix", help="only keys with this prefix")]
 
 SECTIONS = (*CATALOG_SECTIONS, "log", "content", "pipeline", "spark")
 
@@ -29,18 +29,23 @@ def reconcile(
     place: PlaceArgument,
     prefix: PrefixOption = "",
     against: Annotated[
-        str, typer.Option(metavar="listing|TABLE", help="list the bucket, or read a table of S3 Inventory or Metadata")
+        str,
+        typer.Option(
+            metavar="listing|TABLE", help="what to compare with: a listing, or a table of S3 Inventory or S3 Metadata"
+        ),
     ] = "listing",
-    apply: Annotated[bool, typer.Option("--apply", help="repair what differs, after asking the bucket again")] = False,
-    bucket_gone: Annotated[
-        bool, typer.Option("--bucket-gone", help="the bucket itself was removed; counts only if the store says so too")
+    apply: Annotated[
+        bool, typer.Option("--apply", help="repair the differences, after checking the bucket again")
     ] = False,
-    first: Annotated[int, typer.Option(min=0, help="differences of each kind that are shown")] = 10,
+    bucket_gone: Annotated[
+        bool, typer.Option("--bucket-gone", help="the bucket was deleted; applied only if the store confirms it")
+    ] = False,
+    first: Annotated[int, typer.Option(min=0, help="differences to show per kind")] = 10,
     catalog: CatalogOption = None,
 ) -> None:
-    """Compare the table with what a bucket or folder really holds: missing, orphaned, mismatched.
+    """Compare the table with the objects in a bucket or folder: missing, orphaned, mismatched.
 
-    Without --apply it only looks, and ends with exit code 14 where something differs.
+    Without --apply, it changes nothing, and exits with code 14 if there are differences.
     """
     if bucket_gone:
         _reconcile_gone(run, place, prefix, against, apply=apply, catalog=catalog)
@@ -49,7 +54,9 @@ def reconcile(
     with place_at(run, place, prefix, look=look) as (settings, there), opened(run, settings, catalog) as work:
         waiting = work.waiting()
         if waiting:
-            run.printer.note(f"{waiting:,} messages are in the log and not in the table yet; the comparison lacks them")
+            run.printer.note(
+                f"{waiting:,} messages are in the log but not in the table yet; the comparison does not include them"
+            )
         plan, began = work.plan(there, prefix, against=against, first=first)
         told = work.repair(there, plan) if apply and plan.faults else None
     summary = {
@@ -75,8 +82,9 @@ def _reconcile_gone(run: Run, text: str, prefix: str, against: str, *, apply: bo
     with place_at(run, text, prefix, look=False) as (settings, there):
         if not isinstance(there, Bucket) or against != "listing":
             raise UsageError(
-                f"--bucket-gone is not for {there.bucket if against == 'listing' else '--against'}",
-                cause="only the store of a bucket can say that it was removed; the disk of a folder may be missing",
+                f"--bucket-gone cannot be combined with {there.bucket if against == 'listing' else '--against'}",
+                cause="only an object store can confirm that a bucket was deleted; for a folder, a disk may be "
+                "unmounted",
                 hint="frazil content reconcile s3://BUCKET --bucket-gone",
             )
         began = there.confirm_missing()
@@ -107,7 +115,7 @@ def _repaired(told: Told | None) -> dict[str, int] | None:
 def _require_none(differences: int, bucket: str) -> None:
     if differences:
         found = "1 difference was" if differences == 1 else f"{differences:,} differences were"
-        raise DifferencesError(f"{found} found in {bucket}", hint="the same with --apply")
+        raise DifferencesError(f"{found} found in {bucket}", hint="run the same command with --apply")
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
@@ -145,7 +153,7 @@ def opened(run: Run, settings: Settings, catalog: str | None) -> Iterator[Work]:
 
 def say_own(run: Run, there: Folder) -> None:
     for path in there.own:
-        run.printer.note(f"note: {path} is Frazil's own, and is left out")
+        run.printer.note(f"note: {path} belongs to Frazil and is skipped")
 
 
 def _show_plan(run: Run, summary: dict[str, Any], first: dict[str, list[dict[str, Any]]]) -> None:

@@ -42,7 +42,8 @@ class Phases:
         def progress(tally: Tally, left: int) -> None:
             news = tally.new + tally.changed
             shown.update(
-                task, description=f"listing: {tally.objects:,} seen, {news:,} of them news, {left:,} parts left"
+                task,
+                description=f"listing: {tally.objects:,} seen, {news:,} of them new or changed, {left:,} parts left",
             )
 
         yield progress
@@ -53,10 +54,10 @@ class Phases:
         if self._shown is None:
             yield None
             return
-        shown, task = self._shown, self._shown.add_task("looking inside", total=None)
+        shown, task = self._shown, self._shown.add_task("extracting", total=None)
 
         def progress(done: int, total: int) -> None:
-            shown.update(task, completed=done, total=total, description=f"looking inside: {done:,} of {total:,}")
+            shown.update(task, completed=done, total=total, description=f"extracting: {done:,} of {total:,}")
 
         yield progress
         shown.remove_task(task)

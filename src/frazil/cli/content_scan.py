@@ -35,28 +35,35 @@ def scan(
     versions: Annotated[
         bool | None,
         typer.Option(
-            "--versions/--no-versions", help="all versions, or only the latest [default: all, if it has some]"
+            "--versions/--no-versions",
+            help="list all versions, or only the latest [default: all, if the bucket has versions]",
         ),
     ] = None,
     extract: Annotated[
         bool | None,
-        typer.Option("--extract/--no-extract", help="then look into what is new [default: a folder yes, a bucket no]"),
+        typer.Option(
+            "--extract/--no-extract",
+            help="then extract metadata from new objects [default: yes for a folder, no for a bucket]",
+        ),
     ] = None,
     gone: Annotated[
         bool | None,
         typer.Option(
-            "--gone/--keep-gone", help="of a folder, record what is there no more [default: yes, unless it is empty]"
+            "--gone/--keep-gone",
+            help="for a folder, record files that no longer exist [default: yes, unless the folder is empty]",
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="tell also what the table knows already")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="end when the rows are in the table")] = True,
-    restart: Annotated[bool, typer.Option("--restart", help="begin anew, although a scan has broken off")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="publish objects that the table already has, too")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="exit when the rows are in the table")] = True,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="start over instead of resuming an interrupted scan")
+    ] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Tell the tables what is in a bucket or folder now, and look inside.
+    """List a bucket or folder, record its objects in the tables, and extract their metadata.
 
-    The first time that is everything, and later what has changed. A scan that broke off goes on where it was. Of a
-    bucket, what the table has and the bucket has not is left alone: that is what `frazil content reconcile` is for.
+    The first scan records all objects, later scans only changes. An interrupted scan resumes where it stopped. For a
+    bucket, objects that are only in the table are left alone: `frazil content reconcile` handles those.
     """
     from frazil.content.full_scan import ScanRequest
 
@@ -95,7 +102,7 @@ class _Scan:
                 if isinstance(error, InterruptedByUser):
                     raise
                 raise InterruptedByUser(
-                    "interrupted; what was done stays, and the same command goes on there"
+                    "interrupted; progress is kept, and the same command resumes from there"
                 ) from None
 
     def _summary(self) -> Summary:
@@ -119,18 +126,18 @@ class _Scan:
     def _say_what_is_left(self, report: dict[str, Any]) -> None:
         note = self._run.printer.note
         for skipped in report["skipped_first"][:3]:
-            note(f"note: {skipped['key']!r} is left out: {skipped['reason']}")
+            note(f"note: {skipped['key']!r} is skipped: {skipped['reason']}")
         if report["skipped"] > 3:
-            note(f"note: {report['skipped'] - 3:,} more are left out")
+            note(f"note: {report['skipped'] - 3:,} more are skipped")
         over = 0 if report["in_table"] is None else report["in_table"] - report["objects"]
         if over <= 0:
             return
         if not self._there.is_local:
-            note(f"the table has {over:,} rows more than were seen: frazil content reconcile {self._typed}")
+            note(f"the table has {over:,} more rows than objects were seen: frazil content reconcile {self._typed}")
         elif not report["objects"] and self._asked.gone is None:
-            note(f"the folder is empty, and its {over:,} rows are kept: is a disk missing? --gone removes them")
+            note(f"the folder is empty and its {over:,} rows are kept: is a disk unmounted? --gone removes them")
         else:
-            note(f"the table has {over:,} rows more than were seen")
+            note(f"the table has {over:,} more rows than objects were seen")
 
 
 def _headlines(report: dict[str, Any], thing: str) -> Iterator[str]:
@@ -140,15 +147,17 @@ def _headlines(report: dict[str, Any], thing: str) -> Iterator[str]:
     yield f"{visible(report['bucket'])}{visible(report['prefix']) and ', ' + visible(report['prefix'])}"
     yield f"{seen}: {', '.join(news) or 'nothing has changed'} ({report['total_s']:,.1f} s)"
     if report["resumed"]:
-        yield "it went on where the last one broke off"
+        yield "resumed the interrupted scan"
     if (inside := report["extraction"]) is not None:
         each = f"{inside['objects_per_s']:,} per second, " if inside["objects_per_s"] else ""
-        looked = f"looked into {inside['objects']:,} in {inside['seconds']:,.1f} s"
+        looked = f"extracted {inside['objects']:,} in {inside['seconds']:,.1f} s"
         yield f"{looked}: {each}{shown_size(inside['bytes_read'])} read"
 
 
 def _late() -> FrazilError:
-    return FrazilError("something hangs: it did not end in time", hint="what was told is in the log: the same again")
+    return FrazilError(
+        "the command did not exit in time", hint="run the same command again: what was published is in the log"
+    )
 
 
 def _kill_jvm() -> None:

@@ -24,26 +24,29 @@ class DialectChoice(StrEnum):
 
 def views(
     run: Run,
-    sql: Annotated[str | None, typer.Option("--sql", metavar="NAME", help="print the SQL of this one")] = None,
-    dialect: Annotated[DialectChoice, typer.Option(help="of the SQL that is printed")] = DialectChoice.duckdb,
+    sql: Annotated[str | None, typer.Option("--sql", metavar="NAME", help="print the SQL of this view")] = None,
+    dialect: Annotated[DialectChoice, typer.Option(help="dialect of the printed SQL")] = DialectChoice.duckdb,
     journal: Annotated[
         str | None,
         typer.Option(
-            metavar="TABLE", help="a journal or inventory of S3 Metadata instead of our own [default: content.journal]"
+            metavar="TABLE",
+            help="journal or inventory table of S3 Metadata to use instead of Frazil's own [default: content.journal]",
         ),
     ] = None,
-    tombstones: Annotated[bool, typer.Option("--tombstones", help="with what is gone, and delete markers")] = False,
-    create: Annotated[bool, typer.Option("--create", help="make them as Iceberg views, with Spark")] = False,
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones", help="include deleted objects and delete markers")
+    ] = False,
+    create: Annotated[bool, typer.Option("--create", help="create them as Iceberg views, with Spark")] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Show the queries that read the tables: their names, their SQL; or make them as views."""
+    """Show the queries that read the tables, with their names and SQL, or create them as views."""
     from frazil.content.coalesced import Dialect, Source
     from frazil.content.names import journal_name, objects_name
     from frazil.content.views import ABOUT, Queries, source_of
     from frazil.tables.store import LazyStore
 
     if create and sql is not None:
-        raise UsageError("--create makes all views and --sql prints one", hint="one of them")
+        raise UsageError("--create creates all views and --sql prints one", hint="give one of them")
     settings = run.settings(*SECTIONS)
     if not create and sql is None:
         run.printer.rows(["name", "about"], list(ABOUT.items()))
@@ -63,7 +66,7 @@ def views(
     if run.printer.json_output:
         run.printer.json({"views": made})
     else:
-        print("\n".join(f"{name} is there" for name in made))
+        print("\n".join(f"{name} created" for name in made))
 
 
 def _create(run: Run, settings: Settings, catalog: str | None, store: TableStore, queries: Queries) -> list[str]:
@@ -74,7 +77,7 @@ def _create(run: Run, settings: Settings, catalog: str | None, store: TableStore
 
     require_views(store, queries.objects)
     check_ready(settings)
-    run.printer.note("starting Spark, which makes the views")
+    run.printer.note("starting Spark to create the views")
     name = settings.catalog(catalog).name
     with spark_session(settings) as session, spark_errors():
         return create_views(session, name, settings.model.content.namespace, queries)

@@ -32,17 +32,19 @@ _TO_END_S = 15.0
 
 def watch(
     run: Run,
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="the folder")],
-    every: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="between two looks")] = 2.0,
-    for_: Annotated[float | None, typer.Option("--for", min=0.0, metavar="SECONDS", help="end after this time")] = None,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="folder to watch")],
+    every: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="time between two polls")] = 2.0,
+    for_: Annotated[
+        float | None, typer.Option("--for", min=0.0, metavar="SECONDS", help="stop after this time")
+    ] = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Look at a folder again and again, and tell the tables what is new, changed and gone, until Ctrl-C.
+    """Poll a folder and record new, changed and deleted files in the tables, until Ctrl-C.
 
-    It begins with what happened since the table was last told. A file comes when it is written to its end. Where no
-    pipeline runs, one runs in this process.
+    It starts with the changes since the last scan or watch. A file is recorded once it is completely written. If no
+    pipeline is running, one runs in this process.
 
-    It does not look inside the files: run `frazil content extract FOLDER --follow` beside it for that.
+    It does not extract metadata from files: to do so, run `frazil content extract FOLDER --follow` beside it.
     """
     from frazil.content.buckets import bucket_of, is_folder
     from frazil.content.scan.folder import open_folder
@@ -52,7 +54,8 @@ def watch(
     bucket = bucket_of(folder)
     if not is_folder(bucket):
         raise UsageError(
-            f"'{folder}' is no folder", hint="a path, such as ./photos; a bucket sends events, see docs/events-setup.md"
+            f"'{folder}' is not a folder",
+            hint="a path, such as ./photos; a bucket sends events, see docs/events-setup.md",
         )
     there = open_folder(bucket, settings)
     say_own(run, there)
@@ -69,13 +72,13 @@ class _Watch:
 
     def go(self, typed: str) -> None:
         self._run.printer.note(
-            f"files are not looked into; beside this: frazil content extract {visible(typed)} --follow"
+            f"files are not extracted; to do so, run: frazil content extract {visible(typed)} --follow"
         )
         try:
             self._watch()
         except FrazilError as error:
             if self._changes:
-                text = f"{self._changes:,} changes are in the log and will be applied: frazil pipeline"
+                text = f"{self._changes:,} changes are in the log; to apply them, run: frazil pipeline"
                 raise error.adding(text, changes=self._changes, durable=True) from error.__cause__
             raise
 
@@ -106,7 +109,7 @@ class _Watch:
             finally:
                 if timer is not None:
                     timer.cancel()
-        note(f"{self._changes:,} changes were told")
+        note(f"{self._changes:,} changes were published")
 
     @contextmanager
     def _in_background(self, background: Background) -> Iterator[Background]:
@@ -127,7 +130,7 @@ class _Watch:
 
         settings, bucket = self._settings, self._folder.bucket
         settling = Settling(known_etags(store, settings, bucket))
-        self._run.printer.note(f"watching {bucket}; Ctrl-C or SIGTERM ends it")
+        self._run.printer.note(f"watching {bucket}; press Ctrl-C or send SIGTERM to stop")
         with Producer(access, settings.model.content.topic, internal=True) as producer:
             teller = Teller(producer, bucket, "watch", settings.model.log.max_message_size)
             watch(
@@ -158,7 +161,7 @@ class _Watch:
         print(end="", flush=True)
 
     def _late(self) -> FrazilError:
-        return FrazilError("something hangs: it did not end in time", hint="what was printed is in the log")
+        return FrazilError("the command did not exit in time", hint="every change printed so far is in the log")
 
 
 class _Helper:
@@ -189,7 +192,7 @@ class _Helper:
         if self._at > before or self._at >= end:
             self._moved = time.monotonic()
         elif time.monotonic() - self._moved > PATIENCE_S:
-            self._note("no pipeline seems to run: one is started here")
+            self._note("no running pipeline found; starting one in this process")
             self._background.start()
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from frazil.topics.dead_letters.filters import DeadLetterFilter
 
 app = new_app(
-    "Messages that a sink could not take: look at them, and send them again.",
+    "Inspect and replay messages that a sink could not write.",
     example="frazil topic dead-letters list orders",
 )
 
@@ -28,13 +28,19 @@ UNTRUSTED = "untrusted"
 #: Offsets that an error names.
 _NAMED = 10
 
-Sink = Annotated[str | None, typer.Option(help="only those that this sink could not take")]
-Partition = Annotated[int | None, typer.Option(min=0, help="only of this partition")]
-First = Annotated[int | None, typer.Option("--from", metavar="OFFSET", min=0, help="only from this offset on")]
-Before = Annotated[int | None, typer.Option("--to", metavar="OFFSET", min=0, help="only below this offset")]
-Reason = Annotated[str | None, typer.Option(help="only with this reason, as the list names it")]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="only what became a dead letter at this time or later")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="only what became a dead letter before this time")]
+Sink = Annotated[str | None, typer.Option(help="only dead letters of this sink")]
+Partition = Annotated[int | None, typer.Option(min=0, help="only dead letters of this partition")]
+First = Annotated[
+    int | None, typer.Option("--from", metavar="OFFSET", min=0, help="only offsets from this one (inclusive)")
+]
+Before = Annotated[int | None, typer.Option("--to", metavar="OFFSET", min=0, help="only offsets below this one")]
+Reason = Annotated[str | None, typer.Option(help="only with this reason, as printed by the list")]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="only messages that became dead letters at or after this time")
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", help="only messages that became dead letters before this time")
+]
 
 
 class Status(StrEnum):
@@ -47,7 +53,7 @@ class Status(StrEnum):
 def list_(
     run: Run,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="only of this topic")] = None,
-    status: Annotated[Status | None, typer.Option(help="only what has come so far")] = None,
+    status: Annotated[Status | None, typer.Option(help="only dead letters with this status")] = None,
     sink: Sink = None,
     partition: Partition = None,
     first: First = None,
@@ -56,7 +62,7 @@ def list_(
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option(min=1, help="at most this many")] = 100,
-    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="begin with the oldest")] = False,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="show the oldest first")] = False,
     catalog: CatalogOption = None,
 ) -> None:
     """List dead letters, newest first, without their payloads."""
@@ -83,7 +89,7 @@ def show(
     offset: Annotated[int, typer.Argument(min=0, help="the message's offset")],
     catalog: CatalogOption = None,
 ) -> None:
-    """Show a dead letter, whole: why it could not be taken, where it came from, and its bytes."""
+    """Show a complete dead letter: why the sink rejected it, where it came from, and its bytes."""
     from frazil.log.names import check_topic_name
     from frazil.tables.store import LazyStore
     from frazil.topics.dead_letters.query import show_dead_letter
@@ -108,7 +114,7 @@ def _text(payload: bytes | None) -> Any:
 def replay(
     run: Run,
     topic: TopicName,
-    offset: Annotated[list[int] | None, typer.Option(min=0, help="only this one; may be repeated")] = None,
+    offset: Annotated[list[int] | None, typer.Option(min=0, help="only this offset; may be repeated")] = None,
     sink: Sink = None,
     partition: Partition = None,
     first: First = None,
@@ -118,20 +124,21 @@ def replay(
     until: Until = None,
     as_internal: Annotated[
         bool,
-        typer.Option("--as-internal", help="trust them as messages of Frazil's own; needs --reason untrusted"),
+        typer.Option("--as-internal", help="trust them as internal messages of Frazil; requires --reason untrusted"),
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Publish dead letters again, each once, also if this is broken off and repeated."""
+    """Publish dead letters again, each exactly once, even if you interrupt and repeat the command."""
     from frazil.topics.dead_letters.query import count_waiting
     from frazil.topics.dead_letters.replay import replay_dead_letters
 
     if as_internal and reason != UNTRUSTED:
         raise UsageError(
-            "--as-internal is for messages that were refused because nobody has vouched for them",
-            hint=f"--reason {UNTRUSTED} with it, after a look at each: frazil topic dead-letters show {topic} OFFSET",
+            "--as-internal applies only to messages that were rejected as untrusted",
+            hint=f"--reason {UNTRUSTED} with it, after you have inspected each: frazil topic dead-letters show "
+            f"{topic} OFFSET",
         )
     filters = _make_filter(topic, sink, partition, first, before, reason, since, until)
     with session(run, catalog) as at:
@@ -147,7 +154,7 @@ def replay(
             if sent < waiting:
                 run.printer.note(f"{sent} of {waiting} messages")
 
-        with confirmed(run, plan, yes=yes, dry_run=dry_run, what="publishing them again") as go:
+        with confirmed(run, plan, yes=yes, dry_run=dry_run, what="publishing dead letters again") as go:
             if go:
                 done = replay_dead_letters(
                     store,
@@ -169,9 +176,9 @@ def _stay(topic: str, refused: dict[int, str]) -> PartialError:
     offsets = sorted(refused)
     named = ", ".join(map(str, offsets[:_NAMED])) + (", …" if len(offsets) > _NAMED else "")
     return PartialError(
-        f"the log refuses {len(offsets)} messages of topic '{topic}', which stay dead letters: offsets {named}",
+        f"the log rejects {len(offsets)} messages of topic '{topic}', which remain dead letters: offsets {named}",
         cause=refused[offsets[0]],
-        hint=f"frazil topic dead-letters show {topic} {offsets[0]}, and publish it in a form that the log takes",
+        hint=f"frazil topic dead-letters show {topic} {offsets[0]}, then publish it in a form that the log accepts",
     )
 
 
@@ -188,10 +195,10 @@ def _make_filter(
     from frazil.topics.dead_letters.filters import DeadLetterFilter
 
     if first is not None and before is not None and before <= first:
-        raise UsageError(f"--from {first} --to {before} leaves nothing", hint="--to an offset above that of --from")
+        raise UsageError(f"the range --from {first} --to {before} is empty", hint="set --to above --from")
     from_time, to_time = _time(since), _time(until)
     if from_time is not None and to_time is not None and to_time <= from_time:
-        raise UsageError(f"--since {since} --until {until} leaves nothing", hint="--until a later time than --since")
+        raise UsageError(f"the range --since {since} --until {until} is empty", hint="set --until later than --since")
     return DeadLetterFilter(topic, sink, partition, first, before, reason, from_time, to_time)
 
 
@@ -204,5 +211,5 @@ def _time(text: str | None) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no time", hint="a time as 2026-01-31T12:00:00Z") from None
+        raise UsageError(f"{text!r} is not a time", hint="a time such as 2026-01-31T12:00:00Z") from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -19,7 +19,7 @@ from frazil.cli.printing import print_table
 app = new_app("Show what Frazil does.")
 
 _NEXT = """\
-Everything lies in {folder}, and nothing is left running. Try next:
+All files are in {folder}; no process is left running. Try next:
 
   cd {folder}{unset}
   {frazil} table list
@@ -78,12 +78,12 @@ class Chapter(StrEnum):
 @command(app, example="frazil demo --dir /tmp/frazil-demo")
 def demo(
     run: Run,
-    directory: Annotated[Path, typer.Option("--dir", help="folder to work in; a demo's own is replaced")] = Path(
-        "frazil-demo"
-    ),
-    chapter: Annotated[list[Chapter] | None, typer.Option(help="play only this chapter; may be repeated")] = None,
+    directory: Annotated[
+        Path, typer.Option("--dir", help="folder to work in; the folder of an earlier demo is replaced")
+    ] = Path("frazil-demo"),
+    chapter: Annotated[list[Chapter] | None, typer.Option(help="run only this chapter; may be repeated")] = None,
 ) -> None:
-    """Play the whole flow on the embedded default, with timings. Leaves a folder to play with, and nothing running."""
+    """Run all features on the embedded catalog, with timings. Leaves a folder to explore, and no running process."""
     from frazil.demo import run_demo
     from frazil.demo.stage import Stage
 

@@ -12,18 +12,18 @@ from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command,
 if TYPE_CHECKING:
     from frazil.doctor import Check
 
-app = new_app("Check this machine and what the settings point to.")
+app = new_app("Check this machine and the services that the settings name.")
 
 
 @command(app, example="frazil doctor --no-spark --output json")
 def doctor(
     run: Run,
     catalog: CatalogOption = None,
-    spark: Annotated[bool, typer.Option(help="start Spark too, which takes some seconds")] = True,
+    spark: Annotated[bool, typer.Option(help="also start Spark, which takes some seconds")] = True,
 ) -> None:
     """Check Java, jars, Spark, catalog, storage, bucket, backups, disk, log, privacy and clock.
 
-    Exit code 1 where one failed.
+    Exit code 1 if a check failed.
     """
     from frazil.doctor import examine
 

@@ -25,12 +25,14 @@ class Output(StrEnum):
     json = "json"
 
 
-_OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how results are printed")]
-_ConfigOption = Annotated[Path | None, typer.Option(help="settings file [default: frazil.yaml here or above]")]
-_SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, over all other sources")
+_OutputOption = Annotated[Output, typer.Option("--output", "-o", help="output format")]
+_ConfigOption = Annotated[
+    Path | None, typer.Option(help="settings file [default: frazil.yaml in this folder or a parent]")
 ]
-_VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="log more, and show stack traces")]
+_SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set one setting; overrides all other sources")
+]
+_VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="log more and show stack traces")]
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "output": (_OutputOption, Output.text),
@@ -75,7 +77,7 @@ class Run:
 CATALOG_SECTIONS = ("catalog", "catalogs", "s3", "home")
 
 CatalogOption = Annotated[
-    str | None, typer.Option("--catalog", help="name of the catalog [default: the one of the settings]")
+    str | None, typer.Option("--catalog", help="name of the catalog [default: the one in the settings]")
 ]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="namespace.table")]
 
@@ -118,7 +120,7 @@ def default_command(app: typer.Typer, *, example: str) -> Callable[[Callable[...
                 return run(**values)
             if any(values[p.name] != p.default for p in inspect.signature(run).parameters.values()):
                 name = ctx.invoked_subcommand
-                raise UsageError(f"an option stands before '{name}', which would not see it", hint=f"… {name} --option")
+                raise UsageError(f"an option before '{name}' is not passed to it", hint=f"… {name} --option")
             return None
 
         own = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

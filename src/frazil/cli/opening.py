@@ -25,13 +25,13 @@ def open_files(run: Run, rows: Sequence[Mapping[str, Any]]) -> None:
         UnsupportedError: this machine has no program that opens files, or it does not.
     """
     if len(rows) > MAX_OPENED:
-        raise UsageError(f"{len(rows)} files would be opened; at most {MAX_OPENED} are", hint=f"--limit {MAX_OPENED}")
+        raise UsageError(
+            f"{len(rows)} files match; at most {MAX_OPENED} can be opened at once", hint=f"--limit {MAX_OPENED}"
+        )
     files = [_file(row["bucket"], row["key"]) for row in rows]
     program = shutil.which("open" if sys.platform == "darwin" else "xdg-open")
     if program is None:
-        raise UnsupportedError(
-            "this machine has no program that opens files", hint="xdg-open, of the package xdg-utils"
-        )
+        raise UnsupportedError("no program to open files is installed", hint="install xdg-open (package xdg-utils)")
     for file in files:
         _start(program, file)
     run.printer.note(f"opened: {len(files)}")
@@ -41,13 +41,13 @@ def _file(bucket: str, key: str) -> Path:
     from frazil.content.buckets import folder_of, is_folder
 
     if not is_folder(bucket):
-        raise UsageError(f"'{key}' lies in bucket '{bucket}', and only files here can be opened", hint="without --open")
+        raise UsageError(f"'{key}' is in bucket '{bucket}'; only local files can be opened", hint="without --open")
     folder = folder_of(bucket)
     file = folder / key
     if ".." in Path(key).parts or Path(key).is_absolute():
-        raise UsageError(f"'{key}' is no file inside {folder}", hint="without --open")
+        raise UsageError(f"'{key}' is not a file inside {folder}", hint="without --open")
     if not file.is_file():
-        raise NotFoundError(f"{file} is not there any more", hint=f"frazil content scan {folder}")
+        raise NotFoundError(f"{file} no longer exists", hint=f"frazil content scan {folder}")
     return file
 
 
@@ -62,4 +62,7 @@ def _start(program: str, file: Path) -> None:
     except subprocess.TimeoutExpired:
         return
     if code:
-        raise UnsupportedError(f"{file} could not be opened: {Path(program).name} ends with {code}", hint="a desktop")
+        raise UnsupportedError(
+            f"{file} could not be opened: {Path(program).name} exited with code {code}",
+            hint="run this in a desktop session",
+        )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from frazil.topics.sinks.pipeline import Pipeline
     from frazil.topics.sinks.sink_runner import TopicStatus
 
-app = new_app("Take topics from the log into their tables, on Spark.")
+app = new_app("Write topics from the log to their tables, on Spark.")
 
 _COLUMNS = ("topic", "sink", "state", "offset", "rows", "dead", "commits", "seconds", "reason")
 #: Seconds from the end of the pipeline's own time to the end of the process, whatever hangs.
@@ -31,14 +31,15 @@ _TO_END_S = 15.0
 def pipeline(
     run: Run,
     drain: Annotated[
-        bool, typer.Option("--drain", "--once", help="take what is in the log now, print what was done, and end")
+        bool,
+        typer.Option("--drain", "--once", help="write the messages that are in the log now, print a summary, and exit"),
     ] = False,
     topic: Annotated[list[str] | None, typer.Option(help="only this topic; may be repeated")] = None,
 ) -> None:
-    """Run the sinks. Without --drain it runs until Ctrl-C or SIGTERM, then takes what is left, and ends.
+    """Run the sinks. Without --drain, runs until Ctrl-C or SIGTERM, then writes what is left and exits.
 
-    It ends within pipeline.stop_s and 15 seconds, with exit code 3 where something was left in the log. A second signal
-    ends it at once.
+    It exits within pipeline.stop_s plus 15 seconds, with exit code 3 if messages are left in the log. A second signal
+    ends it immediately.
     """
     from frazil.spark import spark_session
     from frazil.topics.connection import connect
@@ -66,7 +67,7 @@ def pipeline(
                 access.info(name)
             spark = sessions.enter_context(spark_session(settings))
             while access is not None and not _run_on(work, settings, access, spark, topic or (), stopping, drain=drain):
-                note("a server has asked for the log: the pipeline goes on as its client")
+                note("a broker has requested the log: the pipeline continues as its client")
                 logs.close()  # the server waits for it
                 access = connect_again(settings, stopping.asked, note=note)
                 if access is not None:
@@ -139,7 +140,7 @@ class _Work:
     def go(self, ending: threading.Event, stop: threading.Event) -> None:
         """Runs until `ending`, and says what was done if that is for good, by `stop`."""
         assert self._pipeline is not None
-        self.note(f"the pipeline runs on the {self._where}; Ctrl-C or SIGTERM ends it")
+        self.note(f"the pipeline runs on the {self._where}; press Ctrl-C or send SIGTERM to stop")
         left = self._pipeline.run(ending, ready=None if self._was_ready else self._ready)
         if not stop.is_set() and not self.hangs:
             return  # the log is handed over: what is left of it is taken from there
@@ -168,7 +169,7 @@ class _Work:
         from frazil.topics.sinks.remaining import stopped_early
 
         statuses = [] if self._pipeline is None else self._pipeline.status()
-        return stopped_early(statuses, FrazilError(f"something hangs: it did not end within {self._bound_s:g} s"))
+        return stopped_early(statuses, FrazilError(f"the pipeline did not exit within {self._bound_s:g} s"))
 
 
 @contextmanager

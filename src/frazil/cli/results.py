@@ -27,7 +27,7 @@ def check_output(output: str, out: Path | None) -> None:
     """Raises where rows could not be written: before a statement changes something, not after."""
     if out is None:
         if output == "parquet" and sys.stdout.isatty():
-            raise UsageError("Parquet is binary and would spoil the terminal", hint="--out rows.parquet")
+            raise UsageError("Parquet is binary and cannot be printed to a terminal", hint="--out rows.parquet")
         return
     with _told(out):
         mode = _mode(out)
@@ -77,10 +77,12 @@ def _told(out: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UnavailableError(
-                f"the disk is full: {out} was not written", cause=error.strerror, hint="free space, then repeat"
+                f"cannot write {out}: the disk is full",
+                cause=error.strerror,
+                hint="free some space, then run the command again",
             ) from error
         raise NotAllowedError(
-            f"{out} cannot be written", cause=error.strerror, hint="--out names a file in a folder you may write"
+            f"cannot write {out}", cause=error.strerror, hint="give --out a file in a folder that you may write to"
         ) from error
 
 
@@ -126,7 +128,7 @@ def _as_json(table: pa.Table) -> bytes:
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
-            f"two columns have the same name, which a JSON object cannot hold: {', '.join(twice)}",
+            f"JSON objects cannot hold columns with the same name: {', '.join(twice)}",
             hint="give the columns different names with AS",
         )
     return f"{json_text([dict(zip(names, row, strict=True)) for row in _rows(table)])}\n".encode()

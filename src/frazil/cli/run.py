@@ -79,7 +79,8 @@ def _unexpected(error: Exception, name: str, args: list[str]) -> int:
 
 def _report_bug(error: Exception, args: list[str]) -> int:
     unexpected = FrazilError(
-        f"unexpected {type(error).__name__}: {first_line(error)}", hint="the same with -v shows where; please report it"
+        f"unexpected {type(error).__name__}: {first_line(error)}",
+        hint="run the same command with -v for a stack trace, and please report it",
     )
     unexpected.__cause__ = error if _is_verbose(args) else None
     return _report(unexpected, args, _is_verbose(args))

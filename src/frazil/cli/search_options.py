@@ -35,26 +35,26 @@ def _texts(metavar: str, about: str) -> tuple[Any, Any]:
 
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "label": _texts("WORDS", "with this label, or a label with these words; `*` is anything"),
-    "any_label": (Annotated[bool, typer.Option("--any-label", help="one of the labels is enough")], False),
-    "camera": _text("TEXT", "taken with such a camera: part of its name"),
-    "taken": _text("TIME", "taken then: 2024, 2024-05, 2024-05-01, 2024-05..2024-08, 2024.."),
-    "near": _text("LAT,LON", "taken near this place; the nearest first"),
-    "radius": _text("DISTANCE", "and no further away than this: 800m, 5km, 3mi"),
-    "box": _text("S,W,N,E", "taken between these degrees; W > E goes across the date line"),
-    "tag": _texts("TAG", "tagged so by people, or as KEY=VALUE by the object store"),
-    "rating": _text("N", "rated so: 5, 4..5, 4.."),
+    "label": _texts("WORDS", "with this label, or a label that contains these words; `*` matches anything"),
+    "any_label": (Annotated[bool, typer.Option("--any-label", help="match any of the labels instead of all")], False),
+    "camera": _text("TEXT", "taken with this camera: part of its name"),
+    "taken": _text("TIME", "time taken: 2024, 2024-05, 2024-05-01, 2024-05..2024-08, 2024.."),
+    "near": _text("LAT,LON", "taken near this place; nearest first"),
+    "radius": _text("DISTANCE", "at most this far away: 800m, 5km, 3mi"),
+    "box": _text("S,W,N,E", "taken inside this box, in degrees; W > E crosses the date line"),
+    "tag": _texts("TAG", "with this tag from users, or as KEY=VALUE from the object store"),
+    "rating": _text("N", "with this rating: 5, 4..5, 4.."),
     "field": _texts(
         "NAME=VALUE",
         "a column, or a path in metadata (exif.Model, $.labels[*].Name); also <, <=, >, >=, != and ~ for contains",
     ),
-    "exif": _texts("TAG=VALUE", "the same for a tag of EXIF: ISOSpeedRatings>=800"),
-    "text": _text("WORDS", "all words are in title, author, note, key or text"),
-    "path": _text("GLOB", "with such a key: '*.jpg', '2024/**/*.png'"),
-    "media_type": _text("TYPE", "of this media type, or family: 'image/*'", "--type"),
-    "min_size": _text("SIZE", "at least so large, such as 1MB"),
-    "max_size": _text("SIZE", "at most so large"),
-    "status": (Annotated[StatusChoice | None, typer.Option(help="whether it was looked into")], None),
+    "exif": _texts("TAG=VALUE", "the same for an EXIF tag: ISOSpeedRatings>=800"),
+    "text": _text("WORDS", "all words occur in title, author, note, key or text"),
+    "path": _text("GLOB", "key matches this pattern: '*.jpg', '2024/**/*.png'"),
+    "media_type": _text("TYPE", "of this media type or family: 'image/*'", "--type"),
+    "min_size": _text("SIZE", "at least this large, such as 1MB"),
+    "max_size": _text("SIZE", "at most this large"),
+    "status": (Annotated[StatusChoice | None, typer.Option(help="state of extraction")], None),
 }
 
 
@@ -88,7 +88,7 @@ class Wanted:
         found = asked(bucket=self.bucket, **values)
         if similar is None:
             if distance is not None:
-                raise UsageError("a distance needs a picture to be distant from", hint="--similar FILE")
+                raise UsageError("--distance requires a picture to compare with", hint="--similar FILE")
             return found
         return asked(bucket=self.bucket, similar=similar_to(tables, self.bucket, similar, distance), **values)
 

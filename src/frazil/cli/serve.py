@@ -9,12 +9,12 @@ from frazil.cli.invocation import CATALOG_SECTIONS, Run, command, new_app
 if TYPE_CHECKING:
     from frazil.api.server import Served
 
-app = new_app("Own the log, and serve it.")
+app = new_app("Run the broker, which owns and serves the log.")
 
 
 @command(app, example="frazil serve --set serve.http_port=8080")
 def serve(run: Run) -> None:
-    """Own the log, and serve it by Arrow Flight and HTTP until SIGTERM or Ctrl-C. Prints its addresses when ready."""
+    """Serve the log over Arrow Flight and HTTP until SIGTERM or Ctrl-C. Prints its addresses when ready."""
     from frazil.api.origin_check import is_loopback
     from frazil.api.server import run_server
 
@@ -22,8 +22,8 @@ def serve(run: Run) -> None:
     host = settings.model.serve.host
     if not is_loopback(host):
         run.printer.note(
-            f"warning: serve.host is {host}: whoever reaches this address may publish, read and delete; there are no "
-            "tokens yet"
+            f"warning: serve.host is {host}: anyone who can reach this address can publish, read and delete; there is "
+            f"no authentication yet"
         )
 
     def ready(served: Served) -> None:
@@ -34,4 +34,4 @@ def serve(run: Run) -> None:
         print(end="", flush=True)
 
     run_server(settings, ready)
-    run.printer.note("stopped; everything is on disk")
+    run.printer.note("stopped; all messages are on disk")

@@ -32,7 +32,8 @@ class EngineChoice(StrEnum):
 
 
 Engine = Annotated[
-    EngineChoice, typer.Option("--engine", help="local: threads and processes here; spark: tasks of a cluster")
+    EngineChoice,
+    typer.Option("--engine", help="local: threads and processes on this machine; spark: tasks of a cluster"),
 ]
 
 
@@ -42,7 +43,9 @@ def stopping(run: Run) -> Iterator[threading.Event]:
     from frazil.cli.stopping import Stopping
     from frazil.spark.jvm import end_at_once
 
-    late = FrazilError(f"the command did not end within {_BOUND_S:g} s", hint="run it again: it continues")
+    late = FrazilError(
+        f"the command did not exit within {_BOUND_S:g} s", hint="run the same command again: it continues"
+    )
     with Stopping(_BOUND_S, lambda: late, kill=end_at_once, json_output=run.printer.json_output) as signals:
         signals.be_gentle()
         try:

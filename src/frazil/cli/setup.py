@@ -8,17 +8,17 @@ import typer
 
 from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, default_command, new_app
 
-app = new_app("Prepare this machine, once; afterwards no network is needed.")
+app = new_app("Prepare this machine once; afterwards Frazil needs no network.")
 
 
 @default_command(app, example="frazil setup")
 def setup(
     run: Run,
     install_java: Annotated[
-        bool, typer.Option(help="install a JDK where that needs no questions (Debian, root)")
+        bool, typer.Option(help="install a JDK if that is possible unattended (Debian, as root)")
     ] = True,
 ) -> None:
-    """Find a JDK (or install one), and bring the Spark jars into the cache, each checked against its checksum."""
+    """Find or install a JDK, and download the Spark jars to the cache, verified by checksum."""
     from frazil.errors import FrazilError, SetupError
     from frazil.spark import java
     from frazil.spark.archive import archive_file, make_archive
@@ -31,11 +31,11 @@ def setup(
     except SetupError:
         if not (install_java and spark.java_home is None and java.can_install_java()):
             raise
-        run.printer.note("no Java 17 or 21 here; installing one from Debian's packages")
+        run.printer.note("Java 17 or 21 not found; installing it from Debian's packages")
         found = java.install_java()
     jars = fetch_jars(settings.model.cache, found, ivy_settings=spark.ivy_settings, progress=run.printer.note)
     if not archive_file(settings.model.cache, found).is_file():
-        run.printer.note("recording an archive of Spark's classes, so that sessions start in half the time")
+        run.printer.note("creating a class-data archive of Spark, which halves the start of sessions")
     try:
         make_archive(settings, found)
     except FrazilError as error:  # it only makes sessions quicker
@@ -47,15 +47,15 @@ def setup(
 def bucket(
     run: Run,
     name: Annotated[
-        str | None, typer.Argument(metavar="BUCKET", help="name or s3://name [default: that of the warehouse]")
+        str | None, typer.Argument(metavar="BUCKET", help="name or s3://name [default: the bucket of the warehouse]")
     ] = None,
     kms_key: Annotated[
-        str | None, typer.Option(metavar="ARN", help="encrypt with this key of KMS [default: AES256, S3's own keys]")
+        str | None, typer.Option(metavar="ARN", help="encrypt with this KMS key [default: AES256, keys managed by S3]")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be done")] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Create the bucket of the warehouse, with versioning and encryption. Of one that exists, add what it lacks."""
+    """Create the bucket of the warehouse with versioning and encryption. If it exists, add what it lacks."""
     from frazil.storage.buckets import inspect_bucket, plan_bucket, prepare_bucket
 
     settings = run.settings(*CATALOG_SECTIONS)
@@ -69,7 +69,7 @@ def bucket(
     run.printer.record(
         {
             "bucket": f"s3://{bucket_name}",
-            "would do" if dry_run else "done": ", ".join(steps) or "nothing: all is right",
+            "would do" if dry_run else "done": ", ".join(steps) or "nothing to do",
             "versioning": state.versioning,
             "encryption": f"{state.encryption} ({state.kms_key})" if state.kms_key else state.encryption,
         }
@@ -83,5 +83,5 @@ def _bucket_name(text: str, *, is_default: bool) -> str:
     location = parse(text if "://" in text or text.startswith("/") or is_default else f"s3://{text}") if text else None
     if location is None or location.scheme != "s3":
         where = "the warehouse is" if is_default else f"'{text}' is"
-        raise UsageError(f"{where} no bucket of S3", hint="frazil setup bucket s3://NAME")
+        raise UsageError(f"{where} not an S3 bucket", hint="frazil setup bucket s3://NAME")
     return location.bucket

@@ -12,7 +12,7 @@ import typer
 
 from frazil.cli.invocation import CATALOG_SECTIONS, CatalogOption, Run, command, new_app
 
-app = new_app("Query and change tables with SQL.")
+app = new_app("Query and modify tables with SQL.")
 
 
 class EngineChoice(StrEnum):
@@ -33,16 +33,18 @@ def sql(
     run: Run,
     statement: Annotated[str, typer.Argument(help="one SQL statement; - reads it from standard input")],
     engine: Annotated[
-        EngineChoice, typer.Option(help="auto: DuckDB for a SELECT it can read, else Spark")
+        EngineChoice, typer.Option(help="auto: DuckDB for a SELECT on tables that it can read, else Spark")
     ] = EngineChoice.auto,
-    output: Annotated[SqlOutput, typer.Option("--output", "-o", help="how rows are printed")] = SqlOutput.text,
-    out: Annotated[Path | None, typer.Option(readable=False, help="write to this file, not to standard output")] = None,
+    output: Annotated[SqlOutput, typer.Option("--output", "-o", help="format of the rows")] = SqlOutput.text,
+    out: Annotated[
+        Path | None, typer.Option(readable=False, help="write to this file instead of standard output")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="at most this many rows [default: 1000 as text, else all]")
     ] = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Run a statement. Rows go to standard output; the engine and the time it took to standard error."""
+    """Run a statement. Rows go to standard output; engine and duration go to standard error."""
     from frazil.cli.results import check_output, write_result
     from frazil.query import run_sql
 
@@ -56,4 +58,4 @@ def sql(
     more = f" (only the first {shown}: --limit gives more)" if result.truncated else ""
     took = time.perf_counter() - began
     rows = "1 row" if result.table.num_rows == 1 else f"{result.table.num_rows} rows"
-    run.printer.note(f"{rows}{more}, {result.engine}, {result.seconds:.2f} s ({took:.2f} s with start)")
+    run.printer.note(f"{rows}{more}, {result.engine}, {result.seconds:.2f} s ({took:.2f} s including start)")

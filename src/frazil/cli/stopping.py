@@ -81,7 +81,7 @@ class Stopping:
                     continue
                 heard += 1
                 if heard > 1:
-                    self._end(InterruptedByUser("interrupted twice, and ended at once"))
+                    self._end(InterruptedByUser("interrupted twice; ended immediately"))
                 self.asked.set()
                 self._deadline = time.monotonic() + self._bound_s
 

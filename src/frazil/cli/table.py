@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = new_app("List tables, look into them, and take care of them.", example="frazil table list")
+app = new_app("List, inspect and maintain tables.", example="frazil table list")
 
 _SNAPSHOT_COLUMNS = {
     "snapshot_id": "snapshot_id",
@@ -56,7 +56,7 @@ def list_(
 
 @command(app, example="frazil table show demo.photos")
 def show(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
-    """Show a table: its columns, partitioning, place, size and properties."""
+    """Show a table: its columns, partitioning, location, size and properties."""
     from frazil.catalogs.describe import describe
 
     described = _look(run, table, catalog, describe)
@@ -81,15 +81,15 @@ def snapshots(run: Run, table: TableName, catalog: CatalogOption = None) -> None
     rows = _look(run, table, catalog, snapshot_rows)
     if not run.printer.json_output:  # what fits a screen; JSON has the rest
         rows = [{name: row[key] for name, key in _SNAPSHOT_COLUMNS.items()} for row in rows]
-    _print(run, rows, none="no snapshots: nothing was written yet")
+    _print(run, rows, none="no snapshots: nothing has been written yet")
 
 
 @command(app, example="frazil table history demo.photos")
 def history(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
-    """Show which snapshot was current when; a rollback shows as an older snapshot that became current again."""
+    """Show which snapshot was current when. A rollback appears as an older snapshot that became current again."""
     from frazil.catalogs.describe import history_rows
 
-    _print(run, _look(run, table, catalog, history_rows), none="no history: nothing was written yet")
+    _print(run, _look(run, table, catalog, history_rows), none="no history: nothing has been written yet")
 
 
 @command(app, example="frazil table files demo.photos --snapshot 4358109269873137077")

@@ -20,12 +20,13 @@ _BAR = 24
 def health(
     run: Run,
     table: TableName,
-    policy: Annotated[bool, typer.Option("--policy", help="also show the policy, and where it comes from")] = False,
+    policy: Annotated[bool, typer.Option("--policy", help="also show the policy and the source of each value")] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Show how a table is, and what its policy will do next. Reads metadata alone, and changes nothing.
+    """Show the state of a table and the next steps of its policy. Reads only metadata and changes nothing.
 
-    JSON has the policy always. Exit codes: 2 where the policy contradicts itself, 10 where there is no such table.
+    JSON output always includes the policy. Exit codes: 2 if the policy contradicts itself, 10 if the table does not
+    exist.
     """
     from frazil.upkeep.plans.health import examine
     from frazil.upkeep.runs.history import History
@@ -51,7 +52,7 @@ def health(
 def print_steps(run: Run, steps: Sequence[Step]) -> None:
     """What is next, as people read it."""
     if not steps:
-        print("\nnext: nothing, all is as the policy wants it")
+        print("\nnext: nothing to do, the table complies with its policy")
         return
     print("\nnext")
     rows = [[n, s.kind, "urgent" if s.urgent else "", s.why, gains(s), costs(s)] for n, s in enumerate(steps, 1)]
@@ -92,15 +93,15 @@ def _lines(found: Health) -> Iterator[str]:
 
     yield f"{found.table}, format version {found.format_version}, at {found.taken_at}"
     if found.snapshot_id is None:
-        yield "nothing was written yet"
+        yield "nothing has been written yet"
         return
     files, manifests, snapshots, metadata = found.files, found.manifests, found.snapshots, found.metadata
     yield ""
     yield f"rows        {found.rows:,}{_deleted(found)}"
     yield f"files       {files['count']:,} with {format_size(files['bytes'])}; small: {files['small']:,}"
     yield (
-        f"            least {format_size(files['least'])}, median {format_size(files['median'])}, "
-        f"most {format_size(files['most'])}, target {format_size(files['target'])}"
+        f"            smallest {format_size(files['least'])}, median {format_size(files['median'])}, "
+        f"largest {format_size(files['most'])}, target {format_size(files['target'])}"
     )
     yield from _histogram(found)
     yield f"deletes     {_deletes(found.deletes)}"
@@ -113,10 +114,10 @@ def _lines(found: Health) -> Iterator[str]:
     yield from _refs(found)
     yield f"metadata    {format_size(metadata['bytes'])}; metadata.json {_json(metadata)}"
     if found.expired["count"]:
-        yield f"expired     files on {format_count(found.expired['count'], 'list')} wait for the end of their grace"
+        yield f"expired     files on {format_count(found.expired['count'], 'list')} wait for their grace period"
     yield f"growth      {_growth(found.growth)}"
     last = found.last_upkeep
-    yield "last upkeep " + ("none that the history shows" if last is None else f"{last['kind']}, {last['at']}")
+    yield "last upkeep " + ("none in the history" if last is None else f"{last['kind']}, {last['at']}")
 
 
 def _deleted(found: Health) -> str:
@@ -145,7 +146,7 @@ def _deletes(deletes: Mapping[str, int]) -> str:
     if deletes["equality_files"]:
         said.append(f"{format_count(deletes['equality_files'], 'equality-delete file')}, which every reader must apply")
     if deletes["dangling"]:
-        said.append(f"{deletes['dangling']:,} of these for data that is gone")
+        said.append(f"{deletes['dangling']:,} of these refer to removed data files")
     return "; ".join(said) or "none"
 
 
@@ -177,7 +178,7 @@ def _growth(growth: Mapping[str, float] | None) -> str:
     from frazil.upkeep.plans.format_amounts import format_age, format_size
 
     if growth is None:
-        return "not known: the history is too short"
+        return "unknown: the history is too short"
     parts = [f"{growth[name]:+,.0f} {name}" for name in ("rows", "files", "commits")]
     size = ("+" if growth["bytes"] >= 0 else "") + format_size(growth["bytes"])
     return f"a day {size}, {', '.join(parts)} (over {format_age(growth['over_s'])})"

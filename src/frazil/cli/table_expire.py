@@ -28,29 +28,31 @@ def expire(
     older_than: Annotated[
         str | None, typer.Option(metavar="TIME", help="snapshots older than this, such as 5d [default: the policy's]")
     ] = None,
-    keep: Annotated[int | None, typer.Option(min=1, help="snapshots that stay at most [default: the policy's]")] = None,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="keep at most this many snapshots [default: the policy's]")
+    ] = None,
     snapshot: Annotated[
-        list[int] | None, typer.Option(metavar="ID", help="this one, whatever its age; may be repeated")
+        list[int] | None, typer.Option(metavar="ID", help="expire this snapshot, whatever its age; may be repeated")
     ] = None,
     grace: Annotated[
-        str | None, typer.Option(metavar="TIME", help="how long files stay after that [default: the policy's]")
+        str | None, typer.Option(metavar="TIME", help="how long to keep their files after that [default: the policy's]")
     ] = None,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Take old snapshots out of a table's history, and delete files whose snapshots are gone for long enough.
+    """Expire old snapshots of a table, and delete files of expired snapshots after their grace period.
 
-    What a branch, tag or pin holds stays, and it says what pins hold and until when. Files are deleted when their grace
-    is over: by a later run of this, or of upkeep. Exit codes: 3 where some files could not be deleted, 11 where other
-    writers were faster, or pins hold all that --older-than and --keep choose, 12 where another table has its files
-    there, or refers to files that would go.
+    Snapshots that a branch, tag or pin references are kept; the output names these pins and when they end. Files are
+    deleted when their grace period is over, by a later run of this command or of upkeep. Exit codes: 3 if some files
+    could not be deleted, 11 if other writers won every retry, or if pins hold all that --older-than and --keep choose,
+    12 if another table has its files there, or references files that would be deleted.
     """
     from frazil.cli.amounts import seconds
     from frazil.upkeep.runs.expire_table import expire_table
     from frazil.upkeep.runs.open_context import open_context
 
     if snapshot and (older_than or keep):
-        raise UsageError("--snapshot names them, --older-than and --keep choose them", hint="one of both")
+        raise UsageError("--snapshot excludes --older-than and --keep", hint="give one of them")
     age = None if older_than is None else seconds(older_than)
     grace_s = None if grace is None else seconds(grace)
     with open_context(run.settings(*_SECTIONS), catalog) as care:
@@ -77,13 +79,15 @@ def _print_expiry(run: Run, told: dict[str, Any]) -> None:
         return
     verb = "are expired" if told["done"] else "would be expired"
     size = shown_size(told["bytes"])
-    print(f"{len(told['snapshots'])} snapshots {verb}; {told['files']} files ({size}) are theirs alone")
+    print(f"{len(told['snapshots'])} snapshots {verb}; {told['files']} files ({size}) are referenced only by them")
     if told["done"]:
         print(f"{told['reclaimed_files']} files ({shown_size(told['reclaimed_bytes'])}) are deleted")
     waits = told["waiting"]
     if waits["files"]:
         size, due = shown_size(waits["size"]), shown_size(waits["due_size"])
-        print(f"{waits['files']} files ({size}) wait to be deleted; the grace is over for {waits['due']} ({due})")
+        print(
+            f"{waits['files']} files ({size}) wait to be deleted; the grace period is over for {waits['due']} ({due})"
+        )
 
 
 def orphans(
@@ -92,15 +96,15 @@ def orphans(
     older_than: Annotated[
         str | None, typer.Option(metavar="TIME", help="files older than this, such as 3d [default: the policy's]")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="delete them")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="delete the files")] = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Find files in a table's folder that nothing refers to. With --yes, delete them.
+    """Find files in a table's folder that nothing references. With --yes, delete them.
 
-    Only the table's own folder is looked at, and ages are told by the storage's clock. Exit codes: 3 where some could
-    not be deleted, 12 where another table has, or may have, files there, or where the listing of the folder does not
-    show the table's own files.
+    Searches only the table's own folder; ages are measured by the clock of the storage. Exit codes: 3 if some files
+    could not be deleted, 12 if another table has, or may have, files there, or if the listing of the folder does not
+    include the table's own files.
     """
     from frazil.cli.amounts import seconds
     from frazil.upkeep.expiry import orphans as search_for
@@ -108,13 +112,13 @@ def orphans(
     from frazil.upkeep.runs.open_context import open_context
 
     if yes and dry_run:
-        raise UsageError("--yes does it and --dry-run does not", hint="one of them")
+        raise UsageError("--yes and --dry-run exclude each other", hint="give one of them")
     age = None if older_than is None else seconds(older_than)
     if age is not None and age < _YOUNGEST_S:
         raise UsageError(
-            f"--older-than {older_than} is too young",
-            cause="a writer under way has files that no snapshot knows yet",
-            hint="1h or more; 3d is the default",
+            f"--older-than {older_than} is too short",
+            cause="files of running writers are not referenced by a snapshot yet",
+            hint="give 1h or more; the default is 3d",
         )
     removed = None
     with open_context(run.settings(*_SECTIONS), catalog) as care:
@@ -160,8 +164,8 @@ def _print_orphans(run: Run, search: Search, yes: bool, removed: int, removed_si
         print(f"  and {len(search.orphans) - _SHOWN} more: --output json has all")
     others = {
         "not old enough yet": search.young,
-        "of expired snapshots, which go when their grace is over": search.listed,
-        "of a kind that is not Iceberg's, which stay": len(search.unknown),
+        "of expired snapshots, deleted when their grace period is over": search.listed,
+        "of other kinds than Iceberg's, which are kept": len(search.unknown),
     }
     for what, count in others.items():
         if count:
@@ -169,13 +173,13 @@ def _print_orphans(run: Run, search: Search, yes: bool, removed: int, removed_si
     if yes:
         print(f"{removed} files ({shown_size(removed_size)}) are deleted")
     elif search.orphans:
-        run.printer.note("nothing was deleted: the same with --yes deletes them")
+        run.printer.note("nothing was deleted; to delete them, run the same command with --yes")
 
 
 def verify(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
-    """Check that every file of every snapshot, branch and tag is there with its size. Changes nothing, needs no JVM.
+    """Check that every file of every snapshot, branch and tag exists with its size. Changes nothing, needs no JVM.
 
-    Exit code 13 where one is missing or has another size.
+    Exit code 13 if a file is missing or has another size.
     """
     from frazil.upkeep.expiry.verify import verify as check
     from frazil.upkeep.runs.open_context import open_context
@@ -187,7 +191,7 @@ def verify(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
         count = sum(finding.severity == "error" for finding in verdict.findings)
         raise IntegrityError(
             f"the table {verdict.table} has {'1 fault' if count == 1 else f'{count} faults'}",
-            hint=f"restore the files from a backup, or roll back to a sound snapshot: frazil table snapshots {table}",
+            hint=f"restore the files from a backup, or roll back to an intact snapshot: frazil table snapshots {table}",
         )
 
 
@@ -206,7 +210,7 @@ def _print_verdict(run: Run, verdict: Verdict) -> None:
 
 
 def pins(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
-    """List who holds which snapshot, such as a backup that runs, and until when."""
+    """List which snapshots are pinned, by whom (such as a running backup), and until when."""
     from frazil.upkeep.expiry.pins import pins as pins_of
     from frazil.upkeep.runs.open_context import open_context
 

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 _SECTIONS = (*CATALOG_SECTIONS, "topics", "upkeep", "spark")
 _BUDGET = "1GiB"
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only show what would be done, and what it would gain")]
-Budget = Annotated[str, typer.Option(metavar="SIZE", help="bytes that one commit takes in; many commits may follow")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only show what would be done and what it would gain")]
+Budget = Annotated[
+    str, typer.Option(metavar="SIZE", help="bytes to rewrite per commit; a run may make several commits")
+]
 TargetSize = Annotated[
     str | None, typer.Option(metavar="SIZE", help="size of a new file, such as 256MiB [default: the policy's]")
 ]
 
 partition_app = new_app(
-    "Look at how a table is partitioned, and change it.", example="frazil table partition plan demo.photos"
+    "Propose and change the partitioning of a table.", example="frazil table partition plan demo.photos"
 )
 
 
@@ -44,26 +46,27 @@ def compact(
     table: TableName,
     target: TargetSize = None,
     min_files: Annotated[
-        int | None, typer.Option(min=1, help="files of a partition that are worth it [default: the policy's]")
+        int | None,
+        typer.Option(min=1, help="small files in a partition that trigger a rewrite [default: the policy's]"),
     ] = None,
     strategy: Annotated[
-        Strategy | None, typer.Option(help="auto: sorted as the table is [default: the policy's]")
+        Strategy | None, typer.Option(help="auto: by the table's sort order [default: the policy's]")
     ] = None,
     sort_by: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="for sort and zorder; may be repeated: 'name desc'")
     ] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="only partitions of which this holds, as in SQL")
+        str | None, typer.Option(metavar="CONDITION", help="only partitions that match this SQL condition")
     ] = None,
     budget: Budget = _BUDGET,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Merge small files, and write files anew that have lost many rows, until there are none left.
+    """Merge small files, and rewrite files with many deleted rows, until none are left.
 
-    What is done stands, commit by commit; Ctrl-C ends it between two. Rows that others delete meanwhile stay deleted.
-    Exit codes: 2 where a column or option does not fit, 10 no such table, 11 where other writers were faster, 12 where
-    the table may not be written.
+    Each commit is final; Ctrl-C stops between two commits. Rows that other writers delete during a rewrite stay
+    deleted. Exit codes: 2 if a column or option does not fit, 10 if the table does not exist, 11 if other writers won
+    every retry, 12 if writing to the table is not allowed.
     """
     from frazil.cli.amounts import size
     from frazil.upkeep.runs.rewrite_table import compaction_options, rewrite_table
@@ -91,13 +94,14 @@ def compact(
 def manifests(
     run: Run,
     table: TableName,
-    min_files: Annotated[int, typer.Option(min=2, help="small manifests that are worth it")] = 2,
+    min_files: Annotated[int, typer.Option(min=2, help="small manifests that trigger a rewrite")] = 2,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Merge small manifests into few, sorted by partition, so that queries are planned faster.
+    """Merge small manifests into fewer ones, sorted by partition, so that queries are planned faster.
 
-    Exit codes: 10 no such table, 11 where other writers were faster, 12 where the table may not be written.
+    Exit codes: 10 if the table does not exist, 11 if other writers won every retry, 12 if writing to the table is not
+    allowed.
     """
     from frazil.upkeep.runs.rewrite_table import rewrite_table
 
@@ -114,14 +118,14 @@ def manifests(
 def stats(
     run: Run,
     table: TableName,
-    column: Annotated[list[str] | None, typer.Option(help="only this one; may be repeated")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="only this column; may be repeated")] = None,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Count the distinct values of each column, for query planners. It reads all rows of the current snapshot.
+    """Count the distinct values of each column, for query planners. Reads all rows of the current snapshot.
 
-    Exit codes: 1 where the catalog cannot keep them, 2 an unknown column, 10 no such table, 11 where other writers were
-    faster, 12 where the table may not be written.
+    Exit codes: 1 if the catalog cannot store statistics, 2 if a column is unknown, 10 if the table does not exist, 11
+    if other writers won every retry, 12 if writing to the table is not allowed.
     """
     from frazil.upkeep.runs.rewrite_table import rewrite_table
 
@@ -137,7 +141,7 @@ def stats(
 
 @command(partition_app, "plan", example="frazil table partition plan demo.photos")
 def partition_plan(run: Run, table: TableName, catalog: CatalogOption = None) -> None:
-    """Propose how a table should be partitioned, with reasons. Reads metadata alone, and changes nothing."""
+    """Propose a partitioning for a table, with reasons. Reads only metadata and changes nothing."""
     from frazil.upkeep.rewrite.partition_plan import plan
 
     with _open(run, catalog) as care:
@@ -160,17 +164,17 @@ def partition_apply(
     run: Run,
     table: TableName,
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="such as 'day(time), bucket(16, id)', or none")],
-    rewrite: Annotated[bool, typer.Option("--rewrite", help="write old files anew too, commit by commit")] = False,
+    rewrite: Annotated[bool, typer.Option("--rewrite", help="also rewrite existing files, commit by commit")] = False,
     target: TargetSize = None,
     budget: Budget = _BUDGET,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Change how a table is partitioned. Old files stay as they are, unless --rewrite is given.
+    """Change the partitioning of a table. Existing files stay as they are unless --rewrite is given.
 
-    Called again with --rewrite it goes on where it was interrupted. Exit codes: 1 where the catalog cannot have such
-    partitions, 2 where the spec does not fit the table, 10 no such table, 11 where other writers were faster, 12 where
-    the table may not be written.
+    If you run it again with --rewrite, it continues where it was interrupted. Exit codes: 1 if the catalog does not
+    support such partitions, 2 if the spec does not fit the table, 10 if the table does not exist, 11 if other writers
+    won every retry, 12 if writing to the table is not allowed.
     """
     from frazil.cli.amounts import shown_size, size
     from frazil.upkeep.rewrite import partition
@@ -189,12 +193,12 @@ def partition_apply(
     if run.printer.json_output:
         run.printer.json({"table": table, **asdict(applied)})
     else:
-        print(f"{table} is partitioned by {applied.after}" + ("" if applied.changed else ", as it was"))
+        print(f"{table} is partitioned by {applied.after}" + ("" if applied.changed else ", as before"))
         if rewrite:
             done = sum(o.files_before for o in applied.outcomes)
-            print(f"{done} files ({shown_size(sum(o.bytes_rewritten for o in applied.outcomes))}) are written anew")
+            print(f"{done} files ({shown_size(sum(o.bytes_rewritten for o in applied.outcomes))}) were rewritten")
         if applied.left:
-            print(f"{applied.left} files are still partitioned otherwise; they are read as before")
+            print(f"{applied.left} files still have their previous partitioning; they are read as before")
     raise_failures(applied.outcomes)
 
 

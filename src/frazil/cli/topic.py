@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.log.protocol import TopicInfo
 
 app = new_app(
-    "Publish to topics, read them, and take care of them. Works with a broker, and without one.",
+    "Publish to, read and administer topics. Works with and without a broker.",
     example="frazil topic publish orders 'first order'",
 )
 
@@ -33,17 +33,21 @@ def create(
     run: Run,
     topic: TopicName,
     storage: Annotated[
-        StorageChoice | None, typer.Option(help="iceberg: log, then table; log: log alone [default: topics.storage]")
+        StorageChoice | None, typer.Option(help="iceberg: log, then table; log: only the log [default: topics.storage]")
     ] = None,
     keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="messages older than this may leave the log, such as 7d")
+        str | None,
+        typer.Option(metavar="TIME", help="retention: remove messages older than this from the log, such as 7d"),
     ] = None,
     keep_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="beyond this the oldest may leave the log, such as 10GB")
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="retention: remove the oldest messages beyond this size from the log, such as 10GB"
+        ),
     ] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="no error if it is there already")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="do not fail if the topic exists")] = False,
 ) -> None:
-    """Create a topic. Publishing does not: a misspelt name would make one."""
+    """Create a topic. Publishing does not create topics, so that a misspelt name is an error."""
     from frazil.cli.amounts import seconds, size
     from frazil.topics.admin.create import create_topic
 
@@ -62,7 +66,7 @@ def create(
     if run.printer.json_output:
         run.printer.json(_shown(made))
     else:
-        print(f"topic '{topic}' is there, storage {made.storage}")
+        print(f"topic '{topic}' exists, storage {made.storage}")
 
 
 @command(app, "list", example="frazil topic list --output json")
@@ -94,7 +98,7 @@ def _lag(info: TopicInfo) -> str:
 
 @command(app, example="frazil topic show orders")
 def show(run: Run, topic: TopicName, catalog: CatalogOption = None) -> None:
-    """Show a topic: its log, its table, sinks and how far they are behind, columns, and subscriptions."""
+    """Show a topic: its log, table, sinks with their lag, columns and subscriptions."""
     from frazil.cli.amounts import shown_size
     from frazil.topics.admin.describe import describe_topic
 
@@ -110,7 +114,7 @@ def show(run: Run, topic: TopicName, catalog: CatalogOption = None) -> None:
         print("(no table)")
     else:
         run.printer.record({**table, "size": shown_size(table["size"])})
-    for name, none in (("sinks", "no sinks"), ("columns", "no columns of producers"), ("subscriptions", "")):
+    for name, none in (("sinks", "no sinks"), ("columns", "no producer columns"), ("subscriptions", "")):
         rows = described[name]
         if rows or none:
             print()
@@ -121,16 +125,16 @@ def show(run: Run, topic: TopicName, catalog: CatalogOption = None) -> None:
 def delete(
     run: Run,
     topic: TopicName,
-    table: Annotated[bool, typer.Option("--table", help="its table too, with all files")] = False,
-    force: Annotated[bool, typer.Option("--force", help="also if messages are not in the table yet")] = False,
+    table: Annotated[bool, typer.Option("--table", help="also delete its table with all files")] = False,
+    force: Annotated[bool, typer.Option("--force", help="delete even if messages are not in the table yet")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
     """Delete a topic's log with all its messages. Its table stays, unless --table is given.
 
-    Exit code 12 where --table would delete files that another table refers to, or another catalog shows the same table.
-    The files stay where the table is damaged, refers to files outside its folder, or has gc.enabled=false.
+    Exit code 12 if --table would delete files that another table references, or if another catalog has the same table.
+    The files are kept if the table is damaged, references files outside its folder, or has gc.enabled=false.
     """
     from frazil.upkeep.topic_deletion import delete_topic, plan_topic_deletion
 

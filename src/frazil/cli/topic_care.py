@@ -28,14 +28,14 @@ class Target(StrEnum):
 def migrate(
     run: Run,
     topic: TopicName,
-    to: Annotated[Target, typer.Option(help="iceberg: log, then table; log: log alone")],
+    to: Annotated[Target, typer.Option(help="iceberg: log, then table; log: only the log")],
     from_start_of_log: Annotated[
-        bool, typer.Option("--from-start-of-log", help="leave out what the log no longer has")
+        bool, typer.Option("--from-start-of-log", help="skip messages that the log no longer has")
     ] = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Move a topic to the other storage, while producers write and readers read. What was broken off goes on."""
+    """Move a topic to the other storage, while producers write and readers read. Resumes an interrupted migration."""
     from frazil.topics.admin.migrate import Migrating
 
     with session(run, catalog) as at:
@@ -55,36 +55,41 @@ def migrate(
         return
     copies = f"offsets {plan.start} to {plan.end}" if plan.end > plan.start else "nothing"
     if not plan.changes:
-        print(f"topic '{topic}' has storage {plan.storage} already; to copy: {copies}")
+        print(f"topic '{topic}' already has storage {plan.storage}; to copy: {copies}")
     else:
-        print(f"topic '{topic}' {'would go' if dry_run else 'has gone'} to storage {plan.storage}; copied: {copies}")
+        print(
+            f"topic '{topic}' {'would be migrated' if dry_run else 'was migrated'} to storage {plan.storage}; "
+            f"copied: {copies}"
+        )
 
 
 def retain(
     run: Run,
     topic: TopicName,
-    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="messages older than this, such as 7d")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="TIME", help="remove messages older than this, such as 7d")
+    ] = None,
     larger_than: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="the oldest messages beyond this, such as 10GB")
+        str | None, typer.Option(metavar="SIZE", help="remove the oldest messages beyond this size, such as 10GB")
     ] = None,
     log: Annotated[bool, typer.Option("--log", help="only from the log")] = False,
     table: Annotated[bool, typer.Option("--table", help="only from the table")] = False,
-    save: Annotated[bool, typer.Option("--save", help="from now on that is the rule for the topic's log")] = False,
+    save: Annotated[bool, typer.Option("--save", help="also save this as the retention of the topic's log")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Remove old messages: by default as the settings say. The log keeps what its sinks have not committed."""
+    """Remove old messages, by default as the settings say. The log keeps messages that its sinks have not committed."""
     from frazil.cli.amounts import seconds, shown_size, size
     from frazil.topics.storage import open_storage
 
     if log and table:
-        raise UsageError("--log and --table together are the default", hint="neither")
+        raise UsageError("by default, both --log and --table apply; give at most one", hint="neither")
     age = None if older_than is None else seconds(older_than)
     limit = None if larger_than is None else size(larger_than)
     rule = {k: v for k, v in (("retention_age_s", age), ("retention_bytes", limit)) if v is not None}
     if save and (table or not rule):
-        raise UsageError("--save keeps a rule for the log, and none is given", hint="--older-than or --larger-than")
+        raise UsageError("--save requires a retention for the log", hint="--older-than or --larger-than")
     with session(run, catalog) as at:
         storage = open_storage(at.access, at.settings, topic, at.store)
         planned = _retain(storage, age, limit, log=log, table=table, dry_run=True)
@@ -119,22 +124,23 @@ def _retain(
 def adopt(
     run: Run,
     topic: TopicName,
-    rewind: Annotated[bool, typer.Option("--rewind", help="after a rollback: write the rows again")] = False,
+    rewind: Annotated[bool, typer.Option("--rewind", help="after a rollback: write the removed rows again")] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="leave out what a rollback removed, or the log's messages that were too late")
+        bool, typer.Option("--keep", help="skip what a rollback removed, or messages in the log that were too late")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Bring a table and its log together again: after a new log, a rollback of the table, or a gap that is lost.
+    """Reconnect a table and its log: after a new log, a rollback of the table, or a permanent gap.
 
-    Also where an older copy of the log was brought back while a pipeline was at work, and the table has other messages.
+    Also use it if an older copy of the log was restored while a pipeline was running, so that the table has other
+    messages.
     """
     from frazil.topics.admin.adopt import Adopting, Choice
 
     if rewind and keep:
-        raise UsageError("--rewind and --keep are opposites", hint="one of them")
+        raise UsageError("--rewind and --keep are opposites", hint="give one of them")
     choice: Choice | None = "rewind" if rewind else "keep" if keep else None
     with session(run, catalog) as at:
         adopting = Adopting(at.access, at.settings, topic, at.store, choice)
@@ -143,30 +149,32 @@ def adopt(
         with confirmed(run, plan.to_dict(), yes=yes and not fine, dry_run=dry_run or fine, what="adopting") as go:
             if go:
                 adopting.do(plan)
-                run.printer.note(f"the table of topic '{topic}' goes on at offset {plan.after}")
+                run.printer.note(f"the table of topic '{topic}' continues at offset {plan.after}")
 
 
 def verify(
     run: Run,
     topic: TopicName,
     repair: Annotated[
-        bool, typer.Option("--repair", help="go on without what is damaged in the log; nobody may have it open")
+        bool,
+        typer.Option(
+            "--repair",
+            help="remove damaged data from the log and continue without it; no process may have the log open",
+        ),
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Check every frame of a topic's log, then its table against it, and say what is wrong where. Changes nothing.
+    """Check every frame of a topic's log, and its table against the log, and report each fault. Changes nothing.
 
-    With --repair, whole frames stay, damaged bytes move into quarantine, and lost offsets are listed.
+    With --repair, intact frames are kept, damaged bytes are moved to quarantine, and lost offsets are listed.
     """
     from frazil.tables.store import LazyStore
     from frazil.topics.admin.verify import verify_topic
 
     if (yes or dry_run) and not repair:
-        raise UsageError(
-            "--yes and --dry-run belong to --repair", hint=f"frazil topic verify {topic} --repair --dry-run"
-        )
+        raise UsageError("--yes and --dry-run require --repair", hint=f"frazil topic verify {topic} --repair --dry-run")
     settings = settings_of(run)
     if repair:
         _repair(run, settings, topic, yes=yes, dry_run=dry_run)
@@ -234,8 +242,8 @@ def _repair(run: Run, settings: Settings, topic: str, *, yes: bool, dry_run: boo
         plan["quarantined"] = f"{planned.quarantined:,} bytes"
     sound = not planned.files
     if sound:
-        run.printer.note("there is nothing to repair")
+        run.printer.note("nothing to repair")
     with confirmed(run, plan, yes=yes and not sound, dry_run=dry_run or sound, what="repairing") as go:
         if go:
             repair_log(folder, topic, dry_run=False)
-            run.printer.note(f"the log of topic '{topic}' is repaired; frazil topic verify {topic} looks again")
+            run.printer.note(f"the log of topic '{topic}' was repaired; to check it again: frazil topic verify {topic}")

@@ -31,7 +31,7 @@ def telling_progress(acks: Sequence[Ack]) -> Iterator[list[int]]:
         if not acks:
             _told(error, acks, unknown)
             raise
-        partial = PartialError("publishing failed in the middle", cause=error.in_one_line, hint=_hint(acks, unknown))
+        partial = PartialError("publishing failed part-way", cause=error.in_one_line, hint=_hint(acks, unknown))
         raise _told(partial, acks, unknown) from error
 
 
@@ -52,7 +52,7 @@ def _told(error: FrazilError, acks: Sequence[Ack], unknown: int) -> FrazilError:
     if last is not None:
         text += f", at offsets {first} to {last}"
     if unknown:
-        text += f"; whether the next {unknown} are in the log is not known"
+        text += f"; whether the next {unknown} were appended is not known"
     if not count and not unknown:
         error.details |= fields
         return error
@@ -61,5 +61,5 @@ def _told(error: FrazilError, acks: Sequence[Ack], unknown: int) -> FrazilError:
 
 def _hint(acks: Sequence[Ack], unknown: int) -> str:
     count = sum(ack.count for ack in acks)
-    look = f"look at the end (frazil topic tail {acks[-1].topic}), then " if unknown else ""
+    look = f"inspect the end of the topic (frazil topic tail {acks[-1].topic}), then " if unknown else ""
     return f"{look}publish the rest, without the first {count} messages of the input"

@@ -34,24 +34,22 @@ def publish(
     run: Run,
     topic: TopicName,
     message: Annotated[list[str] | None, typer.Argument(help="messages [default: standard input]")] = None,
-    file: Annotated[Path | None, typer.Option(help="the content of this file instead")] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="each line of the input is a message of its own")] = False,
+    file: Annotated[Path | None, typer.Option(help="read the message from this file instead")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="publish each line of the input as a message")] = False,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="on every message; may be repeated")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="header of every message; may be repeated")
     ] = None,
     level: Annotated[
-        LevelChoice | None, typer.Option(help="how safe before it is acknowledged [default: as log.sync_mode says]")
+        LevelChoice | None, typer.Option(help="durability before the acknowledgement [default: from log.sync_mode]")
     ] = None,
     producer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="publish as this producer; retries are recognised")
+        str | None, typer.Option(metavar="NAME", help="publish as this producer; retries are deduplicated")
     ] = None,
-    batch: Annotated[
-        bool, typer.Option("--batch", help="all messages as one batch: taken whole or not at all")
-    ] = False,
+    batch: Annotated[bool, typer.Option("--batch", help="publish all messages as one atomic batch")] = False,
 ) -> None:
-    """Publish messages, and print which offsets they have got.
+    """Publish messages, and print their offsets.
 
-    Empty input publishes nothing. For a message that is empty on purpose, give it as an argument: ''
+    Empty input publishes nothing. To publish an empty message on purpose, give it as an argument: ''
     """
     groups = _groups(message or [], file, lines=lines)
     if batch:
@@ -82,10 +80,10 @@ def publish(
 def _groups(messages: list[str], file: Path | None, *, lines: bool) -> Iterator[list[bytes]]:
     """What goes into one batch each."""
     if messages and file is not None:
-        raise UsageError("messages come from the command line or from a file, not from both", hint="one of them")
+        raise UsageError("messages on the command line and --file exclude each other", hint="give one of them")
     if messages:
         if lines:
-            raise UsageError("--lines is for --file and standard input", hint="give each message as an argument")
+            raise UsageError("--lines requires --file or standard input", hint="give each message as an argument")
         return iter([[m.encode("utf-8", "surrogateescape")] for m in messages])
     if lines:
         return _lines(_chunks(file))
@@ -95,7 +93,7 @@ def _groups(messages: list[str], file: Path | None, *, lines: bool) -> Iterator[
 
 def _chunks(file: Path | None) -> Iterator[bytes]:
     if file is None and sys.stdin.isatty():
-        print("reading from the terminal; Ctrl-D ends", file=sys.stderr)
+        print("reading from the terminal; press Ctrl-D to end", file=sys.stderr)
     descriptor = sys.stdin.fileno() if file is None else _opened(file)
     try:
         while chunk := os.read(descriptor, _READ_BYTES):
@@ -109,10 +107,10 @@ def _opened(file: Path) -> int:
     try:
         return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no file {file}", cause="", hint="a file that exists") from error
+        raise NotFoundError(f"file not found: {file}", cause="", hint="give a file that exists") from error
     except OSError as error:
         raise NotAllowedError(
-            f"{file} cannot be read", cause=error.strerror, hint="a file that you may read"
+            f"cannot read {file}", cause=error.strerror, hint="give a file that you can read"
         ) from error
 
 
@@ -132,7 +130,7 @@ def _headers(given: list[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError(f"{text!r} is no header", hint="--header name=value")
+            raise UsageError(f"{text!r} is not a header", hint="--header name=value")
         found[name] = value
     return found
 
@@ -170,9 +168,9 @@ class _Sender:
 
 def _line(ack: Ack) -> str:
     if ack.offset < 0:
-        where = f"{ack.count} messages, offsets not known yet"
+        where = f"{ack.count} messages, offsets not assigned yet"
     elif ack.count == 1:
         where = f"offset {ack.offset}"
     else:
         where = f"offsets {ack.offset} to {ack.offset + ack.count - 1}"
-    return f"{ack.topic}: {where}, {ack.level}{', known already' if ack.duplicate else ''}"
+    return f"{ack.topic}: {where}, {ack.level}{', duplicate' if ack.duplicate else ''}"

@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format | None, typer.Option(help="ndjson: a JSON object per line; raw: payloads, each with a newline behind it")
+    Format | None, typer.Option(help="ndjson: a JSON object per line; raw: payloads, each followed by a newline")
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="wait for further messages, until Ctrl-C")]
 
@@ -34,11 +34,11 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="wait for further m
 def tail(
     run: Run,
     topic: TopicName,
-    number: Annotated[int, typer.Option("-n", "--number", min=0, help="messages to begin with")] = 10,
+    number: Annotated[int, typer.Option("-n", "--number", min=0, help="number of messages to show first")] = 10,
     follow: Follow = False,
     format: FormatOption = None,  # noqa: A002 - the option's word
 ) -> None:
-    """Show the last messages that the log has on disk."""
+    """Show the last messages that are on disk in the log."""
     from frazil.topics.reading.reader import TopicReader
 
     with session(run) as at:
@@ -60,21 +60,24 @@ def replay(
         ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="OFFSET|TIME", help="stop before it [default: the end as it is now]")
+        str | None, typer.Option(metavar="OFFSET|TIME", help="stop before this position [default: the current end]")
     ] = None,
     follow: Follow = False,
     format: FormatOption = None,  # noqa: A002 - the option's word
     subscription: Annotated[
-        str | None, typer.Option(metavar="NAME", help="go on where this name was, and keep its place")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="continue at the committed position of this subscription, and commit the new one"
+        ),
     ] = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Read messages from an offset or a time on: from the table, then from the log, in order and without a gap."""
+    """Read messages from an offset or a time: from the table, then from the log, in order and without a gap."""
     from frazil.topics.reading.seek import seek
     from frazil.topics.storage import open_storage
 
     if follow and to is not None:
-        raise UsageError("--follow has no end, and --to is one", hint="one of them")
+        raise UsageError("--follow and --to exclude each other", hint="give one of them")
     with session(run, catalog) as at:
         reader = open_storage(at.access, at.settings, topic, at.store).reader
         start = None if from_ is None else seek(reader, from_)
@@ -107,7 +110,7 @@ def _write(
     form = chosen or (Format.json if run.printer.json_output else Format.text)
     if form is Format.json and follow:
         if chosen is Format.json:
-            raise UsageError("a JSON list has an end, and --follow has none", hint="--format ndjson")
+            raise UsageError("--follow cannot print a JSON list", hint="--format ndjson")
         form = Format.ndjson
     out = sys.stdout.buffer
     first = True

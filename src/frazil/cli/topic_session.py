@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.tables.store import LazyStore
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="the topic's name")]
-Yes = Annotated[bool, typer.Option("--yes", help="do it")]
+Yes = Annotated[bool, typer.Option("--yes", help="confirm")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only show what would be done")]
 
 _SECTIONS = (*CATALOG_SECTIONS, "log", "topics")
@@ -57,13 +57,16 @@ def confirmed(run: Run, plan: Mapping[str, Any], *, yes: bool, dry_run: bool, wh
         UsageError: neither --yes nor --dry-run was given.
     """
     if yes and dry_run:
-        raise UsageError("--yes does it and --dry-run does not", hint="one of them")
+        raise UsageError("--yes and --dry-run exclude each other", hint="give one of them")
     if not run.printer.json_output:
         run.printer.record(plan)
     if not yes and not dry_run:
         if run.printer.json_output:
             run.printer.json({**plan, "done": False})
-        raise UsageError(f"nothing was done: {what} needs --yes", hint="the same with --yes, or --dry-run to only look")
+        raise UsageError(
+            f"nothing was done: {what} requires --yes",
+            hint="run the same command with --yes, or with --dry-run for a preview",
+        )
     yield yes
     if run.printer.json_output:
         run.printer.json({**plan, "done": yes})

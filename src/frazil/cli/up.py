@@ -6,15 +6,15 @@ import sys
 
 from frazil.cli.invocation import CATALOG_SECTIONS, Run, command, new_app
 
-app = new_app("Run serve and pipeline together.")
+app = new_app("Run the broker and the pipeline together.")
 
 
 @command(app, example="frazil up --set serve.http_port=8080")
 def up(run: Run) -> None:
-    """Run `serve` and `pipeline` together: restarted when they die, and stopped in order by one Ctrl-C.
+    """Run `serve` and `pipeline` together. They are restarted if they exit, and one Ctrl-C stops both in order.
 
-    It says that it is up when the pipeline has looked at every topic, too.
-    What they say comes on standard error, each line behind its name.
+    It reports that it is up once the pipeline has checked every topic. Their output goes to standard error; each line
+    begins with the name of the process.
     """
     import asyncio
 
@@ -42,7 +42,7 @@ def up(run: Run) -> None:
         else:
             print(
                 f"up: HTTP at {served['http']}, Arrow Flight at {served['flight']}, and the pipeline is ready;"
-                " Ctrl-C stops it"
+                " press Ctrl-C to stop"
             )
         print(end="", flush=True)
 

@@ -38,11 +38,11 @@ def plan(
     kind: Annotated[list[str] | None, typer.Option(help="only steps of this kind; may be repeated")] = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Show what the tables' policies ask for: why, what it would bring, and what it would cost. Starts no JVM.
+    """Show the steps that the tables' policies call for, with reason, benefit and cost. Starts no JVM.
 
-    It also says what pins keep from being expired, and which patterns of upkeep.tables name no table. Orphans of tables
-    that are not Frazil's own are looked for only where the policy or --kind names them. Exit codes: 2 where a policy
-    contradicts itself, 3 where only some tables could be looked at, 10 where there is no such table.
+    It also reports which snapshots pins protect from expiry, and which patterns in upkeep.tables match no table.
+    Orphans of tables that are not Frazil's own are searched for only if the policy or --kind names them. Exit codes: 2
+    if a policy contradicts itself, 3 if only some tables could be inspected, 10 if the table does not exist.
     """
     from frazil.upkeep.plans.plan_notes import of_nobody
     from frazil.upkeep.runs.history import History
@@ -72,16 +72,16 @@ def run_(
     tables: Tables,
     kind: Annotated[list[str] | None, typer.Option(help="only steps of this kind; may be repeated")] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="begin no step after this, such as 10m")
+        str | None, typer.Option("--for", metavar="TIME", help="start no step after this time, such as 10m")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be done")] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Do what the tables' policies ask for, now. It may run beside pipelines and other writers: one of two waits.
+    """Run the steps that the tables' policies call for, now. Safe beside pipelines and other writers: one of two waits.
 
-    Orphans of tables that are not Frazil's own are removed only where the policy or --kind names them. Ctrl-C and
-    SIGTERM end it before the next step. Exit codes: 3 where some steps failed, 10 where there is no such table, 11
-    where other writers were faster at every try.
+    Orphans of tables that are not Frazil's own are removed only if the policy or --kind names them. Ctrl-C and SIGTERM
+    end it before the next step. Exit codes: 3 if some steps failed, 10 if the table does not exist, 11 if other writers
+    won every retry.
     """
     from frazil.upkeep.runs.history import History
     from frazil.upkeep.runs.run import Limits
@@ -101,17 +101,17 @@ def run_(
         stopped = care.stop.is_set()
     _print_notes(run, reports)
     _print(run, reports, dry_run)
-    failure = InterruptedByUser("stopped; the next run goes on") if stopped else failure_of(reports)
+    failure = InterruptedByUser("stopped; the next run continues") if stopped else failure_of(reports)
     if failure is not None:
         raise failure
 
 
 @command(app, example="frazil upkeep status --output json")
 def status(run: Run, tables: SomeTables = None, catalog: CatalogOption = None) -> None:
-    """Show per table what was done last, what is next, and what upkeep costs. No pipeline has to run.
+    """Show the last and the next step of each table, and the cost of upkeep. Requires no running pipeline.
 
-    Without a table: those of topics, and all that the history knows. It also says which patterns of upkeep.tables name
-    no table.
+    Without an argument: the tables of topics, and all tables in the history. It also reports which patterns in
+    upkeep.tables match no table.
     """
     from frazil.upkeep.plans.plan_notes import of_nobody
     from frazil.upkeep.runs.history import History
@@ -125,7 +125,7 @@ def status(run: Run, tables: SomeTables = None, catalog: CatalogOption = None) -
         run.printer.json([asdict(one) for one in found])
         return
     columns = ("table", "last_run", "last", "next", "cost", "failed", "conflicts", "share", "error")
-    run.printer.rows(columns, [_status_row(one) for one in found], none="upkeep has no table to care for yet")
+    run.printer.rows(columns, [_status_row(one) for one in found], none="there are no tables to maintain yet")
 
 
 def _status_row(one: Any) -> list[Any]:
@@ -149,11 +149,13 @@ def _status_row(one: Any) -> list[Any]:
 def history(
     run: Run,
     tables: SomeTables = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="only the last, such as 12h or 7d")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="only steps in this time until now, such as 12h or 7d")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="at most this many")] = 50,
     catalog: CatalogOption = None,
 ) -> None:
-    """Show the steps of upkeep, newest first: by pipelines and by hand, with what each brought."""
+    """Show the steps of upkeep, newest first, run by pipelines or by hand, with the results of each."""
     from frazil.upkeep.runs.history import COLUMNS, History
     from frazil.upkeep.runs.open_context import open_context
 
@@ -162,13 +164,13 @@ def history(
     with open_context(run.settings(*_SECTIONS), catalog) as care:
         name = care.settings.model.upkeep.history
         if not name:
-            raise UsageError("no history is kept", hint="name a table with upkeep.history")
+            raise UsageError("the history of upkeep is disabled", hint="set upkeep.history to the name of a table")
         rows = History(care.store, name).rows(tables or (), since=begin, limit=limit)
     if run.printer.json_output:
         run.printer.json(rows)
         return
     columns = [c for c in COLUMNS if c not in ("run_id", "snapshot_id", "hint", "host", "process")]
-    run.printer.rows(columns, [[row[c] for c in columns] for row in rows], none="nothing was done yet")
+    run.printer.rows(columns, [[row[c] for c in columns] for row in rows], none="no steps have run yet")
 
 
 @contextmanager
@@ -179,7 +181,7 @@ def _stoppable(run: Run, catalog: str | None) -> Iterator[UpkeepContext]:
     from frazil.upkeep.runs.open_context import open_context
 
     settings = run.settings(*_SECTIONS)
-    late = FrazilError(f"something hangs: it did not end within {_BOUND_S:g} s")
+    late = FrazilError(f"the command did not exit within {_BOUND_S:g} s")
     with (
         Stopping(_BOUND_S, lambda: late, kill=end_at_once, json_output=run.printer.json_output) as stopping,
         open_context(settings, catalog, stopping.asked) as care,
@@ -193,7 +195,7 @@ def _kinds(names: list[str] | None) -> list[Kind]:
 
     for name in names or ():
         if name not in KINDS:
-            raise UsageError(f"'{name}' is no kind of upkeep", hint=", ".join(KINDS))
+            raise UsageError(f"'{name}' is not a kind of upkeep", hint=", ".join(KINDS))
     return [kind for kind in KINDS if kind in (names or ())]
 
 

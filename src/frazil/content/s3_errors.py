@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from frazil.errors import CredentialsError, FrazilError, NotAllowedError, NotFoundError
 from frazil.storage import s3_client
 
-_MISSING_BUCKET = "there is no bucket"
+_MISSING_BUCKET = "bucket not found"
 
 
 @contextmanager

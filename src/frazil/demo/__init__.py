@@ -41,12 +41,12 @@ def run_demo(folder: Path, stage: Stage, settings: Settings, only: Collection[st
     """
     for name in only:
         if name not in CHAPTERS:
-            raise UsageError(f"there is no chapter '{name}'", hint=f"one of {', '.join(CHAPTERS)}")
+            raise UsageError(f"unknown chapter '{name}'", hint=f"one of {', '.join(CHAPTERS)}")
     try:
         _fresh(folder)
     except OSError as error:
         raise NotAllowedError(
-            f"{folder} cannot be made anew", cause=error.strerror, hint="--dir names another folder"
+            f"cannot replace {folder}", cause=error.strerror, hint="choose another folder with --dir"
         ) from error
     embedded = _isolate(settings, folder / "lake")
     with SharedSession(stage, embedded) as session:
@@ -67,10 +67,12 @@ def _fresh(folder: Path) -> None:
     """Replaces an earlier demo's folder, and nothing else."""
     file = folder / "frazil.yaml"
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file, and the demo needs a folder", hint="--dir names another folder")
+        raise UsageError(f"{folder} is a file, but the demo needs a folder", hint="choose another folder with --dir")
     if folder.exists() and any(folder.iterdir()):
         if not (file.is_file() and file.read_text().startswith(_MARK)):
-            raise UsageError(f"{folder} is there and was not made by the demo", hint="--dir names another folder")
+            raise UsageError(
+                f"{folder} exists, but was not created by the demo", hint="choose another folder with --dir"
+            )
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{_MARK}home: ./lake\n")

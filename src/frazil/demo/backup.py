@@ -36,17 +36,17 @@ History = Mapping[int, "pa.Table"]
 
 
 def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
-    stage.chapter("Chapter 7: a table is lost, and comes back with its whole history")
+    stage.chapter("Chapter 7: a table is lost and restored with its whole history")
     spark = session.get()
     with open_context(settings, spark=lambda: spark) as care:
         _fill(stage, spark)
         repository = open_repository(settings, create=True)
         with stage.step(f"frazil backup create {TABLE} --name monday"):
             monday = create_backup(care, repository, [TABLE], name="monday")
-        with stage.step("200 more bookings, and some are cancelled"):
+        with stage.step("add 200 bookings, and cancel some"):
             _insert(spark, 2000, 2200)
             spark.sql(f"DELETE FROM {TABLE} WHERE id % 22 = 0")  # noqa: S608 - our own name
-        with stage.step(f"frazil backup create {TABLE} --name tuesday: only what is new is copied"):
+        with stage.step(f"frazil backup create {TABLE} --name tuesday: copies only new files"):
             tuesday = create_backup(care, repository, [TABLE], name="tuesday")
         _show(stage, monday, tuesday)
         before = _lose(stage, care)
@@ -54,7 +54,9 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
         _restore(stage, settings, care, repository, tuesday)
         _compare(stage, before, care)
         _prune(stage, repository)
-    stage.say(f"The repository is {repository_uri(settings)}; a bucket does as well: backup.bucket=s3://bucket/prefix")
+    stage.say(
+        f"The repository is {repository_uri(settings)}; it can also be in a bucket: backup.bucket=s3://bucket/prefix"
+    )
 
 
 def _fill(stage: Stage, spark: SparkSession) -> None:
@@ -92,7 +94,7 @@ def _lose(stage: Stage, care: UpkeepContext) -> History:
     rows = _read(table)
     folder = local_path(table.location())
     assert folder is not None, "the demo's warehouse is a folder"
-    with stage.step("the disaster: the table is dropped, and its folder deleted"):
+    with stage.step("disaster: drop the table, and delete its folder"):
         care.store.catalog.drop_table(TABLE)
         shutil.rmtree(folder)
     return rows
@@ -105,7 +107,7 @@ def _read(table: Table) -> dict[int, pa.Table]:
 
 
 def _verify(stage: Stage, repository: Repository) -> None:
-    with stage.step("frazil backup verify --level checksums: every byte of the repository is read") as record:
+    with stage.step("frazil backup verify --level checksums: reads every byte of the repository") as record:
         report = verify_repository(repository, level="checksums")
         record |= {"objects": report.checked, "bytes": report.checked_bytes}
     if report.error is not None:
@@ -128,11 +130,11 @@ def _restore(
 def _compare(stage: Stage, before: History, care: UpkeepContext) -> None:
     restored = care.load(RESTORED)
     _require_gone(care)
-    with stage.step(f"every snapshot of {RESTORED} is compared with the lost table, row by row"):
+    with stage.step(f"compare every snapshot of {RESTORED} with the lost table, row by row"):
         after = _read(restored)
         equal = {one: after.get(one) == rows for one, rows in before.items()}
     if set(before) != set(after) or not all(equal.values()):
-        raise IntegrityError(f"{RESTORED} is not the table that was lost", hint="please report it")
+        raise IntegrityError(f"{RESTORED} differs from the lost table", hint="please report it")
     names: dict[int, list[str]] = {}
     for name, ref in restored.metadata.refs.items():
         names.setdefault(ref.snapshot_id, []).append(name)
@@ -149,13 +151,13 @@ def _require_gone(care: UpkeepContext) -> None:
         care.load(TABLE)
     except NotFoundError:
         return
-    raise IntegrityError(f"{TABLE} is still there, so that nothing was shown", hint="please report it")
+    raise IntegrityError(f"{TABLE} still exists, so the demo has shown nothing", hint="please report it")
 
 
 def _prune(stage: Stage, repository: Repository) -> None:
-    with stage.step("frazil backup prune --keep-last 1 --yes: what only the older backup needs is marked"):
+    with stage.step("frazil backup prune --keep-last 1 --yes: marks what only the older backup needs"):
         first = run_prune(repository, RetentionPolicy(keep_last=1), prune_wait_s=0.0)
-    with stage.step("frazil backup prune --yes, after the wait of a day, which the demo leaves out: it is deleted"):
+    with stage.step("frazil backup prune --yes: deletes it, after a wait of one day, which the demo skips"):
         second = run_prune(repository, None, prune_wait_s=0.0)
     rows = [
         [name, ", ".join(report.dropped) or None, report.marked.blobs, report.deleted.blobs]

@@ -31,7 +31,7 @@ Seen = dict[str, int]
 
 
 def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
-    stage.chapter("Chapter 4: what is in a folder, as a table that is always right")
+    stage.chapter("Chapter 4: the files of a folder as a table that stays correct")
     folder = settings.model.home.parent / "pictures"
     tuned, spark = session.settings, session.get()
     with stage.step(f"{_FILES} files in {folder.name}/"):
@@ -49,17 +49,17 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
             work.until_visible(scanned.tally.end)
             record["objects"] = scanned.tally.objects
         _compare(stage, store, tuned, there, "after the scan")
-        with stage.step(f"{_CHANGES:,} files written, overwritten and deleted, each reported as by a watch"):
+        with stage.step(f"{_CHANGES:,} files written, overwritten and deleted; publish each change, as a watch does"):
             events = _change(folder, there)
         sent = events * _TIMES
         random.Random(4).shuffle(sent)  # noqa: S311 - guards nothing
-        with stage.step(f"the messages arrive {_TIMES} times each, in any order: {len(sent):,}") as record:
+        with stage.step(f"publish each message {_TIMES} times, in random order: {len(sent):,}") as record:
             record["messages"] = len(sent)
             work.until_visible(_send(access, tuned, sent))
         _compare(stage, store, tuned, there, "after the messages")
-        with stage.step("20 files deleted, 5 written and 3 overwritten behind its back"):
+        with stage.step("delete 20 files, write 5 and overwrite 3 without publishing the changes"):
             _change_silently(folder)
-        with stage.step("frazil content reconcile: what differs"):
+        with stage.step("frazil content reconcile: find the differences"):
             plan, _ = work.plan(there)
         stage.table(["matching", *plan.counts], [[plan.matching, *plan.counts.values()]])
         with stage.step("frazil content reconcile --apply"):
@@ -67,7 +67,7 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
         _compare(stage, store, tuned, there, "after reconciling")
         if work.plan(there)[0].faults:
             raise IntegrityError("a second reconcile finds differences", hint="please report it")
-    stage.say("A second reconcile finds nothing. Events of S3, MinIO or Ceph come in the same way, over HTTP or SQS.")
+    stage.say("A second reconcile finds nothing. Events of S3, MinIO or Ceph arrive in the same way, over HTTP or SQS.")
 
 
 def _write(path: Path, size: int) -> None:

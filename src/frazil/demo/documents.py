@@ -33,13 +33,11 @@ _CHOSEN = "contract-00042"
 
 
 def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
-    stage.chapter("Chapter 6: an archive of documents, its past, and its move to Iceberg")
+    stage.chapter("Chapter 6: an archive of documents, its history, and its migration to Iceberg")
     file = settings.model.home.parent / "documents.ndjson"
     _write(file)
     with open_store(settings, "sqlite") as store:
-        step = (
-            f"frazil docs import {file.name}: {_DOCUMENTS:,} documents into SQLite, the default store without a server"
-        )
+        step = f"frazil docs import {file.name}: {_DOCUMENTS:,} documents into SQLite, which needs no server"
         with stage.step(step) as record, file.open("rb") as rows:
             record |= import_documents(store, rows, "ndjson").to_dict()
         totals = store.get_statistics()
@@ -76,13 +74,13 @@ def _write(file: Path) -> None:
 def _travel(stage: Stage, store: DocumentStore) -> None:
     expiry = datetime.now(UTC) + timedelta(days=7)
     before = store.get_metadata(_CHOSEN)
-    with stage.step(f"frazil docs update {_CHOSEN}: it was restored from the archive, for a week"):
+    with stage.step(f"frazil docs update {_CHOSEN}: restored from the archive for a week"):
         changes = {"restore_status": "restored", "restore_expiry": expiry, "tags": {"audit": "2026"}}
         now = store.update_metadata(_CHOSEN, changes, if_match=before.revision)
     with stage.step(f"frazil docs get {_CHOSEN} --as-of …: the same document before the update"):
         then = store.get_time_travel_snapshot(_CHOSEN, before.updated_at)
     if then != before or now.revision != 2 or now.restore_status != "restored":
-        raise IntegrityError(f"the past of {_CHOSEN} is not what it was", hint="please report it")
+        raise IntegrityError(f"the history of {_CHOSEN} has changed", hint="please report it")
     stage.table(["as of", "revision", "tier", "restore", "tags"], [["now", *_shown(now)], ["before", *_shown(then)]])
 
 
@@ -93,7 +91,7 @@ def _shown(document: Document) -> list[Any]:
 
 def _migrate(stage: Stage, settings: Settings) -> None:
     with (
-        stage.step("frazil docs migrate --from sqlite --to iceberg --yes: copied with all revisions, and verified"),
+        stage.step("frazil docs migrate --from sqlite --to iceberg --yes: copies all revisions and verifies them"),
         open_source(settings, store_url(settings, "sqlite")) as source,
         open_store(settings, "iceberg") as target,
     ):
@@ -101,7 +99,7 @@ def _migrate(stage: Stage, settings: Settings) -> None:
     with open_store(settings, "sqlite") as former, open_store(settings, "iceberg") as store:
         is_same = store.history(_CHOSEN) == former.history(_CHOSEN)
     if not is_same:
-        raise IntegrityError(f"the history of {_CHOSEN} is another one in Iceberg", hint="please report it")
+        raise IntegrityError(f"the history of {_CHOSEN} differs in Iceberg", hint="please report it")
     found = report.fingerprint
     sums = {"documents": found.documents, "revisions": found.revisions}
     rows = [[name, f"{each.count:,}", f"{each.hash:032x}"] for name, each in sums.items()]
@@ -124,5 +122,5 @@ def _merge(stage: Stage, settings: Settings, session: SharedSession) -> None:
     with open_store(settings, "iceberg") as store:
         by_tier = store.get_statistics()["by_tier"]
     if {row["storage_tier"]: row["documents"] for row in rows} != by_tier:
-        raise IntegrityError("the table has not what the store has", hint="please report it")
+        raise IntegrityError("the table differs from the store", hint="please report it")
     stage.table(["tier", "in the table", "in the store"], [[t, f"{n:,}", f"{n:,}"] for t, n in sorted(by_tier.items())])

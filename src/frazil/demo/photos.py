@@ -36,10 +36,10 @@ _ISO = FieldSpec.of("iso", "INTEGER", "$.exif.ISOSpeedRatings")
 
 
 def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
-    stage.chapter("Chapter 5: what is inside: a folder of photos, searched")
+    stage.chapter("Chapter 5: extract metadata from a folder of photos, and search it")
     folder = settings.model.home.parent / "photos"
     tuned, spark = session.settings, session.get()
-    with stage.step(f"{_PHOTOS} photos drawn into {folder.name}/, with EXIF and GPS; one in twenty is a copy"):
+    with stage.step(f"{_PHOTOS} generated photos in {folder.name}/, with EXIF and GPS; one in twenty is a copy"):
         write(folder, _PHOTOS)
     with (
         connect(tuned, note=silent) as access,
@@ -49,9 +49,9 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
         there = open_folder(bucket_of(str(folder)), tuned)
         work = Work(tuned, access, Ready(spark, address))
         tables = ContentTables.of(store.store(), tuned)
-        with stage.step("frazil content scan ./photos: rows first, each with status pending"):
+        with stage.step("frazil content scan ./photos: creates the rows, with status pending"):
             work.until_visible(work.scan(there).tally.end)
-        with stage.step("the same goes on: a look inside each, in a process of its own") as record:
+        with stage.step("the scan continues: extracts metadata, in separate processes") as record:
             done = extract(work, Asked(bucket=there.bucket))
             work.until_visible(done.end)
             record["objects"], record["bytes_read"] = done.objects, done.bytes_read
@@ -61,18 +61,20 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
             near = find(tables, asked(bucket=there.bucket, near=_LISBON, radius="10km"), sort="taken", limit=3).rows
         stage.table(["key", "taken", "camera"], [[r["key"], r["taken_at"], r["camera"]] for r in near])
         same = duplicates(tables, everything)
-        stage.say(f"frazil content duplicates ./photos: {same.count} photos are there more than once.")
+        stage.say(f"frazil content duplicates ./photos: {same.count} photos have duplicates.")
         _add_column(stage, work, store)
         found = find(tables, asked(bucket=there.bucket, field=["iso>=1600"]), columns=["key", "iso"], limit=3).rows
         stage.table(["key", "iso"], [[r["key"], r["iso"]] for r in found])
         if not near or not found or not same.count:
-            raise IntegrityError("the photos are not found by what is inside them", hint="please report it")
-    stage.say("Your own: frazil content scan ~/Pictures")
+            raise IntegrityError("the photos are not found by their metadata", hint="please report it")
+    stage.say("For your own photos: frazil content scan ~/Pictures")
 
 
 def _add_column(stage: Stage, work: Work, store: LazyStore) -> None:
     """As `frazil content backfill --field iso` does it, with the field in the settings."""
-    with stage.step(f"a column added live: iso INTEGER {_ISO.jpath}, computed from stored JSON, no photo is read"):
+    with stage.step(
+        f"add a column to the live table: iso INTEGER {_ISO.jpath}, computed from stored JSON without reading photos"
+    ):
         topic = ensure_events_topic(work.access, work.settings).name
         order = fields([_ISO.to_json()], cast="lenient", include_raw_metadata=True, backfill=["iso"])
         ack = messages.store(work.access, topic, [order], messages.headers_of("fields"), internal=True)

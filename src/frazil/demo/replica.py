@@ -39,14 +39,14 @@ def chapter(stage: Stage, settings: Settings, _session: SharedSession) -> None:
             _replicate(stage, site / "warehouse", copy, "another program copies the primary's storage")
             _sync(stage, care, config, engine, rows)
             newer = _write_more(stage, source)
-        _replicate(stage, site / "warehouse", copy, "half a replication: metadata arrives before data", "*.parquet")
+        _replicate(stage, site / "warehouse", copy, "a partial replication: metadata arrives before data", "*.parquet")
         half = _sync(stage, care, config, engine, rows)
         if not half.missing:
-            raise IntegrityError("nothing is missing, so that nothing was shown", hint="please report it")
+            raise IntegrityError("nothing is missing, so the demo has shown nothing", hint="please report it")
         stage.table(["file that has not arrived"], [[text] for text in half.missing])
         _replicate(stage, site / "warehouse", copy, "the rest arrives")
         _sync(stage, care, config, engine, newer)
-        with stage.step(f"frazil replica verify {TABLE}: every file is there"):
+        with stage.step(f"frazil replica verify {TABLE}: every file exists"):
             if (error := verify_replica(care, TABLE).error) is not None:
                 raise error
         _fail_over(stage, care, engine, site, newer)
@@ -70,7 +70,7 @@ def _write_first(stage: Stage, source: UpkeepContext) -> int:
 
 
 def _write_more(stage: Stage, source: UpkeepContext) -> int:
-    with stage.step("the primary goes on: 500 more orders, and some are cancelled"):
+    with stage.step("the primary continues: 500 more orders, and some cancellations"):
         table = source.load(_SOURCE)
         table.append(_orders(1500, 2000))
         table.delete("id < 100")
@@ -88,9 +88,9 @@ def _sync(stage: Stage, care: UpkeepContext, config: ReplicaConfig, engine: Engi
         record |= report.to_dict()
     found = _count(care)
     if found != rows:
-        raise IntegrityError(f"the replica has {found} rows, and not {rows}", hint="please report it")
+        raise IntegrityError(f"the replica has {found} rows instead of {rows}", hint="please report it")
     stage.table(
-        ["result", "version served", "newest that has begun to arrive", "snapshots", "rows", "files missing"],
+        ["result", "version served", "newest version that is arriving", "snapshots", "rows", "files missing"],
         [[report.action, report.version, report.newest_version, report.snapshots, f"{found:,}", len(report.missing)]],
     )
     return report
@@ -101,14 +101,14 @@ def _count(care: UpkeepContext) -> int:
 
 
 def _fail_over(stage: Stage, care: UpkeepContext, engine: Engine, site: Path, rows: int) -> None:
-    with stage.step("the disaster: the primary is deleted, with its catalog and storage"):
+    with stage.step("disaster: delete the primary with its catalog and storage"):
         shutil.rmtree(site)
     with stage.step(f"frazil replica failover {TABLE}: the plan") as record:
         (plan,) = plan_failover(care, [TABLE])
         record |= plan.to_dict()
     with stage.step(f"frazil replica failover {TABLE} --yes") as record:
         record |= run_failover(care, TABLE, engine).to_dict()
-    with stage.step("new orders are written to what was the replica"):
+    with stage.step("write new orders to the former replica"):
         care.load(TABLE).append(_orders(2000, 2100))
     shown: list[list[Any]] = [["lost snapshots", len(plan.lost)], ["rows before", rows], ["rows now", _count(care)]]
     stage.table(["failover", ""], shown)

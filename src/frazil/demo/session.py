@@ -31,7 +31,7 @@ class SharedSession:
 
     def get(self) -> SparkSession:
         if self._spark is None:
-            with self._stage.step("start Spark, once for all chapters; a command by itself would start its own"):
+            with self._stage.step("start Spark once for all chapters; separate commands would each start their own"):
                 self._spark = self._stack.enter_context(spark_session(self.settings))
         return self._spark
 

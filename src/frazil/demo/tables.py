@@ -108,7 +108,7 @@ def _pyiceberg_answer(catalog: Catalog, settings: Settings) -> list[tuple[Any, .
 
 def _travel(stage: Stage, spark: SparkSession) -> None:
     before = spark.sql(f"SELECT snapshot_id FROM {TABLE}.snapshots ORDER BY committed_at DESC LIMIT 1").first()[0]  # noqa: S608
-    with stage.step("somebody deletes all Nikon photos"):
+    with stage.step("delete all Nikon photos"):
         spark.sql(f"DELETE FROM {TABLE} WHERE camera = 'Nikon Z8'")  # noqa: S608
     with stage.step("time travel: the table now, and as it was before"):
         now = spark.sql(f"SELECT count(*) FROM {TABLE}").first()[0]  # noqa: S608

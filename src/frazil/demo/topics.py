@@ -29,14 +29,14 @@ _LATER = 1000
 def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.chapter("Chapter 2: publish, kill the broker, lose nothing")
     with _Broker(settings.model.home) as broker:
-        with stage.step("start the broker, a process of its own (frazil serve)"):
+        with stage.step("start the broker as a separate process (frazil serve)"):
             address = broker.start()
         with Client(address) as client:
             client.create_topic(TOPIC, storage="iceberg")
             acked = _publish_through_a_crash(stage, broker, address)
             _check_log(stage, client, settings, acked)
             _freeze(stage, session, client, address)
-            with stage.step(f"{_LATER:,} more messages, which only the log has so far"):
+            with stage.step(f"{_LATER:,} more messages, which are only in the log so far"):
                 acked += _send(address, "late", _LATER)
             _replay(stage, client, settings, acked)
 
@@ -51,7 +51,7 @@ def _publish_through_a_crash(stage: Stage, broker: _Broker, address: str) -> lis
 
     threads = [threading.Thread(target=produce, args=(n,)) for n in range(_PRODUCERS)]
     with stage.step(
-        f"{_PRODUCERS} producers publish {_PRODUCERS * _EACH:,} messages; half-way the broker is killed (-9)"
+        f"{_PRODUCERS} producers publish {_PRODUCERS * _EACH:,} messages; half-way, the broker is killed (-9)"
     ):
         for thread in threads:
             thread.start()
@@ -75,7 +75,7 @@ def _send(address: str, name: str, count: int, halfway: threading.Barrier | None
 
 
 def _check_log(stage: Stage, client: Client, settings: Settings, acked: list[tuple[int, bytes]]) -> None:
-    with stage.step("compare the log with what was acknowledged") as record:
+    with stage.step("compare the log with the acknowledgements") as record:
         found = _read(client, settings)
         record |= _compare(acked, found)
     stage.table(["acknowledged", "in the log", "lost", "doubled"], [[len(acked), len(found), 0, 0]])
@@ -88,7 +88,7 @@ def _compare(acked: list[tuple[int, bytes]], found: list[tuple[int, bytes]]) -> 
     doubled = [payload for payload, count in times.items() if count > 1]
     if lost or doubled or sorted(acked) != found:
         raise IntegrityError(
-            f"the topic does not hold what was acknowledged: {len(lost)} lost, {len(doubled)} doubled",
+            f"the topic differs from the acknowledgements: {len(lost)} lost, {len(doubled)} duplicated",
             hint="please report it",
         )
     return {"acknowledged": len(acked), "found": len(found), "lost": 0, "doubled": 0}
@@ -96,7 +96,7 @@ def _compare(acked: list[tuple[int, bytes]], found: list[tuple[int, bytes]]) -> 
 
 def _freeze(stage: Stage, session: SharedSession, client: Client, address: str) -> None:
     spark = session.get()
-    freezing = stage.step(f"the pipeline takes the topic from the log into the Iceberg table topics.{TOPIC}")
+    freezing = stage.step(f"the pipeline writes the topic from the log to the Iceberg table topics.{TOPIC}")
     with freezing, Pipeline(session.settings, client, spark, address) as pipeline:
         status = pipeline.drain()
     stage.table(["topic", "rows", "commits", "position"], [[s.topic, s.rows, s.commits, s.offset] for s in status])

@@ -94,13 +94,13 @@ class _Seen:
 
 
 def _look(stage: Stage, care: UpkeepContext, table: Table) -> _Seen:
-    with stage.step(f"frazil table health {TABLE}, and read it all") as record:
+    with stage.step(f"frazil table health {TABLE}, and read the whole table") as record:
         health = examine(care, TABLE)
         began = time.perf_counter()
         rows = care.load(TABLE).scan().to_arrow()
         seconds = time.perf_counter() - began
         if sorted(rows["shot"].to_pylist()) != list(range(_COMMITS * _ROWS)):
-            raise IntegrityError(f"{TABLE} does not hold what was written", hint="please report it")
+            raise IntegrityError(f"{TABLE} does not contain the rows that were written", hint="please report it")
         record["rows"] = rows.num_rows
     folder = local_path(table.location())
     assert folder is not None, "the demo's warehouse is a folder"

@@ -17,7 +17,7 @@ _PIECE = 1 << 20
     fields={"sha256": "of the content, 64 hex digits"},
 )
 def HASH(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """Reads all of an object for its SHA-256, by which copies are found."""
+    """Computes the SHA-256 of an object, by which duplicates are found."""
     most = item.limits.max_bytes
     if item.size > most:
         raise TooMuch(f"{item.size} bytes are more than {most}")

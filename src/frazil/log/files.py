@@ -26,7 +26,7 @@ _LARGE_GROUP = 256 * 1024
 
 
 class LogShutError(FrazilError):
-    """A sync has failed, or a commit broke off. Only recovery can tell what is safe; until then the log stays shut."""
+    """A sync has failed, or a commit was interrupted. Until recovery has determined what is safe, the log is shut."""
 
 
 class Files:

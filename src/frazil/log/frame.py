@@ -66,7 +66,7 @@ class ForeignFrameError(BadFrameError):
 
 
 class NewerVersionError(UnsupportedError):
-    """A frame that a later version of Frazil has written. Unlike a bad one it is whole: nobody may cut it off."""
+    """A frame that a later version of Frazil has written. Unlike an invalid frame it is intact and must be kept."""
 
 
 def frame_size(body_size: int) -> int:

@@ -32,7 +32,7 @@ class UnknownProducerError(ConflictError):
 
 
 class OutOfSequenceError(ConflictError):
-    """A batch before this one is missing. `expected` is the sequence that the log would take."""
+    """A batch before this one is missing. `expected` is the sequence that the log would accept."""
 
     retryable = False
 

@@ -38,7 +38,7 @@ LEVEL_OF_MODE = {"always": Level.disk, "periodic": Level.os, "none": Level.memor
 
 
 class OffsetGoneError(NotFoundError):
-    """Retention has removed the range. `start` says from which offset on it can be read."""
+    """Retention has removed the range. `start` is the first offset that can be read."""
 
     http_status = 410
 

@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 
 class DamagedError(IntegrityError):
-    """Bytes that were on disk are not what they were."""
+    """Bytes that were on disk have changed."""
 
 
 @dataclass

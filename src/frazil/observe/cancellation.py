@@ -16,4 +16,4 @@ class StoppedError(FrazilError):
 def raise_if_stopped(stop: threading.Event | None) -> None:
     """Raises StoppedError if the event is set. Call it between two steps, before anything is changed."""
     if stop is not None and stop.is_set():
-        raise StoppedError("it was told to end before it was done", hint="the next run goes on")
+        raise StoppedError("it was stopped before it was done", hint="the next run continues")

@@ -43,6 +43,6 @@ def describe() -> list[Metric]:
     return [_declared[name] for name in sorted(_declared)]
 
 
-RETRIES = counter("frazil_retries_total", "Tries after the first one, by operation", "operation")
+RETRIES = counter("frazil_retries_total", "Retries, by operation", "operation")
 BREAKER_STATE = gauge("frazil_breaker_state", "Circuit breaker: 0 closed, 1 half-open, 2 open", "name")
-BREAKER_OPENED = counter("frazil_breaker_opened_total", "How often a circuit breaker has opened", "name")
+BREAKER_OPENED = counter("frazil_breaker_opened_total", "Times that a circuit breaker has opened", "name")

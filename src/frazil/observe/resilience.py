@@ -51,7 +51,7 @@ def retry(
             out_of_time = clock() - start + pause >= network.retry_timeout
             if not worth_retrying(error) or attempt == network.retry_attempts or out_of_time:
                 raise
-            log.info("trying again", operation=operation, attempt=attempt, pause=round(pause, 3), error=error.message)
+            log.info("retrying", operation=operation, attempt=attempt, pause=round(pause, 3), error=error.message)
             metrics.RETRIES.labels(operation).inc()
             sleep(pause)
     raise AssertionError("the last attempt returns or raises")
@@ -121,8 +121,8 @@ class CircuitBreaker:
 
     def _open_error(self) -> CircuitOpenError:
         return CircuitOpenError(
-            f"{self.name} was away {self._failures} times in a row and is not asked for now",
-            hint=f"wait {max(self._wait(), 1):.0f} s, and check that the server is up and reachable from here",
+            f"{self.name} failed {self._failures} times in a row; requests are suspended",
+            hint=f"wait {max(self._wait(), 1):.0f} s, and check that the server is up and reachable from this machine",
         )
 
     def failed(self) -> None:

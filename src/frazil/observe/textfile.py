@@ -35,7 +35,7 @@ class TextfileMetrics(Generic[T]):
     def __init__(self, prefix: str, label: str, values: type[T], meanings: Mapping[str, str], command: str) -> None:
         self._prefix, self._label, self._values = prefix, label, values
         self._run_name = f"{prefix}run_timestamp_seconds"
-        self._run = gauge(self._run_name, f"When `{command}` last ended, whatever came of it")
+        self._run = gauge(self._run_name, f"When `{command}` last ended, with any result")
         names: Any = fields(values)  # type: ignore[arg-type]
         self._gauges: dict[str, Gauge] = {
             field.name: gauge(f"{prefix}{field.name}", meanings[field.name], label) for field in names

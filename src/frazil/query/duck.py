@@ -42,7 +42,7 @@ _OWN = "memory"
 
 
 class DialectError(UsageError):
-    """DuckDB does not understand a statement; Spark may."""
+    """DuckDB does not support a statement; Spark may."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class DuckQuery:
             try:
                 kinds = [found.type for found in connection.extract_statements(statement)]
                 if kinds != [duckdb.StatementType.SELECT] or _SHOWS.match(statement):
-                    raise UnsupportedError("DuckDB here only runs one SELECT", hint="--engine spark")
+                    raise UnsupportedError("the DuckDB engine runs only a single SELECT", hint="--engine spark")
                 names = connection.get_table_names(statement, qualified=True)
             except duckdb.Error as error:
                 raise DialectError(
@@ -99,7 +99,7 @@ class DuckQuery:
         name = ".".join(identifier)
         if len(identifier) != 2:
             raise UnsupportedError(
-                f"DuckDB here cannot read '{name}'",
+                f"the DuckDB engine cannot read '{name}'",
                 cause="it reads tables named namespace.table; metadata tables and nested namespaces need Spark",
                 hint="--engine spark",
             )
@@ -163,7 +163,8 @@ class DuckQuery:
             other = made.setdefault(tuple(part.lower() for part in view), identifier)
             if other != identifier:
                 raise UnsupportedError(
-                    f"DuckDB cannot tell '{'.'.join(other)}' from '{'.'.join(identifier)}'", hint="--engine spark"
+                    f"DuckDB cannot distinguish '{'.'.join(other)}' from '{'.'.join(identifier)}'",
+                    hint="--engine spark",
                 )
             _create_view(connection, view, self._loaded[identifier])
 
@@ -204,7 +205,7 @@ def find_limit(table: Table) -> str | None:
 
     for partition in (part for spec in table.specs().values() for part in spec.fields):
         if not partition.name.isascii():
-            return f"the partition field '{partition.name}' has letters that DuckDB does not accept there"
+            return f"the partition field '{partition.name}' contains characters that DuckDB does not accept there"
     snapshot = table.current_snapshot()
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
         if manifest.content != ManifestContent.DELETES:
@@ -219,11 +220,11 @@ def _failure(error: duckdb.Error) -> FrazilError:
     text = str(error)
     if "HTTP 403" in text or "HTTP 401" in text or "Forbidden" in text:
         return CredentialsError(
-            "the storage refuses our keys", cause=first_line(error), hint="look at s3.access_key and s3.secret_key"
+            "the storage rejects our credentials", cause=first_line(error), hint="check s3.access_key and s3.secret_key"
         )
     if ("Could not" in text and "onnect" in text) or "Connection" in text:
         return UnavailableError(
-            "the storage does not answer", cause=first_line(error), hint="look at s3.endpoint; frazil doctor"
+            "the storage does not respond", cause=first_line(error), hint="check s3.endpoint; frazil doctor"
         )
     return FrazilError(f"DuckDB failed: {first_line(error)}", cause="", hint="--engine spark")
 

@@ -76,17 +76,19 @@ def _failure(error: Exception) -> FrazilError:
     text = str(error)
     if any(name in text for name in _REFUSED):
         return CredentialsError(
-            "the catalog or the storage refuses our credentials",
+            "the catalog or the storage rejects our credentials",
             cause=_message(error),
-            hint="look at catalog.token, catalog.credential and the s3 keys: frazil config show",
+            hint="check catalog.token, catalog.credential and the s3 keys: frazil config show",
         )
     if any(name in text for name in _AWAY):
         return UnavailableError(
-            "the catalog or the storage does not answer",
+            "the catalog or the storage does not respond",
             cause=_message(error),
-            hint="look at s3.endpoint",
+            hint="check s3.endpoint",
         )
-    return FrazilError(f"Spark failed: {_message(error)}", cause="", hint="the same with -v shows Spark's stack")
+    return FrazilError(
+        f"Spark failed: {_message(error)}", cause="", hint="run the same command with -v for Spark's stack trace"
+    )
 
 
 def _message(error: Exception) -> str:

@@ -23,7 +23,8 @@ def require_one_statement(text: str) -> None:
         raise UsageError("the statement is empty", hint='frazil sql "SELECT 1"')
     if count > 1:
         raise UsageError(
-            f"frazil sql runs one statement at a time, and this text has {count}", hint="one call for each statement"
+            f"frazil sql runs one statement at a time, but the text has {count}",
+            hint="run the command once per statement",
         )
 
 

@@ -84,7 +84,7 @@ def require_known(path: str, setting: str) -> None:
     """
     if path.startswith("~"):
         raise ConfigError(
-            f"{setting} is not set, and its default {path} is below a home folder that this user does not have",
+            f"{setting} is not set, and its default {path} is in a home folder, but this user has none",
             hint=f"--set {setting}=DIR, or FRAZIL_{setting.upper()}, or HOME",
         )
 

@@ -131,13 +131,13 @@ def unknown_key(parts: Path, where: str, spell: Callable[[str], str] = str, alia
             # What stands below is not told: it may be a secret that was written as a map.
             leaf = dotted(parts[:end])
             return ConfigError(
-                f"{where}: '{leaf}' takes one value, and has no keys below it", hint=f"quote the value of {leaf}"
+                f"{where}: '{leaf}' takes a single value, not a section", hint=f"quote the value of {leaf}"
             )
     candidates = [key.replace("<name>", _own_name(key, parts)) for key, _ in known_keys()]
     candidates = [key for key in candidates if "<name>" not in key]
     near = nearest(dotted(parts), [*candidates, *aliases])
     return ConfigError(
-        f"{where}: there is no setting '{dotted(parts)}'",
+        f"{where}: unknown setting '{dotted(parts)}'",
         hint=spell(near) if near else "frazil config show lists all settings",
     )
 

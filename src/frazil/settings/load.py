@@ -58,9 +58,7 @@ class Settings:
         if name in self.model.catalogs:
             return _completed(self.model.catalogs[name], self.model)
         names = ", ".join(self.catalog_names())
-        raise NotFoundError(
-            f"no catalog is named '{name}'", hint=f"one of: {names}; or add catalogs.{name} to frazil.yaml"
-        )
+        raise NotFoundError(f"unknown catalog '{name}'", hint=f"one of: {names}; or add catalogs.{name} to frazil.yaml")
 
     def catalog_names(self) -> list[str]:
         return sorted({self.model.catalog.name, *self.model.catalogs})
@@ -124,12 +122,12 @@ def _project_file(config: FilePath | None, environ: Mapping[str, str], folder: F
         found = find_project_file(folder.absolute()) if folder else None
         if found is not None:
             require_trusted(
-                found, hint=f"--config {found}, if you trust what is in it; or a {PROJECT_FILE} of your own"
+                found, hint=f"--config {found}, if you trust its content; or create your own {PROJECT_FILE}"
             )
         return found
     named = (folder or FilePath.cwd()) / named
     if not environment.sees(named):
-        raise UsageError(f"there is no settings file {named}", hint=f"look at --config and {CONFIG_VARIABLE}")
+        raise UsageError(f"settings file not found: {named}", hint=f"check --config and {CONFIG_VARIABLE}")
     return named
 
 
@@ -154,7 +152,7 @@ def _with_pyiceberg(found: list[Assignment], pyiceberg: PyIcebergCatalogs) -> tu
     added = list(found)
     default = pyiceberg.only_or_default()
     notices = [
-        Notice("catalog" if name == default else "pyiceberg", f"PyIceberg's catalog '{name}' is left out: {reason}")
+        Notice("catalog" if name == default else "pyiceberg", f"PyIceberg's catalog '{name}' is ignored: {reason}")
         for name, reason in pyiceberg.unusable.items()
     ]
     for name, entries in pyiceberg.usable.items():
@@ -164,7 +162,7 @@ def _with_pyiceberg(found: list[Assignment], pyiceberg: PyIcebergCatalogs) -> tu
         if other is None:
             added += [a.at(("catalogs", name, *a.path)) for a in entries]
         else:
-            said = f"PyIceberg's catalog '{name}' ({entries[0].origin}) is left out: {other.origin} names another uri"
+            said = f"PyIceberg's catalog '{name}' ({entries[0].origin}) is ignored: {other.origin} has a different uri"
             notices.append(Notice(other.path[0], said))
     return added, notices
 
@@ -192,18 +190,20 @@ def _with_default_catalog(
         raise ConfigError(
             f"{named.origin}: PyIceberg's catalog '{name}' cannot be used",
             cause=pyiceberg.unusable[named.value],
-            hint="give catalog.uri, or name another catalog",
+            hint="set catalog.uri, or choose another catalog",
         )
     moved = [a.at(("catalog", *a.path[2:])) if a in entries else a for a in found]
     if named:
         return moved, []
     if name and theirs:
         moved.append(Assignment(("catalog", "name"), name, theirs[0].origin, FALLBACK))
-        said = f"the catalog '{name}' comes from PyIceberg's configuration ({theirs[0].origin})"
+        said = f"catalog '{name}' comes from PyIceberg's configuration ({theirs[0].origin})"
         return moved, [Notice("catalog", said)]
     if not own and len(pyiceberg.usable) > 1:
         names = ", ".join(sorted(pyiceberg.usable))
-        said = f"PyIceberg knows the catalogs {names}; none is used unless you choose it with --catalog"
+        said = (
+            f"PyIceberg's configuration has the catalogs {names}; Frazil uses one only if you choose it with --catalog"
+        )
         return found, [Notice("catalog", said)]
     return found, []
 

@@ -27,17 +27,17 @@ class S3Settings(Section):
 
     endpoint: str | None = Field(None, description="URL of the S3 server; empty for AWS itself")
     region: str = Field("us-east-1", description="region, also for signing")
-    access_key: str | None = Field(None, description="access key id; empty: the AWS chain (profile, role)")
+    access_key: str | None = Field(None, description="access key ID; empty: the AWS credential chain (profile, role)")
     secret_key: SecretStr | None = Field(None, description="secret access key")
-    session_token: SecretStr | None = Field(None, description="session token of temporary keys")
-    profile: str | None = Field(None, description="profile of the AWS configuration files to take keys from")
-    path_style: bool | None = Field(None, description="bucket in the path; by default only with an endpoint")
+    session_token: SecretStr | None = Field(None, description="session token of temporary credentials")
+    profile: str | None = Field(None, description="profile in the AWS configuration files that holds the credentials")
+    path_style: bool | None = Field(None, description="path-style requests; by default only with an endpoint")
 
     @field_validator("endpoint")
     @classmethod
     def _has_scheme(cls, value: str | None) -> str | None:
         if value and not value.startswith(("http://", "https://")):
-            raise ValueError("it must begin with http:// or https://")
+            raise ValueError("must begin with http:// or https://")
         return value.rstrip("/") if value else None
 
     @model_validator(mode="after")
@@ -56,9 +56,11 @@ class CatalogSettings(Section):
     """One Iceberg catalog, as both Spark and PyIceberg will see it."""
 
     name: str = Field("frazil", description="name in SQL: name.namespace.table")
-    kind: CatalogKind | None = Field(None, description="sql, rest, glue or hive; by default told from the uri")
+    kind: CatalogKind | None = Field(None, description="sql, rest, glue or hive; by default derived from the uri")
     uri: str | None = Field(None, description="sqlite:///file, http(s)://…, thrift://host:port, or 'glue'")
-    warehouse: str | None = Field(None, description="where tables lie: a folder or s3://bucket/prefix; REST: its name")
+    warehouse: str | None = Field(
+        None, description="location of tables: a folder or s3://bucket/prefix; REST: name of the warehouse"
+    )
     token: SecretStr | None = Field(None, description="bearer token (REST)")
     credential: SecretStr | None = Field(None, description="OAuth2 client credentials, id:secret (REST)")
     oauth2_uri: str | None = Field(None, description="token endpoint for the credential (REST)")
@@ -67,9 +69,9 @@ class CatalogSettings(Section):
     signing_name: str | None = Field(None, description="service name in the signature: s3tables, glue, execute-api")
     endpoint: str | None = Field(None, description="Glue endpoint; empty for AWS itself")
     properties: dict[str, str] = Field(
-        default_factory=dict, description="further catalog properties, given to both engines"
+        default_factory=dict, description="further catalog properties, passed to both engines"
     )
-    s3: S3Settings | None = Field(None, description="S3 access of this catalog's files, all of it, instead of `s3`")
+    s3: S3Settings | None = Field(None, description="S3 access to this catalog's files; replaces `s3` entirely")
 
     @field_validator("properties", mode="before")
     @classmethod
@@ -86,9 +88,9 @@ class CatalogSettings(Section):
         if self.uri:
             told = kind_of_uri(self.uri)
             if told is None:
-                raise ValueError("uri is none of sqlite:///file, http(s)://…, thrift://host:port, or 'glue'")
+                raise ValueError("uri is not one of sqlite:///file, http(s)://…, thrift://host:port, or 'glue'")
             if self.kind and told != self.kind:
-                raise ValueError(f"kind '{self.kind}' does not fit the uri, which is that of a {told} catalog")
+                raise ValueError(f"kind '{self.kind}' does not match the uri, which is that of a {told} catalog")
         elif self.kind in ("rest", "hive"):
             raise ValueError(f"a catalog of kind '{self.kind}' needs a uri")
         return self
@@ -100,7 +102,7 @@ class CatalogSettings(Section):
 
 def check_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
-        raise ValueError("a catalog's name has letters, digits, '_' and '-', and begins with a letter")
+        raise ValueError("a catalog name consists of letters, digits, '_' and '-', and begins with a letter or '_'")
     return name
 
 
@@ -129,10 +131,12 @@ _KIND_BY_PREFIX: tuple[tuple[str, CatalogKind], ...] = (
 
 class SparkSettings(Section):
     master: str = Field("local[*]", description="local[*], local[N], spark://host:port, yarn, k8s://…")
-    driver_memory: str = Field("1g", pattern=r"^\d+[kmgKMG]$", description="heap of the driver; local mode works in it")
-    java_home: Path | None = Field(None, description="JDK 17 or 21 to use; by default one is looked for")
+    driver_memory: str = Field(
+        "1g", pattern=r"^\d+[kmgKMG]$", description="heap of the driver, which does all work in local mode"
+    )
+    java_home: Path | None = Field(None, description="JDK 17 or 21 to use; by default, Frazil searches for one")
     ivy_settings: Path | None = Field(None, description="Ivy settings file, for a mirror of Maven Central")
-    conf: dict[str, str] = Field(default_factory=dict, description="further spark.* settings, as Spark names them")
+    conf: dict[str, str] = Field(default_factory=dict, description="further spark.* properties, with Spark's names")
 
     @field_validator("conf", mode="before")
     @classmethod
@@ -294,44 +298,48 @@ class ReplicaSettings(Section):
 class LogSettings(Section):
     """The durable topic log."""
 
-    directory: Path | None = Field(None, description="folder of the log; by default `log` under home")
+    directory: Path | None = Field(None, description="folder of the log; by default `log` in home")
     broker: str | None = Field(
-        None, description="running broker, grpc://host:port; by default the one that holds the log's folder, if any"
+        None,
+        description="address of a running broker, grpc://host:port; by default, the one that has the log's "
+        "folder open, if any",
     )
     key: SecretStr | None = Field(
         None,
         description="proves to `frazil serve` that a client is a component of the same installation; by default the "
-        "file `KEY` in the log's folder; set it, the same on both sides, where they do not share that folder",
+        "file `KEY` in the log's folder; set the same value on both sides if they do not share that folder",
     )
     max_file_size: Annotated[int, Field(ge=4096)] = Field(
-        64 * 1024 * 1024, description="bytes at which a segment rotates"
+        64 * 1024 * 1024, description="size in bytes at which a segment is rolled"
     )
-    sync_mode: Literal["always", "periodic", "none"] = Field("always", description="when appended bytes reach the disk")
+    sync_mode: Literal["always", "periodic", "none"] = Field(
+        "always", description="when appended bytes are synced to disk"
+    )
     sync_interval_ms: Annotated[int, Field(ge=1)] = Field(
         1000,
-        description="pace of the work in the background: sync_mode periodic syncs, level memory is written, the synced "
-        "mark is synced, metrics are brought up to date; retention about every 10 s, or at this pace if that is slower",
+        description="interval of background work: syncs of sync_mode periodic, writes of level memory, syncs of the "
+        "synced mark, updates of metrics; retention runs about every 10 s, or at this interval if it is longer",
     )
     max_message_size: Annotated[int, Field(ge=1, le=256 * _MIB)] = Field(
-        8 * _MIB, description="bytes of the largest message that is taken"
+        8 * _MIB, description="maximum size of a message, in bytes"
     )
     max_batch_size: Annotated[int, Field(ge=1, le=2**31 - 1)] = Field(
-        64 * _MIB, description="bytes of the largest batch that is taken; one message that may be as large always fits"
+        64 * _MIB, description="maximum size of a batch, in bytes; a single message of the maximum size always fits"
     )
     max_buffer: Annotated[int, Field(ge=1024)] = Field(
-        64 * _MIB, description="bytes that may wait for the disk; then publishers wait"
+        64 * _MIB, description="bytes that may be buffered for the disk before publishers block"
     )
     size_limit: Annotated[int, Field(ge=4096)] = Field(
-        64 * _GIB, description="bytes of one topic's log at which producers are refused"
+        64 * _GIB, description="size of a topic's log, in bytes, at which producers are rejected"
     )
     min_free: Annotated[int, Field(ge=0)] = Field(
-        256 * _MIB, description="bytes left free on the disk; below, producers are refused"
+        256 * _MIB, description="free bytes on the disk below which producers are rejected"
     )
     retention_age_s: Annotated[float, Field(ge=0)] | None = Field(
         86400.0, description="seconds that messages stay in the log after every sink has committed them"
     )
     retention_bytes: Annotated[int, Field(ge=0)] | None = Field(
-        _GIB, description="bytes of committed messages that stay in a topic's log at most"
+        _GIB, description="maximum bytes of committed messages in a topic's log"
     )
 
     @property
@@ -343,44 +351,47 @@ class LogSettings(Section):
     @classmethod
     def _is_flight(cls, value: str | None) -> str | None:
         if value and not re.fullmatch(r"grpc(\+tls)?://[^/:]+:\d+/?", value):
-            raise ValueError("it must look like grpc://host:port")
+            raise ValueError("must have the form grpc://host:port")
         return value.rstrip("/") if value else None
 
 
 class ServeSettings(Section):
     """The broker, `frazil serve`."""
 
-    host: str = Field("127.0.0.1", description="address to bind; another than loopback is open to the network")
+    host: str = Field(
+        "127.0.0.1", description="address to bind; any address but loopback is reachable from the network"
+    )
     flight_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         8815, description="port of Arrow Flight; 0: any free one"
     )
     http_port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="port of HTTP; 0: any free one")
     max_streams: Annotated[int, Field(ge=1)] = Field(
-        1000, description="streams of producers and running reads by Arrow Flight at once; further ones are refused"
+        1000, description="maximum concurrent producer streams and reads over Arrow Flight; further ones are rejected"
     )
 
 
 class TopicsSettings(Section):
     namespace: str = Field("topics", description="namespace of the topics' tables")
     storage: Literal["iceberg", "log"] = Field(
-        "iceberg", description="where new topics keep their messages: iceberg (log, then table) or log alone"
+        "iceberg", description="where new topics store messages: iceberg (log, then table) or only the log"
     )
     partition: list[str] = Field(
         default_factory=lambda: ["day(publish_time)"], description="partitioning of new tables, as in SQL"
     )
-    sort: list[str] = Field(default_factory=lambda: ["offset"], description="order of rows inside the files")
+    sort: list[str] = Field(default_factory=lambda: ["offset"], description="sort order of rows in data files")
     compression: Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"] = Field(
         "zstd", description="compression of the Parquet files"
     )
     keep_snapshots: Annotated[int, Field(ge=1)] = Field(
         50,
-        description="own snapshots that a table keeps, or more if its upkeep policy says so; commits remove older ones",
+        description="snapshots of Frazil's own commits to keep per table, or more if its upkeep policy says so; "
+        "commits remove older ones",
     )
     retention_age_s: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="seconds after which messages leave the table; empty: never"
+        None, description="seconds after which messages are removed from the table; empty: never"
     )
     retention_bytes: Annotated[int, Field(gt=0)] | None = Field(
-        None, description="bytes of a topic's table at which the oldest files leave it; empty: never"
+        None, description="size of a topic's table, in bytes, above which its oldest files are removed; empty: no limit"
     )
 
     @field_validator("partition", "sort", mode="before")
@@ -400,20 +411,26 @@ class PipelineSettings(Section):
     """How the sinks take messages from the log: a batch is ready at `target_bytes`, or after `max_lag_ms`."""
 
     target_bytes: Annotated[int, Field(ge=1)] = Field(
-        128 * _MIB, description="bytes that make a batch; where more waits, it takes up to four times as much"
+        128 * _MIB, description="bytes per batch; if more messages are waiting, up to four times as much"
     )
-    max_lag_ms: Annotated[int, Field(ge=0)] = Field(1000, description="milliseconds that a message waits for its batch")
+    max_lag_ms: Annotated[int, Field(ge=0)] = Field(
+        1000, description="maximum milliseconds that a message waits for its batch"
+    )
     tasks: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Spark tasks per batch; by default Spark's parallelism"
     )
     read_segments: Literal["auto", "never"] = Field(
-        "auto", description="auto: executors on the broker's machine read the log's files; never: all ask the broker"
+        "auto",
+        description="auto: executors on the broker's machine read the log's files directly; never: all read "
+        "through the broker",
     )
     stop_s: Annotated[float, Field(gt=0)] = Field(
-        45.0, description="seconds after a signal for what runs and what is left; 15 later it is gone, whatever hangs"
+        45.0,
+        description="seconds after a signal to finish running batches and write what is left; 15 seconds later "
+        "the process exits in any case",
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
-        None, description="port at which the pipeline answers Prometheus, on serve.host; empty: none"
+        None, description="port for Prometheus metrics of the pipeline, on serve.host; empty: none"
     )
 
 
@@ -422,52 +439,56 @@ class PolicySettings(Section):
 
     compact: bool | None = Field(None, description="merge small files and files with many deleted rows")
     strategy: Literal["auto", "binpack", "sort", "zorder"] | None = Field(
-        None, description="auto: sorted as the table is; binpack; sort or zorder by `sort_by`"
+        None, description="auto: by the table's sort order; binpack; sort or zorder: by `sort_by`"
     )
     sort_by: list[str] | None = Field(None, description="columns for sort or zorder; by default the table's own order")
     target_file_size: Annotated[int, Field(ge=_MIB)] | None = Field(
-        None, description="bytes of a merged file; by default the table's write.target-file-size-bytes"
+        None, description="size of a merged file, in bytes; by default the table's write.target-file-size-bytes"
     )
     min_input_files: Annotated[int, Field(ge=2)] | None = Field(
-        None, description="small files of about one size that are worth being merged"
+        None, description="number of small files of similar size that triggers a merge"
     )
     delete_ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="share of deleted rows at which a file is written anew"
+        None, description="fraction of deleted rows at which a file is rewritten"
     )
     delete_files: Annotated[int, Field(ge=2)] | None = Field(
-        None, description="position-delete files of one partition that are worth being merged"
+        None, description="number of position-delete files in a partition that triggers a merge"
     )
     manifests: Annotated[int, Field(ge=2)] | None = Field(
-        None, description="small manifests that are worth being rewritten"
+        None, description="number of small manifests that triggers a rewrite"
     )
     max_snapshot_age_s: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="seconds after which a snapshot leaves the table's history"
+        None, description="seconds after which a snapshot is expired"
     )
     max_snapshots: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="snapshots that stay at most, however young"
+        None, description="maximum number of snapshots, regardless of age"
     )
-    min_snapshots: Annotated[int, Field(ge=1)] | None = Field(None, description="snapshots that stay, however old")
+    min_snapshots: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="minimum number of snapshots to keep, regardless of age"
+    )
     file_grace_s: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="seconds that files stay in storage after their last snapshot left, for readers under way"
+        None, description="seconds to keep files after their last snapshot was expired, for running readers"
     )
     metadata_versions: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="former metadata files that are kept"
+        None, description="number of previous metadata files to keep"
     )
     orphans: bool | None = Field(
-        None, description="look for files that no snapshot knows, and remove them; by default of Frazil's own tables"
+        None, description="find and remove files that no snapshot references; by default only for Frazil's own tables"
     )
     orphan_age_s: Annotated[float, Field(ge=3600)] | None = Field(
-        None, description="seconds, by the storage's clock, before which an unknown file is never touched"
+        None, description="minimum age of an orphan file to be removed, in seconds by the storage's clock"
     )
     orphan_every_s: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="seconds between two looks for orphans"
+        None, description="seconds between two searches for orphans"
     )
     statistics: bool | None = Field(None, description="keep statistics for query planners (compute_table_stats)")
     statistics_every_s: Annotated[float, Field(gt=0)] | None = Field(
         None, description="seconds between two computations"
     )
-    retention_column: str | None = Field(None, description="time column by which rows leave the table")
-    retention_age_s: Annotated[float, Field(gt=0)] | None = Field(None, description="their age then, in seconds")
+    retention_column: str | None = Field(None, description="time column that determines the age of rows for retention")
+    retention_age_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="age at which rows are removed, in seconds"
+    )
 
     @field_validator("sort_by", mode="before")
     @classmethod
@@ -478,19 +499,23 @@ class PolicySettings(Section):
 class UpkeepSettings(Section):
     """Upkeep: what the pipeline does for its tables between batches, and `frazil upkeep run` for any."""
 
-    enabled: bool = Field(True, description="the pipeline cares for the tables of its sinks")
+    enabled: bool = Field(True, description="whether the pipeline maintains the tables of its sinks")
     share: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.1, description="share of a sink's time that upkeep takes at most, unless it is urgent"
+        0.1, description="maximum fraction of a sink's time for upkeep, unless upkeep is urgent"
     )
     turn_s: Annotated[float, Field(gt=0)] = Field(
-        30.0, description="seconds that one turn of upkeep should not exceed; at twice as many it is cut off"
+        30.0,
+        description="target duration of one upkeep run between batches, in seconds; at twice as many it is stopped",
     )
-    every_s: Annotated[float, Field(gt=0)] = Field(20.0, description="seconds between two looks at a table, at least")
-    history: str = Field("frazil.upkeep_history", description="table with every step that was done; none: no table")
-    policy: PolicySettings = Field(default_factory=PolicySettings, description="for all tables")
+    every_s: Annotated[float, Field(gt=0)] = Field(
+        20.0, description="minimum seconds between two inspections of a table"
+    )
+    history: str = Field("frazil.upkeep_history", description="table that records every step; none: no record")
+    policy: PolicySettings = Field(default_factory=PolicySettings, description="policy for all tables")
     tables: dict[str, PolicySettings] = Field(
         default_factory=dict,
-        description="for the tables that a pattern names, such as `topics.*`; longest first",
+        description="policies for the tables that match a pattern, such as `topics.*`; the longest pattern takes "
+        "precedence",
         json_schema_extra={"dotted_names": True},
     )
 
@@ -508,29 +533,31 @@ class ExtractSettings(Section):
     """How objects are looked into: by whom, how many at once, and how much one of them may take."""
 
     extractors: list[str] = Field(
-        default_factory=list, description="extractors to run, by name; empty: all that run by default"
+        default_factory=list, description="names of the extractors to run; empty: all that run by default"
     )
     concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
-        None, description="objects that a task looks into at once; by default 8 of a bucket, 2 of a folder"
+        None, description="objects that a task extracts at once; by default 8 for a bucket, 2 for a folder"
     )
     timeout_s: Annotated[float, Field(gt=0)] = Field(
-        30.0, description="seconds for one extractor and one object, without those that the storage takes"
+        30.0, description="timeout of one extractor for one object in seconds, not counting time spent in storage"
     )
     max_bytes: Annotated[int, Field(ge=0)] = Field(
-        256 * _MIB, description="bytes of an object that may be read as a whole"
+        256 * _MIB, description="maximum size of an object that may be read completely, in bytes"
     )
     max_range_bytes: Annotated[int, Field(ge=0)] = Field(
-        16 * _MIB, description="bytes of an object that an extractor may read by ranges"
+        16 * _MIB, description="maximum bytes of an object that an extractor may read by ranges"
     )
-    max_pixels: Annotated[int, Field(ge=1)] = Field(200_000_000, description="pixels of a picture that is decoded")
+    max_pixels: Annotated[int, Field(ge=1)] = Field(
+        200_000_000, description="maximum number of pixels of an image that is decoded"
+    )
     max_json_bytes: Annotated[int, Field(ge=1024)] = Field(
-        _MIB, description="bytes of what one extractor says of one object, as JSON"
+        _MIB, description="maximum size of one extractor's result for one object, in bytes of JSON"
     )
     max_memory_bytes: Annotated[int, Field(ge=64 * _MIB)] = Field(
-        2 * _GIB, description="bytes that the process which looks inside may take, beyond what it begins with"
+        2 * _GIB, description="maximum memory of an extractor process, in bytes beyond its initial memory"
     )
     thumbnails: str | None = Field(
-        None, description="where thumbnails lie: a folder or s3://bucket/prefix; by default `thumbnails` under home"
+        None, description="location of thumbnails: a folder or s3://bucket/prefix; by default `thumbnails` in home"
     )
 
     @field_validator("extractors", mode="before")
@@ -542,22 +569,25 @@ class ExtractSettings(Section):
 class FieldSettings(Section):
     """One custom column."""
 
-    type: str | None = Field(None, description="its type: INTEGER, STRING, ARRAY<STRING>, …")
-    jpath: str | None = Field(None, description="JSONPath of its value in `metadata`, such as $.exif.ISOSpeedRatings")
+    type: str | None = Field(None, description="SQL type: INTEGER, STRING, ARRAY<STRING>, …")
+    jpath: str | None = Field(None, description="JSONPath of the value in `metadata`, such as $.exif.ISOSpeedRatings")
 
 
 class SchemaSettings(Section):
     """Custom columns of `objects`. They are looked at by the commands that use them."""
 
     include_raw_metadata: bool = Field(
-        True, description="keep all that was found as JSON in `metadata`; without it no column can be computed later"
+        True,
+        description="keep all extracted metadata as JSON in `metadata`; without it, no column can be computed later",
     )
     custom_metadata_fields: list[str] = Field(
-        default_factory=list, description="names of the custom columns, with commas; each has a type and a jpath"
+        default_factory=list,
+        description="names of the custom columns, separated by commas; each has a type and a jpath",
     )
     field: dict[str, FieldSettings] = Field(default_factory=dict, description="the custom columns, by name")
     cast: Literal["lenient", "strict"] = Field(
-        "lenient", description='lenient: what plainly means the same is taken, as "12" for 12; strict: it is not'
+        "lenient",
+        description='lenient: values with the same meaning are converted, such as "12" to 12; strict: they are not',
     )
 
     @field_validator("custom_metadata_fields", mode="before")
@@ -570,18 +600,24 @@ class ContentSettings(Section):
     """What is in the buckets: object events, scans of buckets and folders."""
 
     namespace: str = Field("content", description="namespace of the tables `journal` and `objects`")
-    topic: str = Field("content_events", description="topic that events and observations go through")
+    topic: str = Field("content_events", description="topic of object events and observations")
     dialect: Literal["auto", "aws", "minio", "ceph", "versitygw", "other"] = Field(
-        "auto", description="who speaks: told from each event, or fixed; `other` has no order, so the bucket is asked"
+        "auto",
+        description="dialect of the events: detected per event, or fixed; events of `other` have no order, so "
+        "the bucket is asked",
     )
     token: SecretStr | None = Field(
-        None, description="shared token that POST /events/s3 and POST /content/edits ask for; empty: none"
+        None, description="shared token that POST /events/s3 and POST /content/edits require; empty: none"
     )
     skew_s: Annotated[float, Field(ge=0)] = Field(
-        5.0, description="seconds that the clocks of a store's servers may differ; within, the bucket is asked again"
+        5.0,
+        description="maximum clock difference between a store's servers, in seconds; for events closer than "
+        "that, the bucket is asked again",
     )
     lateness_s: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="seconds after which tombstones go, and later events would resurrect; empty: never"
+        None,
+        description="seconds after which tombstones are removed; an event that arrives later resurrects its "
+        "object; empty: never",
     )
     partition: list[str] = Field(
         default_factory=list, description="partitioning of a new `objects`, as in SQL, such as bucket(16, key)"
@@ -592,9 +628,9 @@ class ContentSettings(Section):
         "default every bucket, and the folders that a scan or watch of yours has listed",
     )
     keep_snapshots: Annotated[int, Field(ge=1)] = Field(
-        50, description="own snapshots that the tables keep, or more if their upkeep policy says so"
+        50, description="snapshots of Frazil's own commits to keep per table, or more if the upkeep policy says so"
     )
-    extract: ExtractSettings = Field(default_factory=ExtractSettings, description="how objects are looked into")
+    extract: ExtractSettings = Field(default_factory=ExtractSettings, description="extraction of metadata from objects")
     schema: SchemaSettings = Field(default_factory=SchemaSettings, description="custom columns")  # type: ignore[assignment]
 
     @field_validator("partition", mode="before")
@@ -628,7 +664,7 @@ class DocumentsSettings(Section):
         description="partitioning of a new `document_metadata`, by transforms of created_at",
     )
     keep_snapshots: Annotated[int, Field(ge=1)] = Field(
-        50, description="own snapshots that the tables keep, or more if their upkeep policy says so"
+        50, description="snapshots of Frazil's own commits to keep per table, or more if the upkeep policy says so"
     )
     follow_buckets: dict[str, FollowedBucketSettings] = Field(
         default_factory=dict,
@@ -646,24 +682,26 @@ class NetworkSettings(Section):
     """Patience with servers."""
 
     connect_timeout: Annotated[float, Field(gt=0)] = Field(
-        3.0, description="seconds until a connection counts as refused"
+        3.0, description="timeout of a connection attempt, in seconds"
     )
-    read_timeout: Annotated[float, Field(gt=0)] = Field(
-        60.0, description="seconds until a silent server counts as gone"
+    read_timeout: Annotated[float, Field(gt=0)] = Field(60.0, description="timeout of a response, in seconds")
+    retry_attempts: Annotated[int, Field(ge=1)] = Field(4, description="attempts for a retryable operation")
+    retry_timeout: Annotated[float, Field(gt=0)] = Field(
+        6.0, description="seconds after which no further attempt starts"
     )
-    retry_attempts: Annotated[int, Field(ge=1)] = Field(4, description="tries for what can be tried again")
-    retry_timeout: Annotated[float, Field(gt=0)] = Field(6.0, description="seconds after which no further try begins")
     breaker_failures: Annotated[int, Field(ge=1)] = Field(
-        5, description="failures in a row that open the circuit breaker"
+        5, description="consecutive failures that open the circuit breaker"
     )
     breaker_reset: Annotated[float, Field(gt=0)] = Field(
-        30.0, description="seconds until an open breaker lets one try pass"
+        30.0, description="seconds until an open circuit breaker allows one attempt"
     )
 
 
 class LoggingSettings(Section):
-    level: Literal["debug", "info", "warning", "error"] = Field("warning", description="what is logged, to stderr")
-    format: Literal["text", "json"] = Field("text", description="text for people, json for collectors")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "warning", description="lowest level that is logged, to stderr"
+    )
+    format: Literal["text", "json"] = Field("text", description="text for people, json for log collectors")
 
 
 class SettingsModel(Section):
@@ -682,10 +720,12 @@ class SettingsModel(Section):
     serve: ServeSettings = Field(default_factory=ServeSettings, description="the broker")
     topics: TopicsSettings = Field(default_factory=TopicsSettings, description="topic tables")
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings, description="the sinks")
-    content: ContentSettings = Field(default_factory=ContentSettings, description="what is in the buckets")
-    upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="care for tables")
+    content: ContentSettings = Field(
+        default_factory=ContentSettings, description="catalog of objects in buckets and folders"
+    )
+    upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="maintenance of tables")
     spark: SparkSettings = Field(default_factory=SparkSettings, description="Spark")
-    network: NetworkSettings = Field(default_factory=NetworkSettings, description="patience with servers")
+    network: NetworkSettings = Field(default_factory=NetworkSettings, description="timeouts and retries")
     logging: LoggingSettings = Field(default_factory=LoggingSettings, description="log output")
 
     @field_validator("catalogs")
@@ -694,5 +734,5 @@ class SettingsModel(Section):
         for name, catalog in catalogs.items():
             check_name(name)
             if "name" in catalog.model_fields_set and catalog.name != name:
-                raise ValueError(f"catalogs.{name} has another name of its own, '{catalog.name}'")
+                raise ValueError(f"catalogs.{name} has a different name, '{catalog.name}'")
         return {name: catalog.model_copy(update={"name": name}) for name, catalog in catalogs.items()}

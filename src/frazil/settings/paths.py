@@ -69,5 +69,5 @@ def _absolute(text: str, folder: Path, assignment: Assignment) -> str:
     try:
         return os.path.normpath(folder / Path(text).expanduser())
     except RuntimeError:
-        told = f"{assignment.origin}: {keys.dotted(assignment.path)} is '{text}', and there is no such home folder"
-        raise ConfigError(told, hint="write the path out") from None
+        told = f"{assignment.origin}: {keys.dotted(assignment.path)} is '{text}', but that home folder does not exist"
+        raise ConfigError(told, hint="write the full path") from None

@@ -74,12 +74,12 @@ def _require_ours(file: Path, path: Path, status: os.stat_result, hint: str) -> 
     if status.st_mode & stat.S_IWOTH:
         raise _untrusted(file, f"every user can write to {what}", hint)
     if status.st_mode & stat.S_IWGRP and not _is_private_group(status):
-        raise _untrusted(file, f"the group {_group_name(status.st_gid)} can write to {what}", hint)
+        raise _untrusted(file, f"group {_group_name(status.st_gid)} can write to {what}", hint)
 
 
 def _untrusted(file: Path, cause: str, hint: str) -> NotAllowedError:
     return NotAllowedError(
-        f"{file} is not read: another user could have written it",
+        f"refusing to read {file}: another user could have written it",
         cause=f"{cause}; settings can run programs",
         hint=hint,
     )
@@ -103,7 +103,7 @@ def _user_name(uid: int) -> str:
     try:
         return f"the user '{pwd.getpwuid(uid).pw_name}'"
     except KeyError:
-        return f"the user with number {uid}"
+        return f"the user with ID {uid}"
 
 
 def _group_name(gid: int) -> str:
@@ -112,4 +112,4 @@ def _group_name(gid: int) -> str:
     try:
         return f"'{grp.getgrgid(gid).gr_name}'"
     except KeyError:
-        return f"with number {gid}"
+        return f"with ID {gid}"

@@ -68,12 +68,12 @@ def _keep(by_path: _ByPath, path: keys.Path, key: Assignment, fits: Callable[[As
     if path[-1] == "secret_key" and not fitting:
         raise ConfigError(
             f"{keys.dotted(key.path)} comes from {key.origin}, but {keys.dotted(path)} from {left_out.origin}",
-            cause="that secret has an access key of its own beside it",
-            hint="give both in one place",
+            cause="that secret belongs to another access key in the same source",
+            hint="set both in one source",
         )
     if left_out.strength > key.strength:
         return []
-    told = f"{keys.dotted(path)} of {left_out.origin} is left out: {keys.dotted(key.path)} comes from {key.origin}"
+    told = f"{keys.dotted(path)} of {left_out.origin} is ignored: {keys.dotted(key.path)} comes from {key.origin}"
     return [Notice(path[0], told)]
 
 
@@ -84,8 +84,8 @@ def _contradictions(path: keys.Path, winner: Assignment, others: list[Assignment
             continue
         told = f"{keys.dotted(path)}: {winner.origin} says {_shown(winner)}, {other.origin} says {_shown(other)}"
         if winner.origin.layer in (Layer.PROJECT, Layer.USER) and winner.rank == other.rank:
-            raise ConfigError(told, hint="keep one of the two")
-        notices.append(Notice(path[0], f"{told}; the first is used"))
+            raise ConfigError(told, hint="remove one of the two")
+        notices.append(Notice(path[0], f"{told}; the first takes precedence"))
     return notices
 
 
@@ -97,7 +97,7 @@ def _announcement(winner: Assignment, others: list[Assignment]) -> list[Notice]:
     if not (winner.origin.announce or hidden):
         return []
     over = f", which overrides {_shown(hidden)} of {hidden.origin}" if hidden else ""
-    said = f"{keys.dotted(winner.path)} is {_shown(winner)}: from {winner.origin}{over}"
+    said = f"{keys.dotted(winner.path)} is {_shown(winner)}, from {winner.origin}{over}"
     return [Notice(winner.path[0], said)]
 
 

@@ -85,11 +85,11 @@ def _assignment(key: str, value: str, origin: Origin) -> Assignment:
 def _why_not(name: str, entries: list[Assignment]) -> str | None:
     values = {a.path: a.value for a in sorted(entries, key=lambda a: a.strength, reverse=True)}
     if ("properties", "py-catalog-impl") in values:
-        return "it is made by a Python class (py-catalog-impl), which Spark cannot use"
+        return "it is implemented by a Python class (py-catalog-impl), which Spark cannot use"
     if not {("kind",), ("uri",)} & set(values):
-        return "it has neither type nor uri"
+        return "it has neither a type nor a uri"
     if (kind := values.get(("kind",), "sql")) not in get_args(CatalogKind):
-        return f"Frazil has no catalogs of type '{kind}', but of {', '.join(get_args(CatalogKind))}"
+        return f"Frazil does not support catalogs of type '{kind}', only {', '.join(get_args(CatalogKind))}"
     try:
         CatalogSettings.model_validate({**tree_of(values), "name": name})
     except ValidationError as error:

@@ -108,7 +108,7 @@ def parse_set(items: list[str]) -> dict[str, str]:
                 hint="--set catalog.uri=http://localhost:8181",
             )
         if flags.get(key, value) != value:
-            raise UsageError(f"--set {key} is given twice, with different values", hint="give it once")
+            raise UsageError(f"--set {key} is given twice with different values", hint="give it once")
         flags[key] = value
     return flags
 
@@ -123,7 +123,7 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Assignment]:
             if keys.field_at(path) is None:
                 section = keys.dotted(path[:-1])
                 raise ConfigError(
-                    f"{origin}: a variable's name has no small letters, but the keys of {section} have",
+                    f"{origin}: variable names have no lower-case letters, but the keys of {section} do",
                     hint=f'{variable_of(section)}=\'{{"key": "value"}}\'',
                 )
             yield from _assigned(Assignment(path, text, origin, family=_PREFIX))
@@ -184,7 +184,7 @@ def _assigned(assignment: Assignment) -> Iterator[Assignment]:
     else:
         name = keys.dotted(path)
         raise ConfigError(
-            f"{origin}: '{name}' is a section, and takes no value itself", hint=f"frazil config show {path[0]}"
+            f"{origin}: '{name}' is a section and does not take a value itself", hint=f"frazil config show {path[0]}"
         )
 
 

@@ -30,9 +30,11 @@ def read_yaml(file: Path, where: str) -> list[Scalar]:
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{where}: this is not UTF-8 text", cause=error.reason, hint="save it as UTF-8") from None
+        raise ConfigError(
+            f"{where}: the file is not UTF-8 text", cause=error.reason, hint="save the file as UTF-8"
+        ) from None
     except OSError as error:
-        raise ConfigError(f"{where} cannot be read", cause=error.strerror, hint=f"ls -l {file}") from error
+        raise ConfigError(f"cannot read {where}", cause=error.strerror, hint=f"ls -l {file}") from error
     return parse_yaml(text, where)
 
 
@@ -43,7 +45,7 @@ def parse_yaml(text: str, where: str) -> list[Scalar]:
         if node is None or node.tag == f"{_TAG}null":
             return []
         if not isinstance(node, yaml.MappingNode):
-            raise ConfigError(f"{where}:1: this is not a map of settings", hint="section:\n  key: value")
+            raise ConfigError(f"{where}:1: the file does not contain a map of settings", hint="section:\n  key: value")
         return list(_scalars(node, (), where))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -54,7 +56,7 @@ def parse_yaml(text: str, where: str) -> list[Scalar]:
         raise _broken(where, line, column, error.reason) from None
     except RecursionError:
         raise ConfigError(
-            f"{where}: an alias (*) stands inside its own anchor (&)", hint="write the values out"
+            f"{where}: an alias (*) is inside its own anchor (&)", hint="write the values without aliases"
         ) from None
 
 
@@ -62,9 +64,9 @@ def _broken(where: str, line: int, column: int, problem: str | None) -> ConfigEr
     # Of an unquoted value that begins with '*' PyYAML tells the rest as the name of an alias.
     told = re.sub(r"'[^'<]{2,}'", "'…'", problem or "")
     return ConfigError(
-        f"{where}:{line + 1}:{column + 1}: this is not valid YAML",
+        f"{where}:{line + 1}:{column + 1}: invalid YAML",
         cause=told or None,
-        hint="look at the indentation and quotes there",
+        hint="check the indentation and quotes there",
     )
 
 
@@ -76,7 +78,7 @@ def _scalars(node: yaml.MappingNode, prefix: tuple[str, ...], where: str) -> Ite
         elif isinstance(value, yaml.MappingNode) or value.tag == f"{_TAG}null":
             yield Scalar(path, None, line)
         elif isinstance(value, yaml.SequenceNode):
-            raise ConfigError(f"{where}:{line}: '{'.'.join(path)}' is a list, where one value is expected")
+            raise ConfigError(f"{where}:{line}: '{'.'.join(path)}' is a list, but a single value is expected")
         elif not value.tag.startswith(_TAG):
             raise ConfigError(
                 f"{where}:{line}: the value of '{'.'.join(path)}' begins with '!'", hint="put it in quotes"
@@ -92,19 +94,21 @@ def _entries(node: yaml.MappingNode, prefix: tuple[str, ...], where: str) -> dic
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            raise ConfigError(f"{where}:{line}: a key is a word, not a map or list", hint="put the value in quotes")
+            raise ConfigError(
+                f"{where}:{line}: a key must be a word, not a map or list", hint="put the value in quotes"
+            )
         if key.tag == f"{_TAG}merge":
             merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
         elif key.value in found:
             name = ".".join((*prefix, key.value))
             raise ConfigError(
-                f"{where}:{line}: '{name}' stands also in line {found[key.value][0]}", hint="keep one of the two"
+                f"{where}:{line}: '{name}' is also set in line {found[key.value][0]}", hint="keep one of the two"
             )
         else:
             found[key.value] = (line, value)
     for other in merged:
         if not isinstance(other, yaml.MappingNode):
-            raise ConfigError(f"{where}:{other.start_mark.line + 1}: '<<' takes a map", hint="<<: *anchor_of_a_map")
+            raise ConfigError(f"{where}:{other.start_mark.line + 1}: '<<' requires a map", hint="<<: *anchor_of_a_map")
         for name, entry in _entries(other, prefix, where).items():
             found.setdefault(name, entry)
     return found

@@ -88,7 +88,7 @@ def fetch_jars(
     with _only_one(_lock_file(folder)):
         missing = [jar for jar in read_lock(lock) if not _is_right(folder / jar.file_name, jar)]
         if missing:
-            progress(f"fetching {len(missing)} jars, {sum(j.size for j in missing) / 1e6:.0f} MB")
+            progress(f"downloading {len(missing)} jars, {sum(j.size for j in missing) / 1e6:.0f} MB")
             _fetch(missing, folder, java, ivy_settings)
     return cached_jars(cache, lock)
 
@@ -110,7 +110,7 @@ def _lock_file(folder: Path) -> Path:
         file.touch()
     except OSError as error:
         raise NotAllowedError(
-            f"{folder} cannot be made or written",
+            f"cannot create or write {folder}",
             cause=error.strerror,
             hint="choose another folder: --set cache=DIR, or FRAZIL_CACHE",
         ) from error
@@ -126,8 +126,8 @@ def _check(path: Path, jar: Jar) -> None:
     if found != jar.sha256:
         raise IntegrityError(
             f"{path} is not {jar.coordinate}",
-            cause=f"its SHA-256 is {found}, the lock says {jar.sha256}",
-            hint="frazil setup fetches it anew; if that says the same, do not trust the source",
+            cause=f"its SHA-256 is {found}; the lock file has {jar.sha256}",
+            hint="frazil setup downloads it again; if the error persists, do not trust the source",
         )
 
 
@@ -146,7 +146,7 @@ def _fetch(jars: list[Jar], folder: Path, java: Java, ivy_settings: Path | None)
             arrived = work / "jars" / jar.file_name
             if not arrived.is_file():
                 raise SetupError(
-                    f"{jar.coordinate} was not found in the Maven repository", hint="look at spark.ivy_settings"
+                    f"{jar.coordinate} was not found in the Maven repository", hint="check spark.ivy_settings"
                 )
             _check(arrived, jar)
             arrived.replace(folder / jar.file_name)
@@ -165,9 +165,9 @@ def _run_ivy(jars: list[Jar], work: Path, java: Java, ivy_settings: Path | None)
             (line.strip() for line in done.stdout.splitlines() if "Exception" in line or "not found" in line), ""
         )
         raise SetupError(
-            "the Spark jars could not be fetched",
+            "the Spark jars could not be downloaded",
             cause=reason or done.stdout.strip()[-300:],
-            hint="check the network, or name a mirror with spark.ivy_settings; then: frazil setup",
+            hint="check the network, or set a mirror in spark.ivy_settings; then: frazil setup",
         )
 
 

@@ -67,7 +67,7 @@ def find_java(wanted: Path | None = None) -> Java:
         seen.append(java)
     found = ", ".join(f"Java {j.major} in {j.home}" for j in seen)
     raise SetupError(
-        "Spark needs Java 17 or 21, and this machine has none",
+        "Spark needs Java 17 or 21, but this machine has none",
         cause=f"found only {found}" if found else "no Java was found in JAVA_HOME, PATH or the usual folders",
         hint=install_hint(),
     )
@@ -77,12 +77,12 @@ def _wanted(home: Path) -> Java:
     java = inspect_java(home)
     if java is None:
         raise SetupError(
-            f"spark.java_home is {home}, which has no bin/java", hint="name a JDK's folder, or leave it empty"
+            f"spark.java_home is {home}, which has no bin/java", hint="set it to the folder of a JDK, or leave it empty"
         )
     if java.major not in SUPPORTED:
         raise SetupError(
-            f"spark.java_home is {home}, which is Java {java.major}; Spark 4.1 runs on 17 or 21",
-            hint="name a JDK 17 or 21, or leave it empty to have one looked for",
+            f"spark.java_home is {home}, which is Java {java.major}; Spark 4.1 needs 17 or 21",
+            hint="set it to a JDK 17 or 21, or leave it empty to search for one",
         )
     return java
 

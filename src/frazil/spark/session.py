@@ -112,7 +112,9 @@ def spark_session(settings: Settings, *, record_classes_to: Path | None = None) 
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:
-        raise UsageError("this process has a Spark session already", hint="hand that one on: Spark has one at a time")
+        raise UsageError(
+            "this process already has a Spark session", hint="reuse that session: Spark allows only one at a time"
+        )
     java, jars = check_ready(settings)
     for name in settings.catalog_names():
         if (catalog := settings.catalog(name)).kind == "sql":

@@ -46,7 +46,7 @@ def inspect_bucket(name: str, s3: S3Settings, network: NetworkSettings) -> Bucke
     except NotFoundError:
         return BucketState(exists=False)
     except NotAllowedError as error:
-        error.hint = "another name, if the bucket is not yours; else check the policy of user and bucket: s3:ListBucket"
+        error.hint = "choose another name if the bucket is not yours; else check the policies: s3:ListBucket"
         raise
     versioning = _asked(name, lambda: client.get_bucket_versioning(Bucket=name).get("Status", "Off"))
     rule = _asked(name, lambda: _encryption(client, name))
@@ -111,9 +111,9 @@ def _create(client: Any, name: str, region: str) -> None:
         return  # created meanwhile
     except client.exceptions.BucketAlreadyExists as error:
         raise ConflictError(
-            f"the bucket s3://{name} belongs to somebody else",
-            cause="names of buckets are unique among all accounts",
-            hint="another name",
+            f"the bucket s3://{name} belongs to another account",
+            cause="bucket names are unique across all accounts",
+            hint="choose another name",
         ) from error
 
 

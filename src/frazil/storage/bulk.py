@@ -390,7 +390,7 @@ def _write_local(path: Path, source: Source, size: int, sha256: str) -> None:
 def _require(target: str | Path, found: tuple[int, str] | None, expected: tuple[int, str]) -> None:
     if found != expected:
         raise IntegrityError(
-            f"the content for {target} is not the {expected[0]:,} bytes with SHA-256 {expected[1]} that it should be",
+            f"the content for {target} does not have the expected {expected[0]:,} bytes with SHA-256 {expected[1]}",
             hint="nothing was written; verify the source",
         )
 

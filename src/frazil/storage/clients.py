@@ -56,7 +56,9 @@ def connect(location: Location, s3: S3Settings, network: NetworkSettings) -> Cli
         return Clients(build(patient, once), build(patient, repeat), build(brief, once))
     except BaseError as error:
         raise ConfigError(
-            f"cannot reach {location}", cause=first_line(error), hint="check account, endpoint and keys in the settings"
+            f"cannot reach {location}",
+            cause=first_line(error),
+            hint="check account, endpoint and credentials in the settings",
         ) from error
 
 
@@ -147,6 +149,6 @@ def _aws_keys(s3: S3Settings) -> Callable[[], S3Credential]:
     try:
         provider = Boto3CredentialProvider(boto3.Session(profile_name=s3.profile))
     except (BotoCoreError, ValueError) as error:
-        raise CredentialsError("found no keys for S3", cause=first_line(error), hint=hint) from error
+        raise CredentialsError("no credentials for S3 found", cause=first_line(error), hint=hint) from error
     provider.config = {}  # the region comes from our settings
     return provider

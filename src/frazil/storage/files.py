@@ -106,7 +106,9 @@ def read_parts(file: Path, part_size: int) -> Iterator[bytes]:
 
 def replaced(where: str) -> ConflictError:
     """Returns the error of an upload that is not there any more when it is to be verified."""
-    return ConflictError(f"{where} was replaced or removed while it was uploaded", hint="look at it, then repeat")
+    return ConflictError(
+        f"{where} was replaced or removed during the upload", hint="check the file, then run the command again"
+    )
 
 
 class FileStore(Protocol):
@@ -198,7 +200,7 @@ class PlainFiles:
         where = f"{self._store.root}/{key}"
         if storage_class != "STANDARD":
             raise UnsupportedError(
-                f"{self._store.root} has no storage classes", hint="leave out --storage-tier, or a bucket of S3"
+                f"{self._store.root} has no storage classes", hint="omit --storage-tier, or use an S3 bucket"
             )
         etag = self._put(key, file, digests, where, replace=replace)
         found = self.find(key)
@@ -206,7 +208,9 @@ class PlainFiles:
             return found
         if found is None or found.etag != etag:
             raise replaced(where)
-        raise IntegrityError(f"{where} is not what was written: SHA-256 {digests.sha256}", hint="check the disk")
+        raise IntegrityError(
+            f"{where} does not match what was written: SHA-256 {digests.sha256}", hint="check the disk"
+        )
 
     def _put(self, key: str, file: Path, digests: FileDigests, where: str, *, replace: bool) -> str:
         if not replace:
@@ -221,4 +225,4 @@ class PlainFiles:
 
     def restore(self, key: str, version_id: str, days: int, tier: RestoreTier) -> RestoreAnswer:
         del version_id, days, tier
-        raise UnsupportedError(f"{self._store.root}/{key} is in no archive", hint="frazil docs fetch reads it as it is")
+        raise UnsupportedError(f"{self._store.root}/{key} is not archived", hint="frazil docs fetch reads it directly")

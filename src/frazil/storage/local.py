@@ -24,7 +24,7 @@ from frazil.storage.store import CHUNK, Data, ObjectInfo, check_key, check_range
 from frazil.storage.uri import Location
 
 _LOCK = ".frazil-lock"
-_LOOK_FIRST = "read what is there, then decide"
+_LOOK_FIRST = "read the existing object, then decide"
 # What `flock` on a folder answers where the file system cannot (NFS among them); a lock file does there.
 _NO_FOLDER_LOCK = {errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOTSUP, errno.ENOLCK}
 
@@ -80,7 +80,9 @@ class LocalStore:
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                raise UnsupportedError(f"no hard links in {path.parent}", hint="a local disk, or S3") from error
+                raise UnsupportedError(
+                    f"hard links are not supported in {path.parent}", hint="use a local disk, or S3"
+                ) from error
             return _etag(path.stat())
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
@@ -119,7 +121,7 @@ class LocalStore:
     def _path(self, key: str) -> Path:
         if any(_is_ours(part) for part in key.split("/")):
             raise UsageError(
-                f"'{key}' is a name that Frazil uses itself", hint=f"a key without {TEMPORARY_SUFFIX} and {_LOCK}"
+                f"'{key}' is a name that Frazil reserves", hint=f"choose a key without {TEMPORARY_SUFFIX} and {_LOCK}"
             )
         return self._folder / check_key(key)
 
@@ -135,7 +137,7 @@ class LocalStore:
 
     def _require(self, key: str, etag: str, found: str | None) -> None:
         if found != etag:
-            happened = "is gone" if found is None else f"has changed: etag {found}"
+            happened = "no longer exists" if found is None else f"has changed: etag {found}"
             raise ConflictError(f"{self._uri(key)} {happened}, expected {etag}", hint=_LOOK_FIRST)
 
     @contextmanager

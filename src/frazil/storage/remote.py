@@ -109,7 +109,8 @@ class RemoteStore:
         content = _at_least(ONE_REQUEST + 1, chunks)
         if len(content) > ONE_REQUEST:
             raise UnsupportedError(
-                f"{self.root}/{key} is too large to be written under a condition", hint="look for it, then write it"
+                f"{self.root}/{key} is too large for a conditional write",
+                hint="check whether it exists, then write it unconditionally",
             )
         with self._asking(key) as path:
             return self._etag(self._clients.once.put(path, content, mode="create", use_multipart=False))

@@ -72,7 +72,7 @@ def client_of(s3: S3Settings, network: NetworkSettings) -> Any:
         return session.client("s3", endpoint_url=s3.endpoint, config=config)
     except (BotoCoreError, ValueError) as error:
         raise CredentialsError(
-            "found no way to S3", cause=first_line(error), hint="look at s3.profile: frazil config show s3"
+            "cannot create an S3 client", cause=first_line(error), hint="check s3.profile: frazil config show s3"
         ) from error
 
 
@@ -108,46 +108,52 @@ def from_boto(error: Exception, bucket: str, key: str | None = None) -> FrazilEr
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     cause = f"{code}: {answer.get('Error', {}).get('Message', '')}".strip(": ")
     if code == "NoSuchBucket":
-        return NotFoundError(f"there is no bucket s3://{bucket}", cause=cause, hint="check its name, or create it")
+        return NotFoundError(f"bucket not found: s3://{bucket}", cause=cause, hint="check its name, or create it")
     if code in _WRONG_KEYS or status == 401:
         return CredentialsError(
-            f"the keys were not accepted for {where}",
+            f"the credentials were rejected for {where}",
             cause=cause,
             hint="check s3.access_key and s3.secret_key, or s3.profile",
         )
     if code in _REDIRECTED or status in (301, 307):
-        return ConfigError(f"{where} lies in another region", cause=cause, hint="set s3.region to the bucket's region")
+        return ConfigError(f"{where} is in another region", cause=cause, hint="set s3.region to the bucket's region")
     if code in _MISSING or status == 404:
-        return NotFoundError(f"there is nothing at {where}", cause=cause, hint="check the name and the bucket")
+        return NotFoundError(f"nothing found at {where}", cause=cause, hint="check the name and the bucket")
     if status == 403:
         return NotAllowedError(f"not allowed: {where}", cause=cause, hint="check the policy of user and bucket")
     if code in _ALTERED:
         return IntegrityError(
-            f"the server received other bytes for {where} than were sent", cause=cause, hint="repeat; check the network"
+            f"the server received different bytes for {where} than were sent",
+            cause=cause,
+            hint="run the command again; check the network",
         )
     if status == 501 or code == "NotImplemented":
-        return UnsupportedError(f"the server cannot do this: {where}", cause=cause, hint="another store")
+        return UnsupportedError(
+            f"the server does not support this operation: {where}", cause=cause, hint="use another store"
+        )
     if status in (408, 429) or status >= 500 or code == "SlowDown":
-        return UnavailableError(f"the server is busy or failing: {where}", cause=cause, hint="repeat a little later")
+        return UnavailableError(f"the server is overloaded or failing: {where}", cause=cause, hint="try again later")
     if status == 400:
-        return UsageError(f"the server does not take this: {where}", cause=cause, hint="check bucket and prefix")
-    return FrazilError(f"the store refused {where}", cause=cause, hint="look at the cause; check endpoint and names")
+        return UsageError(f"the server rejects this: {where}", cause=cause, hint="check bucket and prefix")
+    return FrazilError(
+        f"the store rejected the request for {where}", cause=cause, hint="check the cause, the endpoint and the names"
+    )
 
 
 def _without_answer(error: Exception, where: str) -> FrazilError:
     name = type(error).__name__
     if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"):
         return CredentialsError(
-            f"found no keys for {where}",
+            f"no credentials found for {where}",
             cause=first_line(error),
             hint="set s3.access_key and s3.secret_key, or s3.profile, or log in with the AWS tools",
         )
     if name == "ParamValidationError":
-        return UsageError(f"{where} is no name of a bucket", cause=first_line(error), hint="s3://bucket, or a folder")
+        return UsageError(f"{where} is not a bucket name", cause=first_line(error), hint="s3://bucket, or a folder")
     if name == "ResponseParserError":
-        return FrazilError(f"the server of {where} does not answer as S3 does", cause=first_line(error))
+        return FrazilError(f"the server of {where} does not respond like an S3 server", cause=first_line(error))
     return UnavailableError(
-        f"no answer from the server of {where}",
+        f"no response from the server of {where}",
         cause=first_line(error),
         hint="check s3.endpoint, that it is up, and the network",
     )

@@ -113,9 +113,9 @@ class S3Files:
             raise replaced(where)
         self._discard(key, sent)
         raise IntegrityError(
-            f"{where} is not what was sent, or its checksum cannot be verified",
+            f"{where} does not match what was sent, or its checksum cannot be verified",
             cause=f"sent: {digests.size:,} bytes, SHA-256 {digests.sha256}",
-            hint="repeat the command; if it fails again, check the server",
+            hint="run the command again; if it still fails, check the server",
         )
 
     def read(self, key: str, found: StoredFile) -> Iterator[bytes]:
@@ -148,11 +148,15 @@ class S3Files:
 
     def _restore_error(self, error: Exception, code: str, where: str, key: str) -> FrazilError:
         if code == "GlacierExpeditedRetrievalNotAvailable":
-            return UnavailableError(f"no expedited restore of {where} now", cause=code, hint="--tier Standard")
+            return UnavailableError(
+                f"expedited restore of {where} is currently not available", cause=code, hint="--tier Standard"
+            )
         if code == "InvalidObjectState":
-            return ConflictError(f"{where} is in no archive storage class", cause=code, hint="frazil docs fetch")
+            return ConflictError(f"{where} is not in an archive storage class", cause=code, hint="frazil docs fetch")
         if code in _NO_ARCHIVE:
-            return UnsupportedError(f"the server of {where} restores nothing", cause=code, hint="frazil docs fetch")
+            return UnsupportedError(
+                f"the server of {where} does not support restores", cause=code, hint="frazil docs fetch"
+            )
         return from_boto(error, self._bucket, key)
 
     # -- uploads
@@ -239,7 +243,7 @@ class S3Files:
             if code == "InvalidObjectState":
                 raise ArchivedError(f"s3://{self._bucket}/{key} must be restored first", cause=code) from error
             if code in _EXISTS:
-                raise ConflictError(f"s3://{self._bucket}/{key} was replaced meanwhile", hint="again") from error
+                raise ConflictError(f"s3://{self._bucket}/{key} was replaced in the meantime", hint="again") from error
             raise
 
     def _require_bucket(self) -> None:
@@ -260,7 +264,7 @@ def _refused(bucket: str, key: str) -> Iterator[None]:
             raise ConflictError(f"{where} already exists", cause=code) from error
         if code == "InvalidStorageClass":
             raise UnsupportedError(
-                f"the server of {where} does not have this storage class", cause=code, hint="--storage-tier standard"
+                f"the server of {where} does not support this storage class", cause=code, hint="--storage-tier standard"
             ) from error
         raise from_boto(error, bucket, key) from error
 
@@ -298,7 +302,7 @@ def _unchanged_parts(file: Path, digests: FileDigests) -> Iterator[bytes]:
     """
     for part, sha256 in zip_longest(read_parts(file, digests.part_size), digests.parts_sha256):
         if part is None or hashlib.sha256(part).digest() != sha256:
-            raise IntegrityError(f"{file} was changed while it was read", hint="repeat the command")
+            raise IntegrityError(f"{file} was changed while it was being read", hint="run the command again")
         yield part
 
 

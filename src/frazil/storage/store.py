@@ -104,14 +104,14 @@ def check_key(key: str) -> str:
         return key
     raise UsageError(
         f"{key!r} is not a key",
-        hint="names joined by '/', none of them empty, '.' or '..', without control characters",
+        hint="use names joined by '/', none of them empty, '.' or '..', without control characters",
     )
 
 
 def check_range(key: str, start: int, length: int) -> None:
     if start < 0 or length < 0:
         raise UsageError(
-            f"cannot read {length} bytes of '{key}' from {start} on", hint="start and length of at least 0"
+            f"cannot read {length} bytes of '{key}' from offset {start}", hint="give a start and length of at least 0"
         )
 
 

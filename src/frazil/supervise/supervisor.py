@@ -132,7 +132,7 @@ class Supervisor:
             if pause is None or code == _HOPELESS or not child.ready.is_set():
                 raise _given_up(child.command.name, code, errors)
             errors.flush()
-            self._say(f"{child.command.name} {_how(code)}; it starts again in {pause:g} s")
+            self._say(f"{child.command.name} {_how(code)}; restarting in {pause:g} s")
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._end.wait()
@@ -168,7 +168,7 @@ class Supervisor:
     def _signalled(self) -> None:
         self._signals += 1
         if self._signals == 1:
-            self._say("stopping; once more kills")
+            self._say("stopping; press Ctrl-C again to kill")
             self._end.set()
             return
         for child in self._children:
@@ -191,7 +191,7 @@ class Supervisor:
             async with asyncio.timeout(child.command.patience):
                 await _ended(child.process)
         except TimeoutError:
-            self._say(f"{child.command.name} did not stop within {child.command.patience:g} s and is killed")
+            self._say(f"{child.command.name} did not stop within {child.command.patience:g} s and was killed")
         _send(child, signal.SIGKILL)
         await _ended(child.process)
 
@@ -227,4 +227,4 @@ def _given_up(name: str, code: int, errors: ErrorOutput) -> FrazilError:
     message, cause, hint = errors.take_error()
     kind = next((kind for kind in _KINDS if kind.exit_code == code), FrazilError)
     why = "; ".join(part for part in (message, cause) if part)
-    return kind(f"{name} {_how(code)}, and is not started again", cause=why or None, hint=hint or f"frazil {name} -v")
+    return kind(f"{name} {_how(code)}, and will not be restarted", cause=why or None, hint=hint or f"frazil {name} -v")

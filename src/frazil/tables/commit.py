@@ -105,8 +105,9 @@ def commit_append(
     require_no_replica(table)
     if needs_first_snapshot(store, table):
         raise UnsupportedError(
-            f"the first commit to {'.'.join(table.name())} cannot be kept apart from another's on this catalog",
-            hint="let Frazil make the table (ensure_table), or insert a first row with another engine",
+            f"the first commit to {'.'.join(table.name())} cannot be distinguished from another writer's on this "
+            f"catalog",
+            hint="let Frazil create the table (ensure_table), or insert a first row with another engine",
         )
     for file in files:
         if not hasattr(file, "_spec_id"):  # PyIceberg's writers leave it open
@@ -125,7 +126,7 @@ def _check(expected: Position | None, reached: Position) -> None:
     back = [p for p, offset in expected.offsets.items() if reached.offsets.get(p, -1) < offset]
     if not same or back or expected.batch_id == reached.batch_id:
         raise UsageError(
-            f"a commit cannot go from {expected} of '{expected.topic}' to {reached} of '{reached.topic}'",
+            f"a commit cannot advance from {expected} of '{expected.topic}' to {reached} of '{reached.topic}'",
             cause="same sink, topic and log, no partition backwards, and a new batch id",
         )
 
@@ -177,8 +178,8 @@ class _Append:
                 return self._done(draft, after, attempt)
         metrics.COMMITS.labels("failed").inc()
         raise ConflictError(
-            f"{tries} commits to {'.'.join(table.name())} were each overtaken by another writer's",
-            hint="try again; if it stays so, look who else writes: frazil table snapshots",
+            f"{tries} commits to {'.'.join(table.name())} failed because another writer committed first",
+            hint="try again; if it persists, find out who else writes: frazil table snapshots",
         )
 
     def _send(self, draft: Draft) -> Table:
@@ -199,7 +200,7 @@ class _Append:
         if table.metadata.table_uuid != draft.base.metadata.table_uuid:
             metrics.COMMITS.labels("failed").inc()
             raise ConflictError(
-                f"the table {'.'.join(table.name())} was dropped and made again while it was written",
+                f"the table {'.'.join(table.name())} was dropped and recreated during the write",
                 hint="start again; the new table has no position yet",
             )
         return table
@@ -226,9 +227,9 @@ class _Append:
     def _unknown(self, table: Table, error: FrazilError) -> NoReturn:
         metrics.COMMITS.labels("unknown").inc()
         raise CommitUnknownError(
-            f"a commit to {'.'.join(table.name())} got no answer, and may or may not have landed",
+            f"a commit to {'.'.join(table.name())} got no response; its outcome is unknown",
             cause=error.message,
-            hint="try again: a batch that has landed is found and not written twice",
+            hint="try again: a batch that was committed is detected and not written twice",
         ) from error
 
     def _landed(self, table: Table, current: Position | None) -> Position | None:
@@ -252,7 +253,9 @@ class _Append:
             self._clean(table, self._failed)
             delete(table.io, [file.file_path for file in self._files])
         else:
-            log.warning("files of a lost batch stay for upkeep", table=".".join(table.name()), files=len(self._files))
+            log.warning(
+                "files of a failed batch are left for upkeep", table=".".join(table.name()), files=len(self._files)
+            )
         reach("tables.commit.cleanup.after")
         raise with_attributes(
             PositionMovedError(
@@ -260,7 +263,7 @@ class _Append:
                 f"to {current or 'nothing'} of '{self._reached.topic}'"
                 if current != self._expected
                 else f"another writer has committed to {'.'.join(table.name())} since its rows were read",
-                hint="plan from there",
+                hint="plan again from the current snapshot",
             ),
             table=table,
             position=current,
@@ -316,7 +319,7 @@ def discard_replaced_metadata(store: TableStore, draft: Draft, table: Table) -> 
     try:
         loose = find_unreferenced_metadata(store, table.io, draft.gone, draft.manifests)
     except FrazilError as error:
-        log.warning("old metadata files stay for upkeep", table=".".join(table.name()), error=error.message)
+        log.warning("old metadata files are left for upkeep", table=".".join(table.name()), error=error.message)
         loose = []
     # A REST server sees to its own.
     if isinstance(store.catalog, MetastoreCatalog) and _deletes_metadata(table):

@@ -74,6 +74,6 @@ def commit_with_retry(
                 return done
         table = store.load(table.name())
     raise ConflictError(
-        f"the commits to {'.'.join(table.name())} were undone by another writer again and again",
+        f"the commits to {'.'.join(table.name())} were repeatedly undone by another writer",
         hint=f"find out who else writes: frazil table snapshots {'.'.join(table.name())}",
     )

@@ -115,7 +115,7 @@ def require_writable(table: Table) -> None:
     version = table.metadata.format_version
     if version != 2:
         raise UnsupportedError(
-            f"the table {'.'.join(table.name())} has format version {version}, and only 2 can be written here",
+            f"the table {'.'.join(table.name())} has format version {version}, but Frazil writes only version 2",
             hint="upgrade it with Spark: ALTER TABLE … SET TBLPROPERTIES ('format-version'='2')"
             if version < 2
             else "write it with Spark",

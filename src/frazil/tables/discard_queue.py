@@ -79,7 +79,7 @@ def delete(io: FileIO, paths: Iterable[str]) -> None:
         except FileNotFoundError:
             continue
         except Exception as error:  # noqa: BLE001 - each file system fails in its own way
-            log.warning("a file that nothing refers to could not be deleted", path=path, error=str(error))
+            log.warning("an unreferenced file could not be deleted", path=path, error=str(error))
             continue
         DISCARDED.inc()
         reach("tables.discard.after")

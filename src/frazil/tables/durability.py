@@ -43,9 +43,9 @@ def sync_files(uris: Iterable[str]) -> None:
             _sync_folder(folder)
     except OSError as error:
         raise UnavailableError(
-            f"{error.filename or files[0]} could not be put on disk",
+            f"{error.filename or files[0]} could not be synced to disk",
             cause=error.strerror,
-            hint="look after the disk: room, mount and the system's log",
+            hint="check the disk: free space, mount and the system's log",
         ) from error
     reach("tables.sync.after")
 

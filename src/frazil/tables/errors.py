@@ -15,7 +15,7 @@ E = TypeVar("E", bound=Exception)
 
 
 class RolledBackError(ConflictError):
-    """The table was rolled back to an older state; only a person can decide what that means for its position.
+    """The table was rolled back to an older state; an operator has to decide what that means for its position.
 
     Attributes:
         table_position: what the rows of the table now reach; None where they reach nothing of this sink.
@@ -28,7 +28,7 @@ class RolledBackError(ConflictError):
 
 
 class PositionMovedError(ConflictError):
-    """Another writer moved the position. Nothing of ours landed, and the files of the batch are deleted.
+    """Another writer moved the position. The batch was not committed, and its files are deleted.
 
     Attributes:
         table: as it is now.
@@ -40,7 +40,7 @@ class PositionMovedError(ConflictError):
 
 
 class CommitUnknownError(UnavailableError):
-    """No answer came, nor does the table show one yet. Files are left alone; the same call may be repeated."""
+    """There was no response, and the table does not show the commit yet. Files are kept; the call can be repeated."""
 
 
 class SchemaMismatchError(UsageError):

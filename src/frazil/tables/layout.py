@@ -65,20 +65,22 @@ def parse_sort_order(schema: Schema, terms: Sequence[str]) -> SortOrder:
 def _parse(schema: Schema, term: str) -> tuple[NestedField, Transform[Any, Any], str]:
     match = _TERM.fullmatch(term.strip())
     if match is None:
-        raise UsageError(f"'{term}' is no way to partition or sort", hint=f"a column, or {', '.join(_WAYS)}")
+        raise UsageError(
+            f"'{term}' is not a transform to partition or sort by", hint=f"a column, or {', '.join(_WAYS)}"
+        )
     name = (match["name"] or "identity").removesuffix("s")
     text = match["of"] or match["column"]
     try:
         column = schema.find_field(text)
     except ValueError as error:
         raise UsageError(
-            f"'{term}' names a column that the table has not",
-            cause=f"there are {', '.join(schema.column_names)}",
+            f"'{term}' names a column that the table does not have",
+            cause=f"the table has {', '.join(schema.column_names)}",
             hint="choose one of these",
         ) from error
     transform = _transform(term, name, match["number"])
     if not transform.can_transform(column.field_type):
-        raise UsageError(f"'{term}' does not work on the type {column.field_type}", hint=f"one of {', '.join(_WAYS)}")
+        raise UsageError(f"'{term}' does not support the type {column.field_type}", hint=f"one of {', '.join(_WAYS)}")
     return column, transform, name
 
 
@@ -89,4 +91,4 @@ def _transform(term: str, name: str, number: str | None) -> Transform[Any, Any]:
         return _BY_NUMBER[name](int(number))
     if name == "identity" and number is None:
         return IdentityTransform()
-    raise UsageError(f"'{term}' is no way to partition or sort", hint=f"one of {', '.join(_WAYS)}")
+    raise UsageError(f"'{term}' is not a transform to partition or sort by", hint=f"one of {', '.join(_WAYS)}")

@@ -260,7 +260,7 @@ def count_entries(manifest: ManifestFile) -> int:
 
 def _damaged(manifest: ManifestFile) -> IntegrityError:
     return IntegrityError(
-        f"the manifest {manifest.manifest_path} does not hold what its list says",
+        f"the manifest {manifest.manifest_path} does not match its manifest list",
         cause=f"it should have {count_entries(manifest)} entries",
         hint="restore the table from a backup, or roll it back to a snapshot without this manifest",
     )

@@ -180,7 +180,7 @@ class _Difference:
             if schema_id in self._schemas and sources <= set(_field_ids(self._schemas[schema_id])):
                 self._set_current_schema(schema_id)
                 return
-        raise _impossible(f"{what} is by a column that no schema of the table has any more")
+        raise _impossible(f"{what} uses a column that no schema of the table has")
 
     def _add_specs(self) -> None:
         known = {spec["spec-id"]: spec for spec in self._base["partition-specs"]}
@@ -189,10 +189,10 @@ class _Difference:
             spec_id, name = spec["spec-id"], f"partition spec {spec['spec-id']}"
             if spec_id in known:
                 if not same_spec(spec, known[spec_id]):
-                    raise _impossible(f"{name} of the table is another one")
+                    raise _impossible(f"{name} of the table is different")
                 continue
             if spec_id < max(known) or any(same_spec(spec, other) for other in known.values()):
-                raise _impossible(f"{name} cannot get its number")
+                raise _impossible(f"{name} cannot get its ID")
             while max(known) + 1 < spec_id:
                 known[max(known) + 1] = self._add_placeholder_spec(max(known) + 1, 1000)
             self._bind(name, {field["source-id"] for field in spec["fields"]})
@@ -208,7 +208,7 @@ class _Difference:
         current = self._schemas[self._current_schema]["fields"]
         source = next((field["id"] for field in current if isinstance(field["type"], str)), None)
         if source is None:
-            raise _impossible(f"partition spec {spec_id} cannot be left out")
+            raise _impossible(f"partition spec {spec_id} cannot be omitted")
         name = _PLACEHOLDER.format(next(self._names))
         field = {"name": name, "transform": "identity", "source-id": source, "field-id": field_id}
         spec = {"spec-id": spec_id, "fields": [field]}
@@ -223,7 +223,7 @@ class _Difference:
             if order_id in known and known[order_id] == fields:
                 continue
             if order_id != max(known) + 1:
-                raise _impossible(f"sort order {order_id} cannot get its number")
+                raise _impossible(f"sort order {order_id} cannot get its ID")
             self._bind(f"sort order {order_id}", {field["source-id"] for field in fields})
             self._add("add-sort-order", **{"sort-order": order})
             known[order_id] = fields
@@ -275,11 +275,11 @@ class _Difference:
             return
         first = snapshot.get("first-row-id")
         if first is None:
-            raise _impossible(f"snapshot {snapshot['snapshot-id']} has no row ids, and the table is of version 3")
+            raise _impossible(f"snapshot {snapshot['snapshot-id']} has no row ids, but the table has format version 3")
         if first < self._next_row:
             raise _impossible(
-                f"row ids of snapshot {snapshot['snapshot-id']} begin at {first}, and the table has given out "
-                f"those up to {self._next_row}"
+                f"row ids of snapshot {snapshot['snapshot-id']} begin at {first}, but the table has assigned those up "
+                f"to {self._next_row}"
             )
 
     def _make_room(self, snapshot: Json) -> None:
@@ -289,7 +289,7 @@ class _Difference:
         is_late = self._version > 1 and has_parent and sequence <= self._sequence
         skips_rows = self._version >= _ROW_LINEAGE and snapshot["first-row-id"] > self._next_row
         if is_late and sequence == 0:
-            raise _impossible(f"snapshot {snapshot['snapshot-id']} was made in format version 1")
+            raise _impossible(f"snapshot {snapshot['snapshot-id']} was written in format version 1")
         if is_late or skips_rows:
             target = snapshot["first-row-id"] if skips_rows else self._next_row
             self._add_placeholder_snapshot(max(0, sequence - 1), target, snapshot["timestamp-ms"])
@@ -405,9 +405,9 @@ def _requirements(base: Json) -> list[Json]:
 
 def _impossible(why: str) -> UnsupportedError:
     return UnsupportedError(
-        "this catalog takes changes of a table only one by one, and none lead to the prepared metadata",
+        "this catalog accepts table updates only one by one, and no sequence of updates leads to the prepared metadata",
         cause=why,
-        hint="publish it under a new name, where it is registered as it is",
+        hint="publish it under a new name, where it is registered unchanged",
     )
 
 

@@ -82,7 +82,9 @@ _NAME = re.compile(rf"(?P<sink>{_SINK})\.(?P<topic>.+)")
 
 def position_key(sink: str, topic: str) -> str:
     if not re.fullmatch(_SINK, sink) or not topic:
-        raise UsageError(f"'{sink}' of '{topic}' is no sink", hint="letters, digits, '_' and '-', then a topic's name")
+        raise UsageError(
+            f"'{sink}' of '{topic}' is not a sink name", hint="letters, digits, '_' and '-', then a topic's name"
+        )
     return f"{PREFIX}{sink}.{topic}"
 
 
@@ -102,9 +104,9 @@ def parse_position(key: str, text: str) -> Position:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(
-            f"the table's property '{key}' holds no position",
+            f"the table property '{key}' does not contain a position",
             cause=f"{text[:200]!r}",
-            hint="set it back, or: frazil topic adopt NAME",
+            hint="restore the property, or run: frazil topic adopt NAME",
         ) from error
 
 
@@ -121,8 +123,8 @@ def find_position(table: Table, sink: str, topic: str) -> Position | None:
             RolledBackError(
                 f"the table {name} was rolled back: its rows reach {held or 'nothing'} of '{topic}', "
                 f"but it had reached {recorded}",
-                cause="its current snapshot was set to an older one",
-                hint=f"frazil topic adopt {topic} --rewind to write the rows again, or --keep to leave them out",
+                cause="it was set to an older snapshot",
+                hint=f"frazil topic adopt {topic} --rewind to write the rows again, or --keep to skip them",
             ),
             table_position=held,
             recorded=recorded,

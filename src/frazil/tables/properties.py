@@ -40,7 +40,7 @@ def require_no_replica(table: Table) -> None:
     if table.metadata.properties.get(REPLICA_ROLE) == "replica":
         name = ".".join(table.name())
         raise NotAllowedError(
-            f"{name} is a replica and cannot be written",
+            f"{name} is a replica and is read-only",
             cause="it follows the table of its primary until a failover",
             hint=f"frazil replica failover {name}",
         )
@@ -98,7 +98,7 @@ def _commit_missing(
     def prepare(now: Table) -> Change | None:
         change = missing(now)
         if change is not None and on is not None and now.metadata.current_snapshot_id != on:
-            raise PositionMovedError(f"another writer has changed {'.'.join(now.name())}", hint="plan anew")
+            raise PositionMovedError(f"another writer has changed {'.'.join(now.name())}", hint="plan again")
         return change
 
     def commit(now: Table, change: Change) -> None:

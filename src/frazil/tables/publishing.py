@@ -136,7 +136,7 @@ def plan_publication(
     if found is None:
         if replace:
             raise NotFoundError(
-                f"there is no table {name} in the catalog '{store.settings.name}' to replace",
+                f"table {name} to replace does not exist in catalog '{store.settings.name}'",
                 hint="publish it as a new table",
             )
         method: Method = "create+updates" if flavor == "s3tables" else "register"
@@ -189,7 +189,7 @@ def reserve_table(store: TableStore, plan: PublicationPlan, metadata: Metadata) 
         found = _read(store, plan.identifier)
         if found is None:
             raise
-        log.info("the table was there already", table=".".join(plan.identifier), error=error.message)
+        log.info("the table already existed", table=".".join(plan.identifier), error=error.message)
     found = _read(store, plan.identifier)
     if found is None or not _is_reserved(found[1]):
         raise ConflictError(f"the table {'.'.join(plan.identifier)} exists", hint="choose another name, or replace it")
@@ -376,7 +376,7 @@ class _Publication:
 
     def _conflict(self, pointer: str | None) -> ConflictError:
         if self._plan.expected is None:
-            message = f"the name {self._name} was taken while the table was prepared"
+            message = f"a table {self._name} was created while this one was prepared"
         elif pointer is None:
             message = f"the table {self._name} was dropped while its replacement was prepared"
         else:
@@ -385,9 +385,9 @@ class _Publication:
 
     def _unknown(self, error: FrazilError) -> CommitUnknownError:
         return CommitUnknownError(
-            f"publishing {self._name} got no answer, and may or may not have happened",
+            f"publishing {self._name} got no response; its outcome is unknown",
             cause=error.message,
-            hint="try again: what has landed is found and not published twice",
+            hint="try again: a publication that succeeded is detected and not repeated",
         )
 
 
@@ -414,8 +414,8 @@ def _check_supported(
         )
     if flavor == "s3tables" and location is not None:
         raise UnsupportedError(
-            f"{name} cannot lie in {location}: S3 Tables assigns the location of a table",
-            hint="leave the location out",
+            f"{name} cannot be located in {location}: S3 Tables assigns the location of a table",
+            hint="omit the location",
         )
     if current_only:
         _check_current_only(metadata)
@@ -448,7 +448,7 @@ def _losses_of_new(flavor: Flavor, metadata: Metadata) -> tuple[str, ...]:
         return ()
     found = normalize(metadata)
     entries = len(found["snapshot-log"])
-    lost = [f"the table gets another UUID than {found['table-uuid']}", "the service assigns the location"]
+    lost = [f"the table gets a different UUID than {found['table-uuid']}", "the service assigns the location"]
     if entries > 1:
         lost.append(
             f"{entries - 1} of {entries} entries of the snapshot log are lost: time travel by timestamp misses them"

@@ -127,7 +127,7 @@ def require_readable(schema: Schema, specs: Iterable[PartitionSpec]) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(name.lower(), name)) != name:
-            raise _unreadable(f"'{other}' and '{name}' differ by case alone")
+            raise _unreadable(f"'{other}' and '{name}' differ only in case")
     for field in (f for spec in specs for f in spec.fields):
         if field.name in names and not isinstance(field.transform, (IdentityTransform, VoidTransform)):
             raise _unreadable(f"'{field.name}' is the name of a partition field")
@@ -135,7 +135,7 @@ def require_readable(schema: Schema, specs: Iterable[PartitionSpec]) -> None:
 
 def _unreadable(cause: str) -> SchemaMismatchError:
     return SchemaMismatchError(
-        "a table with these columns could not be read", cause=cause, hint="give the column another name or type"
+        "a table with these columns could not be read", cause=cause, hint="choose another name or type for the column"
     )
 
 
@@ -150,8 +150,8 @@ def _changes(have: StructType, want: StructType, path: Path, widen: bool) -> Ite
             yield from _type_changes(found, column, here, widen)
         elif (near := lowered.get(column.name.lower())) is not None:
             raise SchemaMismatchError(
-                f"the column '{'.'.join(here)}' differs from the table's '{near}' by case alone",
-                hint=f"call it '{near}', or choose another name",
+                f"the column '{'.'.join(here)}' differs from the table's '{near}' only in case",
+                hint=f"name it '{near}', or choose another name",
             )
         else:
             lowered[column.name.lower()] = column.name
@@ -172,7 +172,7 @@ def _type_changes(found: NestedField, column: NestedField, path: Path, widen: bo
         wider = " (a wider type: evolve may widen the column when asked)" if _becomes(have, want) else ""
         raise SchemaMismatchError(
             f"the column '{'.'.join(path)}' is {_shown(want)}, but {_shown(have)} in the table{wider}",
-            hint=f"send {_shown(have)}, or give the column another name",
+            hint=f"send {_shown(have)}, or choose another name for the column",
         )
 
 
@@ -225,7 +225,7 @@ def convert_columns(schema: pa.Schema) -> Schema:
             found = visit_pyarrow(pyarrow.schema([column]), _ConvertToIcebergWithoutIDs())
         except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
             raise SchemaMismatchError(
-                f"the column '{column.name}' is {column.type}, which Iceberg does not have",
+                f"the column '{column.name}' is {column.type}, which Iceberg does not support",
                 hint="send int32, int64, float, double, string, binary, bool, date32, timestamp[us], decimal or nested",
             ) from error
         assert isinstance(found, Schema)

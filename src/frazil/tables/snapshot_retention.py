@@ -113,7 +113,7 @@ class Unreferenced(ValidatableTableRequirement):
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         for name, ref in base_metadata.refs.items() if base_metadata else ():
             if ref.snapshot_id in self.snapshot_ids:
-                raise CommitFailedException(f"Requirement failed: {name} has come to hold snapshot {ref.snapshot_id}")
+                raise CommitFailedException(f"Requirement failed: {name} now references snapshot {ref.snapshot_id}")
 
 
 def _split(metadata: TableMetadata, history: list[Snapshot], going: list[Snapshot]) -> ExpiringSnapshots:

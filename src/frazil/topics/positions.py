@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ForeignLogError(IntegrityError):
-    """The table was written from another log than this one: its offsets mean other messages."""
+    """The table was written from another log: its offsets stand for other messages."""
 
     http_status = 409
 

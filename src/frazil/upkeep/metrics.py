@@ -13,20 +13,23 @@ if TYPE_CHECKING:
 
 STEPS = counter(
     "frazil_upkeep_steps_total",
-    "Steps of upkeep, by result: done, nothing, conflict, unsupported, stopped (told to end, or cut off), failed",
+    "Steps of upkeep, by result: done, nothing, conflict, unsupported, stopped (on request, or by the time limit), "
+    "failed",
     *("table", "kind", "result"),
 )
-SECONDS = counter("frazil_upkeep_seconds_total", "Seconds spent on upkeep, looks at the table included", "table")
-CONFLICTS = counter("frazil_upkeep_conflicts_total", "Commits of upkeep that another writer overtook", "table")
-BYTES_REWRITTEN = counter("frazil_upkeep_bytes_rewritten_total", "Bytes that upkeep has written anew", "table")
-FILES_BEFORE = counter("frazil_upkeep_files_before_total", "Files that upkeep has taken in to replace them", "table")
-FILES_AFTER = counter("frazil_upkeep_files_after_total", "Files that upkeep has put in their place", "table")
+SECONDS = counter("frazil_upkeep_seconds_total", "Seconds spent on upkeep, including inspections of the table", "table")
+CONFLICTS = counter("frazil_upkeep_conflicts_total", "Commits of upkeep that lost against another writer", "table")
+BYTES_REWRITTEN = counter("frazil_upkeep_bytes_rewritten_total", "Bytes that upkeep has rewritten", "table")
+FILES_BEFORE = counter("frazil_upkeep_files_before_total", "Files that upkeep has replaced", "table")
+FILES_AFTER = counter("frazil_upkeep_files_after_total", "Files that upkeep has written as replacement", "table")
 BYTES_RECLAIMED = counter("frazil_upkeep_bytes_reclaimed_total", "Bytes that upkeep has removed from storage", "table")
-FILES = gauge("frazil_upkeep_table_files", "Data files of a table when upkeep last looked", "table")
-DELETE_FILES = gauge("frazil_upkeep_table_delete_files", "Delete files of a table when upkeep last looked", "table")
-SNAPSHOTS = gauge("frazil_upkeep_table_snapshots", "Snapshots of a table when upkeep last looked", "table")
+FILES = gauge("frazil_upkeep_table_files", "Data files of a table at the last inspection by upkeep", "table")
+DELETE_FILES = gauge(
+    "frazil_upkeep_table_delete_files", "Delete files of a table at the last inspection by upkeep", "table"
+)
+SNAPSHOTS = gauge("frazil_upkeep_table_snapshots", "Snapshots of a table at the last inspection by upkeep", "table")
 METADATA_BYTES = gauge(
-    "frazil_upkeep_table_metadata_bytes", "Bytes of a table's metadata when upkeep last looked", "table"
+    "frazil_upkeep_table_metadata_bytes", "Bytes of a table's metadata at the last inspection by upkeep", "table"
 )
 
 _GAUGES = (FILES, DELETE_FILES, SNAPSHOTS, METADATA_BYTES)

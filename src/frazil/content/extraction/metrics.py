@@ -9,7 +9,7 @@ from frazil.observe.metrics import counter
 if TYPE_CHECKING:
     from frazil.content.extraction.task import Report
 
-OBJECTS = counter("frazil_extract_objects_total", "Objects looked into, by status: ok, failed, gone, changed", "status")
+OBJECTS = counter("frazil_extract_objects_total", "Objects extracted, by status: ok, failed, gone, changed", "status")
 RESULTS = counter(
     "frazil_extract_results_total", "Results of extractors, by extractor and status", "extractor", "status"
 )
@@ -17,7 +17,7 @@ SECONDS = counter("frazil_extract_seconds_total", "Seconds that extractors took,
 BYTES = counter("frazil_extract_read_bytes_total", "Bytes of objects that were read")
 RESTARTS = counter(
     "frazil_extract_restarts_total",
-    "Processes that look inside which were replaced: they hung, crashed or had no memory",
+    "Extractor processes that were replaced because they hung, crashed or ran out of memory",
 )
 THUMBNAILS = counter("frazil_extract_thumbnails_total", "Thumbnails, by result: written, failed", "result")
 

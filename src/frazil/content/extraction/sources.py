@@ -219,7 +219,7 @@ def _unquoted(etag: str | None) -> str | None:
 
 
 def _told(error: FrazilError) -> Gone | StorageError:
-    if isinstance(error, NotFoundError) and "no bucket" not in error.message:
+    if isinstance(error, NotFoundError) and "bucket not found" not in error.message:
         return Gone("there is no such object any more")
     cause = f": {error.cause}" if error.cause else ""
     return StorageError(f"storage: {first_line(error)}{cause}")

@@ -81,15 +81,15 @@ class _Listing:
     fields={
         "format": "zip, tar, tar.gz, tar.bz2, tar.xz, gz, bz2, xz",
         "entries": "files and folders in it",
-        "total_bytes": "of all of them unpacked, as declared",
-        "compressed_bytes": "of all of them as they are",
-        "encrypted": "whether one of them takes a password",
+        "total_bytes": "of all entries unpacked, as declared",
+        "compressed_bytes": "of all entries compressed",
+        "encrypted": "whether an entry requires a password",
         "names": "the first 1,000",
-        "truncated": "whether there is more than was counted",
+        "truncated": "whether there are more than were counted",
     },
 )
 def ARCHIVE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the decorator makes an Extractor of it
-    """Number, size and names of what is in an archive."""
+    """Number, size and names of the entries of an archive."""
     head = item.head(512)
     if not head:
         raise Unsupported("the object is empty")

@@ -53,16 +53,16 @@ _WORD: Final = re.compile(r"\S+")
     alone=True,
     fields={
         "text": "its first 64 KiB, without tags",
-        "language": "ISO 639-1, where there is enough of it",
+        "language": "ISO 639-1, if there is enough text",
         "encoding": "of a plain text",
-        "characters": "in what was read",
-        "words": "in what was read",
-        "lines": "in what was read",
+        "characters": "in the part that was read",
+        "words": "in the part that was read",
+        "lines": "in the part that was read",
         "truncated": "whether there is more than was read: a megabyte of plain text, 50 pages of a PDF",
     },
 )
 def TEXT(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the decorator makes an Extractor of it
-    """The text of texts, web pages, PDF and office documents, and its language."""
+    """Text of text files, web pages, PDF and office documents, and its language."""
     from frazil.extract.documents import body_text
     from frazil.extract.documents.languages import language
 

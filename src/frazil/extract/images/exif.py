@@ -23,14 +23,14 @@ _LEFT_OUT = frozenset({
     types=["image/*"],
     fields={
         "(tag)": "each tag under its usual name: Make, Model, FNumber, ExposureTime, ISOSpeedRatings …",
-        "GPSLatitude": "degrees, south is negative; null: nonsense",
-        "GPSLongitude": "degrees, west is negative; null: nonsense",
+        "GPSLatitude": "degrees, south is negative; null: invalid",
+        "GPSLongitude": "degrees, west is negative; null: invalid",
         "GPSAltitude": "metres above the sea",
-        "MakerNoteLength": "bytes of what only the maker of the camera can read",
+        "MakerNoteLength": "bytes of the maker note, which only the camera's maker can interpret",
     },
 )
 def EXIF(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """All EXIF tags of a picture; empty where it has none."""
+    """All EXIF tags of an image; empty if it has none."""
     tiff = header_of(item).tiff
     return {} if tiff is None else named(tiff)
 

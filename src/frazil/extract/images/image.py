@@ -36,13 +36,13 @@ _NO_TITLE = re.compile(r"[\w ]+ digital camera|sony dsc|samsung|dcim\\.*|default
     types=["image/*"],
     fields={
         "format": "JPEG, PNG, HEIC, CR2 …",
-        "width": "pixels, as it is shown: after turning",
-        "height": "pixels, as it is shown: after turning",
+        "width": "pixels, after rotation",
+        "height": "pixels, after rotation",
         "mode": "colours: RGB, L, CMYK …",
-        "frames": "pages or frames, where headers tell",
-        "orientation": "how EXIF turns the stored picture: 1 to 8",
+        "frames": "pages or frames, if headers have them",
+        "orientation": "EXIF orientation of the stored image: 1 to 8",
         "taken_at": "the camera's wall clock",
-        "taken_offset": "of that clock from UTC, if the camera knew",
+        "taken_offset": "offset of that clock from UTC, if the camera recorded it",
         "camera": "maker and model",
         "lens": "model of the lens",
         "latitude": "degrees, south is negative",
@@ -50,11 +50,11 @@ _NO_TITLE = re.compile(r"[\w ]+ digital camera|sony dsc|samsung|dcim\\.*|default
         "altitude": "metres above the sea",
         "title": "by XMP, IPTC or EXIF",
         "author": "by XMP, IPTC or EXIF",
-        "warnings": "what was damaged and left out",
+        "warnings": "damaged parts that were skipped",
     },
 )
 def IMAGE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """Size, time, camera and place of a picture; only its headers are read."""
+    """Size, time, camera and location of an image; reads only headers."""
     header = header_of(item)
     if not header.format:
         raise Unsupported(f"headers of {item.detected_type} are not read")

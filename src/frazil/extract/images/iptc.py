@@ -46,7 +46,7 @@ _LEFT_OUT = frozenset({(1, 0), (2, 0), (2, 200), (2, 201), (2, 202)})
     },
 )
 def IPTC(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """All IPTC records of a picture; empty where it has none."""
+    """All IPTC records of an image; empty if it has none."""
     return iptc_of(item)
 
 

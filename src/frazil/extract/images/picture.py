@@ -20,13 +20,13 @@ THUMBNAIL = 256
     reads="whole",
     alone=True,
     fields={
-        "perceptual": "hash of what it looks like, 16 hex digits: alike pictures differ in few bits",
-        "thumbnail": "true: one was made",
-        "colour": "the colour of most of it, as #rrggbb",
+        "perceptual": "perceptual hash, 16 hex digits: similar images differ in few bits",
+        "thumbnail": "true: a thumbnail was created",
+        "colour": "dominant colour, as #rrggbb",
     },
 )
 def PICTURE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """Decodes a picture for its thumbnail, its colour and a hash by which alike ones are found."""
+    """Decodes an image for its thumbnail, its colour and a perceptual hash for similarity search."""
     image = picture_of(item, THUMBNAIL)
     small = image.copy()
     small.thumbnail((THUMBNAIL, THUMBNAIL), reducing_gap=None)

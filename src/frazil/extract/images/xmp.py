@@ -38,11 +38,11 @@ _KNOWN = {
     version="1",
     types=["image/*"],
     fields={
-        "(prefix)": "what stands under a namespace: dc, xmp, photoshop, exif … then by name: dc.title, xmp.Rating",
+        "(prefix)": "properties of a namespace: dc, xmp, photoshop, exif … then by name: dc.title, xmp.Rating",
     },
 )
 def XMP(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """All of a picture's XMP, by prefix and name; empty where it has none."""
+    """All XMP of an image, by prefix and name; empty if it has none."""
     return xmp_of(item)
 
 

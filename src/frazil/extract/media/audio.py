@@ -36,12 +36,12 @@ def year(told: Any) -> int | None:
         "container": "mp3, wav, flac, ogg, mp4, …",
         "duration": "seconds",
         "codec": "mp3, aac, flac, opus, pcm, …",
-        "bit_rate": "bits a second",
-        "sample_rate": "samples a second",
+        "bit_rate": "bits per second",
+        "sample_rate": "samples per second",
         "channels": "1 is mono, 2 is stereo",
-        "bits": "bits of a sample",
+        "bits": "bits per sample",
         "title": "as tagged",
-        "author": "who plays, as tagged",
+        "author": "artist, as tagged",
         "album": "as tagged",
         "album_author": "as tagged",
         "year": "as tagged",
@@ -55,7 +55,7 @@ def year(told: Any) -> int | None:
     },
 )
 def AUDIO(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the decorator makes an Extractor of it
-    """Duration, codec and tags of sound."""
+    """Duration, codec and tags of audio."""
     from frazil.extract.media.open_media import open_media
 
     media = open_media(item)

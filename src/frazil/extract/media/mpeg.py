@@ -124,7 +124,7 @@ def _sync(data: bytes) -> tuple[int, bool] | None:
 
 
 def _mp3_frame(head: bytes) -> tuple[int, int, int, int, int, int] | None:
-    """Size of the frame, kbit/s, samples a second, samples in the frame, channels, layer."""
+    """Size of the frame, kbit/s, samples per second, samples in the frame, channels, layer."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return None
     version, layer = {0: 2.5, 2: 2, 3: 1}.get(head[1] >> 3 & 3), 4 - (head[1] >> 1 & 3)

@@ -33,14 +33,14 @@ def camera(media: Media) -> str | None:
         "duration": "seconds",
         "width": "pixels, as shown",
         "height": "pixels, as shown",
-        "rotation": "degrees by which it is turned when shown",
+        "rotation": "rotation in degrees when displayed",
         "codec": "h264, hevc, av1, vp9, …",
         "audio_codec": "aac, opus, …",
-        "frame_rate": "pictures a second",
-        "bit_rate": "bits a second, sound included",
-        "sample_rate": "of its sound",
-        "channels": "of its sound",
-        "taken_at": "when it was taken: the camera's clock, or UTC where `taken_offset` says so",
+        "frame_rate": "frames per second",
+        "bit_rate": "bits per second, including audio",
+        "sample_rate": "of the audio",
+        "channels": "of the audio",
+        "taken_at": "time of recording: the camera's clock, or UTC if `taken_offset` says so",
         "taken_offset": "the clock's offset to UTC",
         "latitude": "degrees",
         "longitude": "degrees",
@@ -58,7 +58,7 @@ def camera(media: Media) -> str | None:
     },
 )
 def VIDEO(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the decorator makes an Extractor of it
-    """Duration, size, codecs, time and place of films."""
+    """Duration, size, codecs, time and location of video."""
     from frazil.extract.media.open_media import open_media
 
     media = open_media(item)

@@ -44,7 +44,7 @@ def comments(data: bytes, media: Media) -> None:
 
 
 def streaminfo(data: bytes, media: Media) -> None:
-    """What FLAC says of its sound."""
+    """What FLAC says of the audio."""
     (packed,) = struct.unpack(">Q", data[10:18])
     rate, samples = packed >> 44, packed & (1 << 36) - 1
     media.streams.append(

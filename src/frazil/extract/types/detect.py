@@ -19,13 +19,13 @@ _MOVIE_BOXES = (b"moov", b"mdat", b"wide", b"pnot")
     "type",
     version="1",
     fields={
-        "media_type": "for example image/jpeg; application/octet-stream where nobody knows",
-        "extension": "what files of this type are usually called; null: no usual one",
-        "by": "content, or name where the content does not tell",
+        "media_type": "for example image/jpeg; application/octet-stream if unknown",
+        "extension": "usual file extension of this type; null: there is none",
+        "by": "content, or name if the content is inconclusive",
     },
 )
 def TYPE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """Tells the media type from the first bytes; a wrong name does not matter."""
+    """Detects the media type from the first bytes, regardless of the name."""
     media, by_content = media_type(item)
     return {
         "media_type": media,

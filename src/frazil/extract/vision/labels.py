@@ -37,13 +37,13 @@ def available() -> str | None:
     reads="whole",
     alone=True,
     fields={
-        "Name": "what is to be seen: one of 1,000 things, or a broader name such as cat, car or food",
+        "Name": "one of 1,000 classes, or a broader name such as cat, car or food",
         "Confidence": "percent",
-        "Broader": "true for a broader name, whose confidence is that of all below it",
+        "Broader": "true for a broader name, whose confidence is the sum of its classes",
     },
 )
 def LABELS(item: Item) -> list[dict[str, Any]]:  # noqa: N802 - becomes an Extractor
-    """What is to be seen in a picture, by EfficientNet-Lite0 on this machine; at most ten, the surest first."""
+    """Labels of an image, by EfficientNet-Lite0 on this machine; at most ten, highest confidence first."""
     reason = available()
     if reason:
         raise Unsupported(reason)

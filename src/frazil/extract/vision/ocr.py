@@ -38,7 +38,7 @@ def available() -> str | None:
     },
 )
 def OCR(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """The text that is to be read in a picture, by RapidOCR on this machine: Latin and Chinese script."""
+    """Text in an image, by RapidOCR on this machine: Latin and Chinese script."""
     reason = available()
     if reason:
         raise Unsupported(reason)

@@ -34,12 +34,12 @@ _NOT_FROM_BUCKET: Final = {"InvalidS3ObjectException", "ImageTooLargeException"}
     alone=True,
     default=False,
     fields={
-        "Labels": "each with `Name`, `Confidence` in percent, and the names above it as `Parents`",
+        "Labels": "each with `Name`, `Confidence` in percent, and its broader names as `Parents`",
         "LabelModelVersion": "of Amazon's model",
     },
 )
 def REKOGNITION(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
-    """What is to be seen in a picture, by Amazon Rekognition (DetectLabels), in the region of the settings."""
+    """Labels of an image, by Amazon Rekognition (DetectLabels), in the region in the settings."""
     found = context.current()
     answer = _detected(client_of(found.s3, found.network), item, in_amazon=found.s3.endpoint is None)
     labels = [

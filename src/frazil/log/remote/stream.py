@@ -19,7 +19,7 @@ from frazil.log.trust import KEY_METADATA, proof_of
 
 
 class LostError(UnavailableError):
-    """The stream broke. What was put and not answered may be in the log, or not."""
+    """The stream broke. Messages without a response may or may not be in the log."""
 
 
 class BatchStream:

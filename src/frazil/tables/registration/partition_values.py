@@ -35,7 +35,7 @@ _INFERRED: tuple[PrimitiveType, ...] = (IntegerType(), LongType(), DateType())
 
 
 class PartitionError(UsageError):
-    """The partition of a file cannot be known without reading its rows."""
+    """The partition of a file cannot be determined without reading its rows."""
 
 
 @dataclass(frozen=True)

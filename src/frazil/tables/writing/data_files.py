@@ -336,7 +336,7 @@ def _statistics(load_target: _LoadedTarget, metadata: pq.FileMetaData) -> dict[s
 
 
 class NotWrittenError(UnavailableError):
-    """The storage did not take a file. The pipeline counts it as a failure of that server."""
+    """The storage did not accept a file. The pipeline counts this as a failure of that server."""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ _ROWS = 20_000
 
 
 class FilesGoneError(UnavailableError):
-    """Compaction and expiry have replaced files since the batch was planned: it is planned anew."""
+    """Compaction and expiry have replaced files since the batch was planned: it is planned again."""
 
 
 @dataclass(frozen=True, kw_only=True)

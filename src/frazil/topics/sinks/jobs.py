@@ -41,7 +41,7 @@ _JVMS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
 class BatchFailedError(FrazilError):
-    """A batch failed for a reason that Frazil does not know; it is begun again."""
+    """A batch failed for an unknown reason; it is retried."""
 
     retryable = True
 
@@ -149,7 +149,7 @@ def in_process(work: Work, spans: Sequence[Span]) -> list[Written]:
 
 
 class TasksFailedError(FrazilError):
-    """Some tasks of a batch failed. `written` is what the others wrote, which is of no use any more."""
+    """Some tasks of a batch failed. `written` lists the files of the others, which are no longer needed."""
 
     def __init__(self, error: FrazilError, written: list[Written]) -> None:
         super().__init__(error.message, cause=error.cause, hint=error.hint)

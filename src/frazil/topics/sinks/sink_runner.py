@@ -184,7 +184,7 @@ class SinkRunner:
 
 
 class UnexpectedError(FrazilError):
-    """An error that Frazil has no words for. It is tried again."""
+    """An unexpected error. The operation is retried."""
 
     retryable = True
 

@@ -51,7 +51,7 @@ _RAW_VERSION = 3
 
 
 class PinLostError(ConflictError):
-    """The tag is gone: its lease was over, or somebody removed it."""
+    """The tag no longer exists: its lease has expired, or it was removed."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ _LOOKS = 4
 
 
 class SharedLocationError(NotAllowedError):
-    """Another table has, or may have, files where this one lies."""
+    """Another table has, or may have, files in the location of this one."""
 
 
 class _MetadataGoneError(SharedLocationError):

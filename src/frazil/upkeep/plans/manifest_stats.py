@@ -179,7 +179,7 @@ def _check(manifest: ManifestFile, living: int) -> None:
     told = manifest.added_files_count, manifest.existing_files_count
     if None not in told and living != sum(count or 0 for count in told):
         raise IntegrityError(
-            f"the manifest {manifest.manifest_path} does not hold what its list says",
+            f"the manifest {manifest.manifest_path} does not match its manifest list",
             cause=f"it has {living} living entries, and should have {sum(count or 0 for count in told)}",
             hint="frazil table verify, or restore the table from a backup",
         )
