@@ -191,7 +191,7 @@ def memory(pid: int) -> int:
 def test_a_stream_that_fails_is_no_longer_counted():
     streams = Streams(1)
     for _ in range(3):
-        with pytest.raises(ValueError, match="no"), streams.one():
+        with pytest.raises(ValueError, match="no"), streams.open():
             raise ValueError("no")
-    with streams.one(), pytest.raises(UnavailableError), streams.one():
+    with streams.open(), pytest.raises(UnavailableError), streams.open():
         pass

@@ -228,7 +228,7 @@ def together(log: Log, given: list[Batch], *, level: Level = Level.disk, before_
         for number in range(len(given)):
             threads.append(threading.Thread(target=send, args=(number,)))
             threads[-1].start()
-            while len(opened.line._pending) <= number:
+            while len(opened.queue._pending) <= number:
                 pass
         if callable(before_write):
             before_write()

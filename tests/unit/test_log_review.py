@@ -25,7 +25,7 @@ from frazil.log import producers as producers_module
 from frazil.log.commit_queue import CommitQueue
 from frazil.log.files import LogShutError
 from frazil.log.frame import Kind
-from frazil.log.group import Entry, tell
+from frazil.log.group import Entry, deliver_outcomes
 from frazil.log.owner import read_owner
 from frazil.log.producers import Producers, Taken
 from frazil.log.protocol import Ack, TopicInfo
@@ -127,7 +127,7 @@ def test_a_loop_that_is_closed_while_it_is_told_does_not_shut_the_log(monkeypatc
     monkeypatch.setattr(loop, "is_closed", lambda: False)  # it is closed between the question and the call
     entry = Entry.of_message((b"x", None, future), Level.disk)
     entry.waiter = LoopWaiter(loop)
-    tell([entry], "orders", None, None)
+    deliver_outcomes([entry], "orders", None, None)
     monkeypatch.undo()
 
 
@@ -227,13 +227,13 @@ def test_a_lead_that_waits_for_a_thread_is_taken_by_one_that_comes(tmp_path: Pat
 def test_ctrl_c_while_a_leader_takes_what_waits_leaves_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     log = new_log(tmp_path / "log")
     log.publish("orders", b"first")
-    real = CommitQueue._take
+    real = CommitQueue._take_entries
 
     def interrupted(self: CommitQueue, *args: Any) -> None:
         real(self, *args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(CommitQueue, "_take", interrupted)
+    monkeypatch.setattr(CommitQueue, "_take_entries", interrupted)
     with pytest.raises(KeyboardInterrupt):
         log.publish("orders", b"x")
     monkeypatch.undo()
@@ -275,7 +275,7 @@ def test_what_the_keeper_cannot_do_is_logged_once(tmp_path: Path, monkeypatch: p
     with capture_logs() as told, new_log(tmp_path / "log", sync_interval_ms=1):
         for _ in range(5):
             assert rounds.acquire(timeout=30)
-    events = [t for t in told if t["event"] == "a topic cannot be kept in order"]
+    events = [t for t in told if t["event"] == "housekeeping of a topic failed"]
     assert [(t["topic"], t["kind"]) for t in events] == [("orders", "RuntimeError")]
 
 
@@ -284,7 +284,7 @@ def test_retention_of_a_deleted_topic_does_not_touch_the_next_of_its_name(tmp_pa
         for _ in range(3):
             log.publish("orders", bytes(3000))
         old = log._topic("orders")
-        old.arranging = turns = Turns()  # type: ignore[assignment]
+        old.segments_lock = turns = Turns()  # type: ignore[assignment]
         with turns.lock:
             late = threading.Thread(target=lambda: _quietly(log))
             late.start()

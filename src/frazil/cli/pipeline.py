@@ -95,7 +95,7 @@ def _run_on(
     with (
         flight_address(access, note=work.note) as address,
         make_pipeline_upkeep(settings, spark) as caretaker,
-        Pipeline(settings, access, spark, address, topics=topics, caretaker=caretaker) as running,
+        Pipeline(settings, access, spark, address, topics=topics, upkeep=caretaker) as running,
     ):
         stopping.be_gentle()
         work.begin(running, access.where)

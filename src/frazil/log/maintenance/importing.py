@@ -170,7 +170,7 @@ def install(topic: TopicLog, disk: Disk) -> Imported:
         extra = decode_schema(json.loads((stage / _READY).read_bytes())["extra"])
     except FileNotFoundError:
         raise NotFoundError(f"nothing is staged for topic '{topic.name}'", hint="frazil topic migrate") from None
-    topic.learn(extra)  # which also makes sure that there is a segment that stays the last
+    topic.add_columns(extra)  # which also makes sure that there is a segment that stays the last
     ids = segment_ids(stage)
     for segment_id in ids:
         _check(topic, stage, segment_id)

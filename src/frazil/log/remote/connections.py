@@ -1,4 +1,4 @@
-"""Hanging up. gRPC offers no way to close connections that idle clients hold open; the operating system does."""
+"""Closes connections that idle clients hold open. gRPC offers no way to do this; the operating system does."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 
 def cut_connections(port: int) -> None:
-    """Closes every TCP connection of this process that a client has made to its port."""
+    """Closes every TCP connection that a client has made to a port of this process."""
     for number in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
-        with suppress(OSError):  # closed meanwhile, or no socket
+        with suppress(OSError):  # closed in the meantime, or not a socket
             connection = socket.socket(fileno=number)
             try:
                 if _accepted(connection) and connection.getsockname()[1] == port:
                     connection.shutdown(socket.SHUT_RDWR)
             finally:
-                # Never closed here, nor a copy of it: closing any descriptor of a file, SQLite's too, drops its locks.
+                # Neither this nor a copy may be closed: closing any descriptor of a file drops its locks, SQLite's too.
                 connection.detach()
 
 

@@ -1,4 +1,4 @@
-"""How much a broker lets its clients have at once."""
+"""Limits of what a broker's clients may have open at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.errors import UnavailableError
 
 
 class Streams:
-    """Streams of producers and readers that are open at once. Each has a thread of the broker."""
+    """Counts the open streams of producers and readers. Each one occupies a thread of the broker."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -18,8 +18,8 @@ class Streams:
         self._lock = threading.Lock()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Raises UnavailableError where there are as many as may be."""
+    def open(self) -> Iterator[None]:
+        """Counts one stream while the block runs. Raises UnavailableError at the limit."""
         with self._lock:
             if self._open >= self._most:
                 raise UnavailableError(

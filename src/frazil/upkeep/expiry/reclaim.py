@@ -60,7 +60,7 @@ class Waiting:
         due_size: their bytes.
     """
 
-    expired_file_lists: int
+    lists: int
     files: int
     size: int
     due: int

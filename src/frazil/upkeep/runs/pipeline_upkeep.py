@@ -105,7 +105,7 @@ class PipelineUpkeep:
         self._running = 0
         self._watches: set[Watchdog] = set()
 
-    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
+    def run_turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
         changed = False
         began = self._clock()
         names = [*reversed(tables), *([self._history.name] if self._history.name else [])]
@@ -122,7 +122,7 @@ class PipelineUpkeep:
         charge = self._charges.get(name)
         return -math.inf if charge is None else charge.due
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._context.stop.set()
         with self._lock:
             watches = list(self._watches)
