@@ -391,10 +391,10 @@ def test_where_a_batch_is_due_a_step_that_brings_nothing_does_not_keep_the_other
 def test_on_two_cores_one_table_has_its_turn_at_a_time_and_one_task_writes(stage: Stage) -> None:
     cores = [2]
     caretaker = PipelineUpkeep(stage.care, stage.jobs, Notes(), cores=lambda: cores[0])  # type: ignore[arg-type]
-    assert caretaker._room() == (1, 1)
+    assert caretaker._allot_tasks() == (1, 1)
     found = []
     for cores[0] in (1, 3, 4, 9):
-        found.append(caretaker._room())
+        found.append(caretaker._allot_tasks())
     assert found == [(1, 1), (2, 1), (2, 1), (2, 4)]
     stage.wants("compact", COMMITTED)
     assert caretaker.run_turn(["a.b"], lambda: 0.0)
@@ -637,7 +637,7 @@ def test_a_kind_that_was_cut_off_waits_longer_each_time_and_the_others_go_on(tur
     turns.stage.actions["stats"] = lambda step: Outcome("stats", "nothing")
     turns.clock.now += 3600
     turns.turn()
-    assert turns.caretaker._charges["a.main"].resting == {}
+    assert turns.caretaker._states["a.main"].backoffs == {}
 
 
 def test_a_compaction_that_was_cut_off_takes_in_less_the_next_time(turns: Turns) -> None:
@@ -659,7 +659,7 @@ def test_the_end_of_a_pipeline_ends_a_turn_and_nothing_rests_for_it(turns: Turns
     turns.caretaker.stop()
     thread.join(20)
     assert not thread.is_alive() and stuck.cut == 1
-    assert turns.caretaker._charges["a.main"].resting == {}
+    assert turns.caretaker._states["a.main"].backoffs == {}
 
 
 def test_one_call_does_not_go_on_with_another_table_when_its_time_is_over(turns: Turns) -> None:

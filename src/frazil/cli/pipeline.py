@@ -165,10 +165,10 @@ class _Work:
         self._run.printer.rows(_COLUMNS, rows, none="no topic has a table: frazil topic create NAME")
 
     def late(self) -> FrazilError:
-        from frazil.topics.sinks.remaining import stopped_early
+        from frazil.topics.sinks.remaining import make_stop_error
 
         statuses = [] if self._pipeline is None else self._pipeline.status()
-        return stopped_early(statuses, FrazilError(f"something hangs: it did not end within {self._bound_s:g} s"))
+        return make_stop_error(statuses, FrazilError(f"something hangs: it did not end within {self._bound_s:g} s"))
 
 
 @contextmanager

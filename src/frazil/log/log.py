@@ -24,7 +24,7 @@ from frazil.log.owner import Owner
 from frazil.log.protocol import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.topic import PATIENCE_S, TopicLog
 from frazil.log.topic_file import TopicFile
-from frazil.log.trust import ensure_key, key_of
+from frazil.log.trust import ensure_key, get_configured_key
 from frazil.observe.logs import get_logger
 from frazil.settings.model import LogSettings
 from frazil.settings.permissions import make_private_folder, make_tree_private
@@ -60,7 +60,7 @@ class Log:
         self._stop = threading.Event()
         self._closing = threading.Lock()
         self._owner = Owner.take(directory)
-        self.key = key_of(settings) or ensure_key(directory)
+        self.key = get_configured_key(settings) or ensure_key(directory)
         for left in (directory / "topics").glob(f"{_DELETED}*"):  # left by a crash during the deletion of a topic
             shutil.rmtree(left, ignore_errors=True)
         self._housekeeping = threading.Thread(target=self._run_housekeeping, name="frazil-log-keeper", daemon=True)
@@ -160,7 +160,7 @@ class Log:
         try:
             return self.info(name)
         except FrazilError as error:
-            return TopicFile.broken(name, self._folder(name), error.in_one_line, self.broker_addr)
+            return TopicFile.describe_broken(name, self._folder(name), error.in_one_line, self.broker_addr)
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic's log. Its table, if any, is kept."""
@@ -193,7 +193,7 @@ class Log:
         floor = (self._ask_floor(topic, kept.log_id) if gets_table else None) or 0
         with self._lock:
             _, kept = self._topic_and_file(topic)
-            changed = self._files[topic] = kept.changed(changes, self._folder(topic), self._disk)
+            changed = self._files[topic] = kept.update(changes, self._folder(topic), self._disk)
         if floor or changed.floor > kept.floor:
             opened.raise_floor(max(floor, changed.floor))
         return self.info(topic)

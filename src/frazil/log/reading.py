@@ -89,7 +89,7 @@ def places(topic: TopicLog, start: int, end: int) -> tuple[list[FrameRange], dic
 def _split_part(part: _Part) -> Iterator[tuple[int, int]]:
     at = part.begin
     while at < part.limit:
-        until = part.segment.cut(at, CHUNK_BYTES, part.limit)
+        until = part.segment.find_cut(at, CHUNK_BYTES, part.limit)
         yield at, until
         at = until
 
@@ -127,7 +127,7 @@ def spans(topic: TopicLog, start: int, max_bytes: int, pieces: int) -> list[Span
     for part in parts:
         at = part.begin
         while at < part.limit and total > 0:
-            until = part.segment.cut(at, min(piece - size, total), part.limit)
+            until = part.segment.find_cut(at, min(piece - size, total), part.limit)
             size, total, at = size + until - at, total - (until - at), until
             if size >= piece or total <= 0:
                 first = _append_span(found, first, part.segment.offset_at(at, part.limit, part.end_offset), size)

@@ -15,7 +15,7 @@ from frazil.errors import FrazilError, UnavailableError, UsageError, first_line
 from frazil.log import metrics
 from frazil.log.backpressure import BlockedCalls
 from frazil.log.batch import IMPORTED, NO_REQUEST_ID, Batch
-from frazil.log.columns import merged
+from frazil.log.columns import merge_columns
 from frazil.log.commit_queue import CommitQueue
 from frazil.log.disk import Disk
 from frazil.log.files import Files
@@ -268,7 +268,7 @@ class TopicLog:
         made: list[Producer] = []
 
         def change(group: Group) -> bytes:
-            producer = self.state.producers.next_for(name, self.writer.now(), producer_id)
+            producer = self.state.producers.make_registered(name, self.writer.now(), producer_id)
             before = self.state.producers.get(producer.id)
             group.undo.append(lambda: self._unregister(producer, before))
             self.state.put_producer(producer)
@@ -309,7 +309,7 @@ class TopicLog:
         def change(group: Group) -> bytes:
             known = self.state.extra
             group.undo.append(lambda: setattr(self.state, "extra", known))
-            self.state.extra = merged(known, extra, self.name)
+            self.state.extra = merge_columns(known, extra, self.name)
             return extra_change(self.state.extra)
 
         self._submit(Entry.of_change(change))

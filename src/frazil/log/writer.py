@@ -8,10 +8,10 @@ from collections.abc import Callable
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log import metrics
 from frazil.log.batch import Batch
-from frazil.log.columns import merged
+from frazil.log.columns import merge_columns
 from frazil.log.files import Files
 from frazil.log.group import Entry, Group, group_entries
-from frazil.log.producers import Taken
+from frazil.log.producers import TakenBatch
 from frazil.log.protocol import Level
 from frazil.log.state import State, extra_change
 from frazil.observe.faultpoints import reach
@@ -138,7 +138,7 @@ class Writer:
             self._record_sequence(batch, entry.offset)
 
     def _is_duplicate(self, entry: Entry, batch: Batch) -> bool:
-        taken = self.state.producers.judge(batch, self.topic)
+        taken = self.state.producers.find_duplicate(batch, self.topic)
         if taken is None:
             return False
         entry.offset, entry.time_us, entry.duplicate = taken.offset, taken.time_us, True
@@ -153,13 +153,13 @@ class Writer:
         assert before is not None
         kept = before.copy()
         self.group.undo.append(lambda: producers.put(kept))
-        producers.take(batch.producer_id, Taken(batch.sequence, offset, batch.count, self.group.time_us))
+        producers.take(batch.producer_id, TakenBatch(batch.sequence, offset, batch.count, self.group.time_us))
 
     def _add_columns(self, batch: Batch) -> None:
         if not len(batch.extra):
             return
         before = self.state.extra
-        after = merged(before, batch.extra, self.topic)
+        after = merge_columns(before, batch.extra, self.topic)
         if after != before:
             self.group.undo.append(lambda: setattr(self.state, "extra", before))
             self.state.extra = after

@@ -88,9 +88,9 @@ def connect(settings: Settings, *, note: Note = _told, catalog: str | None = Non
 
 
 def _key(settings: Settings) -> str | None:
-    from frazil.log.trust import key_of, read_key
+    from frazil.log.trust import get_configured_key, read_key
 
-    return key_of(settings.model.log) or read_key(log_folder(settings))
+    return get_configured_key(settings.model.log) or read_key(log_folder(settings))
 
 
 def open_log(settings: Settings, *, catalog: str | None = None) -> Log:

@@ -25,7 +25,7 @@ from frazil.log.disk import Disk
 from frazil.log.frame import Header, Kind, pack_header, padding
 from frazil.log.maintenance.walk import walk_segment
 from frazil.log.protocol import Imported, decode_schema, encode_schema
-from frazil.log.recovery import head_of
+from frazil.log.recovery import read_previous_end
 from frazil.log.segment import Segment, segment_ids
 from frazil.observe.faultpoints import reach
 
@@ -109,7 +109,7 @@ class Stage:
         parts = []
         for header, content in [(head, body), *self._frames]:
             parts += [pack_header(header), content, padding(len(content))]
-            segment.note(header)
+            segment.add_frame(header)
         if until is not None:
             segment.end_offset = until
         reach("log.import.segment.before")
@@ -153,7 +153,7 @@ def discard(folder: Path) -> None:
 
 def first_segment_follows(folder: Path, start: int, log_id: str) -> int | None:
     """Where the segment before the log's first one ended, by the head of that; None where it does not say."""
-    return head_of(folder, start, int(log_id[:16], 16))
+    return read_previous_end(folder, start, int(log_id[:16], 16))
 
 
 def install(topic: TopicLog, disk: Disk) -> Imported:
@@ -196,7 +196,7 @@ def _install_one(topic: TopicLog, stage: Path, segment_id: int, disk: Disk) -> N
     staged = Segment.from_index(stage, segment_id)
     assert staged is not None
     first = files.segments[0]
-    follows = head_of(files.folder, first.id, int(topic.log_id[:16], 16))
+    follows = read_previous_end(files.folder, first.id, int(topic.log_id[:16], 16))
     if staged.end_offset > first.id or follows not in (None, staged.end_offset):
         raise ConflictError(
             f"the staged segments of topic '{topic.name}' end at offset {staged.end_offset},"

@@ -155,7 +155,7 @@ def _begin(found: Walked, at: int, header: Header) -> Run:
 def _take(view: memoryview, found: Walked, run: Run, at: int, header: Header) -> None:
     if at == 0 and header.kind == Kind.state:
         found.head = read_state(view[HEADER_SIZE : HEADER_SIZE + header.body_size])
-    found.segment.note(header)
+    found.segment.add_frame(header)
     found.frames += 1
     if header.count:
         add_range(found.ranges, header.base_offset, header.end_offset)
@@ -227,5 +227,5 @@ def recall(view: memoryview, runs: list[Run], state: State) -> None:
         while at < run.end:
             header = unpack_header(view, at)
             body = view[at + HEADER_SIZE : at + HEADER_SIZE + header.body_size]
-            state.recall(header, bytes(body) if header.kind == Kind.state else None)
+            state.apply_frame(header, bytes(body) if header.kind == Kind.state else None)
             at += header.frame_size

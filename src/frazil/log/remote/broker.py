@@ -25,7 +25,7 @@ from frazil.log.remote.limits import Streams
 from frazil.log.remote.put_pipeline import LARGE_BATCH, PutPipeline
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import FRAMES, PROTOCOL, pack_chunk, pack_error, pack_reply, to_json, unpack_batch
-from frazil.log.trust import KEY_METADATA, proves
+from frazil.log.trust import KEY_METADATA, is_valid_proof
 from frazil.observe.logs import get_logger
 from frazil.settings.model import ServeSettings
 from frazil.version import __version__
@@ -278,7 +278,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
 
     def _replies_to(self, topic: str, messages: list[memoryview], proof: str | None) -> list[bytes]:
         """Appends batches in one commit; each is accepted or refused on its own. A wrong proof rejects all of them."""
-        if proof is not None and not proves(proof, self._log.key):
+        if proof is not None and not is_valid_proof(proof, self._log.key):
             refusal = pack_reply(NotAllowedError("the key of this call is not that of the log", hint=_KEY_HINT))
             return [refusal] * len(messages)
         replies: list[Ack | FrazilError | None] = []

@@ -175,7 +175,7 @@ class Sender:
             self._resend.popleft()
             self._resend.extendleft(reversed(self._requeue_refused(pending, _wrap_error(error))))
             return
-        pending.batch = batch.numbered(registration.producer_id, registration.producer_epoch, self._next)
+        pending.batch = batch.with_sequence(registration.producer_id, registration.producer_epoch, self._next)
         self._sent.append(self._resend.popleft())
         self._next += 1
         self._put(link, pending)
@@ -311,7 +311,7 @@ class Sender:
         elif self._registration is not None:
             self._next = sequence
             for pending in back:  # their sequences are assigned to other batches now
-                pending.batch = None if pending.batch is None else pending.batch.numbered(0, 0, -1)
+                pending.batch = None if pending.batch is None else pending.batch.with_sequence(0, 0, -1)
 
     def _take_unanswered(self, certain: bool) -> list[PendingBatch]:
         """Takes back what is in flight behind a refused batch.

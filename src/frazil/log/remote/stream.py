@@ -15,7 +15,7 @@ from frazil.log.protocol import Ack, Level
 from frazil.log.remote.failures import translate_error
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import pack_batch, unpack_reply
-from frazil.log.trust import KEY_METADATA, proof_of
+from frazil.log.trust import KEY_METADATA, make_proof
 
 
 class LostError(UnavailableError):
@@ -48,7 +48,7 @@ class BatchStream:
         self._waiting_since: float | None = None
         self._is_silent = self._is_broken = False
         try:
-            headers = [] if key is None else [(KEY_METADATA.encode(), proof_of(key).encode())]
+            headers = [] if key is None else [(KEY_METADATA.encode(), make_proof(key).encode())]
             options = flight.FlightCallOptions(headers=headers)
             self._writer, self._reader = client.do_exchange(flight.FlightDescriptor.for_path(topic), options)
         except (pa.ArrowException, OSError) as error:

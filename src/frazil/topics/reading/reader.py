@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import NotFoundError, UsageError
-from frazil.log.columns import MESSAGE, TIME, merged
+from frazil.log.columns import MESSAGE, TIME, merge_columns
 from frazil.log.messages import message_schema
 from frazil.log.protocol import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.settings import NetworkSettings, Settings
@@ -195,7 +195,7 @@ class TopicReader:
         known, extra = self._known, info.extra
         for column in known[1].extra() if known is not None else ():
             with suppress(UsageError):  # somebody has given it another type in the table: the log's counts
-                extra = merged(extra, pa.schema([column]), self.topic)
+                extra = merge_columns(extra, pa.schema([column]), self.topic)
         whole = message_schema(TopicView(info.name, info.broker_addr, extra))
         return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 

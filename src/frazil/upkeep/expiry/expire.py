@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from frazil.upkeep.context import UpkeepContext
 
 _MAIN = "main"
-#: The name of a tag that stands for somebody who works with its snapshot right now (`pins`).
+#: Prefix of the tags that pin a snapshot in use (`pins`).
 PIN_PREFIX = "frazil-pin-"
 _FOREVER = math.inf
 
