@@ -77,7 +77,7 @@ class MemoryLog:
 
     def info(self, topic: str) -> TopicInfo:
         if topic != self.topic:
-            raise NotFoundError(f"there is no topic '{topic}'")
+            raise NotFoundError(f"topic '{topic}' does not exist")
         return TopicInfo(
             topic, LOG_ID, 0, self.storage, "", "here", "always", self.start, self.end, self.end,
             sum(len(f) for _, f in self.frames), 1, None, None, self.extra, {}, dict(self.subscriptions),

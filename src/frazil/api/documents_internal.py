@@ -37,7 +37,7 @@ async def answer_internal(request: Request, service: Shared) -> Response:
     with stating_nothing_stored():
         service.must_run()
     size = declared_size(request)
-    async with service.bodies.taken(service.body_limit if size is None else min(size, service.body_limit)):
+    async with service.bodies.reserve(service.body_limit if size is None else min(size, service.body_limit)):
         body = await read_body(request, service.body_limit)
         documents = documents_of(request)
         asked = await documents.run(lambda: parse_object(body))

@@ -221,7 +221,7 @@ class Log:
     def _not_found(self, topic: str) -> NotFoundError:
         close = difflib.get_close_matches(topic, self._names(), n=1)
         return NotFoundError(
-            f"there is no topic '{topic}' in the {self.where}",
+            f"topic '{topic}' does not exist in the {self.where}",
             hint=f"'{close[0]}'" if close else f"frazil topic create {topic}",
         )
 

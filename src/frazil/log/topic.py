@@ -246,7 +246,7 @@ class TopicLog:
                     hint="smaller batches, or a higher log.max_batch_size",
                 )
             if batch.flags & IMPORTED and batch.kind == Kind.arrow:
-                raise UsageError("a batch with times of its own comes only by a migration", hint="leave out the flag")
+                raise UsageError("only a migration may send a batch with its own times", hint="leave out the flag")
             batch.check(self._max_message_size)
             if batch.kind == Kind.arrow and not internal:
                 refuse_mark(batch.arrow)

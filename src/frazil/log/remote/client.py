@@ -333,7 +333,7 @@ _ADDRESS = re.compile(r"grpc(\+tcp|\+tls)?://([^/:\[\]]+|\[[^/\]]+\]):\d{1,5}")
 
 def _address(given: str) -> str:
     if not _ADDRESS.fullmatch(given.rstrip("/")):
-        raise UsageError(f"{given!r} is no address of a broker", hint="grpc://host:port")
+        raise UsageError(f"{given!r} is not the address of a broker", hint="grpc://host:port")
     return given.rstrip("/")
 
 

@@ -324,7 +324,7 @@ class Engine:
         if self._table is None or info.extra != self._columns:
             self._table = self.sink.table(info)
             self._columns = info.extra
-        plan = Plan(info, self._position, tuple(spans), str(uuid.uuid4()), self._trials.are_over(spans[0].start))
+        plan = Plan(info, self._position, tuple(spans), str(uuid.uuid4()), self._trials.are_exhausted(spans[0].start))
         reach("sink.plan.after")
         written = self._write(plan)
         reach("sink.write.after")

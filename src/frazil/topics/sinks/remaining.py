@@ -12,7 +12,7 @@ from frazil.topics.sinks.sink_runner import TopicStatus
 
 
 def make_timeout_error(topic: str) -> UnavailableError:
-    return UnavailableError(f"topic '{topic}' was not taken in time", hint="the next pipeline goes on with it")
+    return UnavailableError(f"topic '{topic}' was not moved into its table in time", hint="the next pipeline continues")
 
 
 def make_unusable_error(info: TopicInfo) -> IntegrityError:
@@ -57,10 +57,10 @@ def _to_json(statuses: Sequence[TopicStatus]) -> list[dict[str, Any]]:
 
 
 def _format_progress(statuses: Sequence[TopicStatus]) -> str:
-    return ", ".join(f"{s.topic} {_format_position(s)}" for s in statuses) or "no topic was looked at"
+    return ", ".join(f"{s.topic} {_format_position(s)}" for s in statuses) or "no topic was read"
 
 
 def _format_position(status: TopicStatus) -> str:
     if status.offset is None:
-        return "(not looked at)"
+        return "(not read)"
     return f"(offset {status.offset} of {max(status.end, status.offset)}; {status.rows} rows taken)"

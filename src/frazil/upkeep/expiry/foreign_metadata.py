@@ -52,19 +52,19 @@ def require_own(
     own = str(table.metadata.table_uuid).lower()
     unreadable = set()
 
-    def look(uri: str) -> str | None:
+    def read_uuid(uri: str) -> str | None:
         raise_if_stopped(context.stop)
         return _table_uuid(places, uri)
 
     with ThreadPoolExecutor(_AT_ONCE, "frazil-orphans") as pool:
-        for uri, uuid in zip(uris, pool.map(look, uris), strict=True):
+        for uri, uuid in zip(uris, pool.map(read_uuid, uris), strict=True):
             if uuid is None:
                 unreadable.add(uri)
             elif uuid != own and (uuid in other_tables or not _is_lost_creation(places, table, uri)):
                 raise SharedLocationError(
                     f"nothing is deleted of {'.'.join(table.name())}: metadata of another table lies in its place",
                     cause=f"{uri} is of a table with {f'the uuid {uuid}' if uuid else 'no uuid'}",
-                    hint="if that table was dropped, move or delete its files by hand; else give it a place of its own",
+                    hint="if that table was dropped, move or delete its files; otherwise give it its own location",
                 )
     return unreadable
 

@@ -114,7 +114,7 @@ def require_supported(context: UpkeepContext, table: Table) -> None:
     if is_service_managed(context.store):
         raise UnsupportedError(
             f"orphans of {name} are not ours to remove",
-            cause="S3 Tables removes unreferenced files itself, and lets nobody else do it",
+            cause="S3 Tables removes unreferenced files itself, and permits no other process to",
             hint="the table bucket's maintenance configuration",
         )
     if table.metadata.properties.get("gc.enabled", "true").lower() == "false":

@@ -378,7 +378,7 @@ def _shared(table: Table, other: str, why: str) -> SharedLocationError:
     return SharedLocationError(
         f"nothing is deleted of {'.'.join(table.name())}: the table {other} has files in its place",
         cause=why,
-        hint=f"give each table a place of its own: copy one of them elsewhere (CREATE TABLE … AS SELECT), or drop "
+        hint=f"give each table its own location: copy one of them (CREATE TABLE … AS SELECT), or drop "
         f"{other} without purging it",
     )
 
