@@ -126,7 +126,7 @@ def test_a_log_that_is_exchanged_while_a_batch_is_read_is_not_mixed_with_it(kit:
         kit.publish(TOPIC, b"new 1")
         return in_process(work, spans)
 
-    with pytest.raises(UnavailableError, match="opened anew"):
+    with pytest.raises(UnavailableError, match="was reopened"):
         kit.engine(TOPIC, exchanged).run_batch(at_once=True)
     assert kit.files(TOPIC) == []
     kit.engine(TOPIC).catch_up()

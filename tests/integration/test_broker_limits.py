@@ -19,7 +19,7 @@ from frazil.log import Batch, Producer
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
-from frazil.log.remote.limits import Streams
+from frazil.log.remote.connections import Streams
 from frazil.settings.model import LogSettings, NetworkSettings
 
 pytestmark = pytest.mark.timeout(120)

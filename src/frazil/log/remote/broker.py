@@ -20,8 +20,7 @@ from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk, message_schema
 from frazil.log.protocol import Ack, Level, TopicInfo
-from frazil.log.remote.connections import cut_connections
-from frazil.log.remote.limits import Streams
+from frazil.log.remote.connections import Streams, cut_connections
 from frazil.log.remote.put_pipeline import LARGE_BATCH, PutPipeline
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import FRAMES, PROTOCOL, pack_chunk, pack_error, pack_reply, to_json, unpack_batch
