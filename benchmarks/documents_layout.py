@@ -34,7 +34,7 @@ from frazil.documents.tables import ensure_history, ensure_metadata
 from frazil.log.batch import batch_with_headers
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.settings import Settings, load_settings
 from frazil.spark import spark_session
 from frazil.tables import TableStore, ensure_table
@@ -81,7 +81,7 @@ class Archive:
         return self.settings.model.documents.topic
 
     def publish(self, numbers: Sequence[int], revision: int) -> None:
-        headers = [marked({})]
+        headers = [add_mark({})]
         for start in range(0, len(numbers), 2_000):
             some = numbers[start : start + 2_000]
             messages = [encode_revision(stored_of(number, revision)) for number in some]

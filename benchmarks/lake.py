@@ -80,7 +80,7 @@ def lake(home: Path) -> Iterator[Lake]:
         client = running.enter_context(Client(address))
         spark = running.enter_context(spark_session(settings))
         caretaker = running.enter_context(make_pipeline_upkeep(settings, spark))
-        pipeline = running.enter_context(Pipeline(settings, client, spark, address, caretaker=caretaker))
+        pipeline = running.enter_context(Pipeline(settings, client, spark, address, upkeep=caretaker))
         yield Lake(settings, broker, client, pipeline, store, spark, address)
 
 

@@ -70,7 +70,7 @@ def _rounds(kit: SinkKit, caretaker: PipelineUpkeep, clock: _Clock) -> dict[str,
         if not EDGE <= number < COMMITS - EDGE:  # it takes longer than the rest
             times["replay"].append(seconds(lambda at=number: list(reader.read(at, end=at + 1))))
         clock.commits += 1
-        if caretaker.turn(["topics.many"], lambda: 0.0):
+        if caretaker.run_turn(["topics.many"], lambda: 0.0):
             engine.invalidate()
         if number % 1000 == 999:
             print(f"  … {number + 1:,} commits, the last {shown(times['commit'][-1])}", flush=True)

@@ -22,7 +22,7 @@ from frazil.documents.names import history_name, metadata_name
 from frazil.documents.sink import DocumentsSink
 from frazil.documents.store import Write
 from frazil.log.batch import Batch, batch_with_headers
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.settings import Settings
 from frazil.tables.store import find_table
 from frazil.topics.sinks.engine import Engine
@@ -70,7 +70,7 @@ class DocumentsKit:
 
     def publish(self, *messages: bytes) -> int:
         """Publishes messages of Frazil's own, and returns the offset of the first."""
-        batch = batch_with_headers(list(messages), [None] * len(messages), [marked({})] * len(messages))
+        batch = batch_with_headers(list(messages), [None] * len(messages), [add_mark({})] * len(messages))
         return self.kit.log.append(self.topic, batch, internal=True).offset
 
     def publish_as_anybody(self, *messages: bytes) -> int:

@@ -104,7 +104,7 @@ def orders(kit: SinkKit) -> dict[int, bytes]:
     producer = kit.log.register(ORDERS, "billing")
     for sequence in range(3):
         batch = Batch.of_messages([b"billed %d" % sequence])
-        ack = kit.append(ORDERS, batch.numbered(producer.producer_id, producer.producer_epoch, sequence))
+        ack = kit.append(ORDERS, batch.with_sequence(producer.producer_id, producer.producer_epoch, sequence))
         kit.acknowledged[ORDERS][ack.offset] = b"billed %d" % sequence
     kit.log.commit(ORDERS, "dashboard", 5)
     kit.engine(ORDERS).catch_up()

@@ -33,7 +33,7 @@ def new_log(folder: Path, *, topic: str = "orders", disk: FaultyDisk | None = No
 def crash(log: Log) -> None:
     """Ends a log as kill -9 would: nothing is written, synced or told any more."""
     log._stop.set()
-    log._keeper.join()
+    log._housekeeping.join()
     os.close(log._owner._file)
     log._owner._file = -1
     topics, log._open = log._open, {}

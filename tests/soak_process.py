@@ -46,7 +46,7 @@ def say(**what: Any) -> None:
 def caring(caretaker: SinkUpkeep, stop: threading.Event) -> None:
     """Upkeep of the table that is merged into, beside the merges: it knows of them by their commits alone."""
     while not stop.wait(0.2):
-        caretaker.turn([ACCOUNTS], lambda: 0.0)
+        caretaker.run_turn([ACCOUNTS], lambda: 0.0)
 
 
 def yardstick(folder: Path) -> float:
@@ -108,7 +108,7 @@ def main(given: str) -> None:
         Client(address) as client,
         spark_session(settings) as spark,
         make_pipeline_upkeep(settings, spark) as caretaker,
-        Pipeline(settings, client, spark, address, caretaker=caretaker) as pipeline,
+        Pipeline(settings, client, spark, address, upkeep=caretaker) as pipeline,
     ):
         make_accounts(spark, catalog)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -21,7 +21,7 @@ from frazil.catalogs import open_catalog
 from frazil.catalogs.locations import local_path
 from frazil.errors import NotFoundError
 from frazil.log.batch import Batch
-from frazil.log.columns import merged
+from frazil.log.columns import merge_columns
 from frazil.log.frame import Header, pack_header, padding
 from frazil.log.messages import decode_chunk
 from frazil.log.protocol import Chunk, LogAccess, OffsetGoneError, Span, Storage, TopicInfo
@@ -56,7 +56,7 @@ class MemoryLog:
             batch = Batch.of_arrow(pa.record_batch({"payload": pa.array(payloads, pa.binary()), **extra}))
         else:
             batch = Batch.of_messages(payloads)
-        self.extra = merged(self.extra, batch.extra, self.topic)
+        self.extra = merge_columns(self.extra, batch.extra, self.topic)
         at = FIRST_TIME_US + len(self.frames) * 1_000_000 if time_us is None else time_us
         header = Header(
             batch.kind, batch.flags, 1, 0, batch.count, self.end, self.end, at, 0, -1, 0, len(batch.body), batch.crc
@@ -77,7 +77,7 @@ class MemoryLog:
 
     def info(self, topic: str) -> TopicInfo:
         if topic != self.topic:
-            raise NotFoundError(f"there is no topic '{topic}'")
+            raise NotFoundError(f"topic '{topic}' does not exist")
         return TopicInfo(
             topic, LOG_ID, 0, self.storage, "", "here", "always", self.start, self.end, self.end,
             sum(len(f) for _, f in self.frames), 1, None, None, self.extra, {}, dict(self.subscriptions),

@@ -30,7 +30,7 @@ from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageErr
 from frazil.log.batch import Batch, batch_with_headers
 from frazil.log.protocol import LogAccess
 from frazil.log.remote.broker import Broker
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.observe.faultpoints import handled
 from frazil.tables import Position, commit_append, find_position
 from frazil.tables.store import LazyStore
@@ -200,7 +200,7 @@ def test_a_message_that_comes_again_counts_once(home):
         store.update_metadata("d", {"size_bytes": 1})
         state = everything(store)
         payloads = [encode_revision(stored) for batch in store.stored_revisions() for stored in batch]
-        log.append(TOPIC, batch_with_headers(payloads, [None] * 2, [marked({})] * 2), internal=True)
+        log.append(TOPIC, batch_with_headers(payloads, [None] * 2, [add_mark({})] * 2), internal=True)
         assert store.update_metadata("d", {"size_bytes": 2}).revision == 3
         state = everything(store)
         store.rebuild()
@@ -212,7 +212,7 @@ def test_a_message_that_others_replay_is_known_before_the_next_write_is_decided(
     with home.owner() as (store, log):
         put(store, "other")
         replayed = StoredRevision(lifecycle.put(None, {"document_id": "d", "filename": "r.pdf"}, {}, datetime.now(UTC)))
-        log.append(TOPIC, batch_with_headers([encode_revision(replayed)], [None], [marked({})]), internal=True)
+        log.append(TOPIC, batch_with_headers([encode_revision(replayed)], [None], [add_mark({})]), internal=True)
         made = put(store, "d")
         assert (made.revision, made.filename) == (2, "d.pdf")
         assert [revision.document.filename for revision in store.history("d")] == ["r.pdf", "d.pdf"]

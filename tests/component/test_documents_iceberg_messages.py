@@ -13,7 +13,7 @@ from frazil.documents.decide import StoredRevision
 from frazil.documents.messages import BulkFile, decode_messages, encode_bulk, encode_column, encode_revision
 from frazil.documents.model import Column, Document, Revision
 from frazil.log.columns import HEADERS
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, UTC)
 FULL = Document(
@@ -26,7 +26,7 @@ SMALL = Document("d", "a.pdf", created_at=NOW, updated_at=NOW, revision=1)
 
 
 def log_of(*payloads: bytes, own: bool = True) -> pa.Table:
-    headers = [list(marked({"source": "documents"}).items())] if own else [None]
+    headers = [list(add_mark({"source": "documents"}).items())] if own else [None]
     return pa.table(
         {
             "offset": pa.array(range(100, 100 + len(payloads)), pa.int64()),

@@ -15,7 +15,7 @@ from frazil.documents.tables import ensure_metadata
 from frazil.errors import UnavailableError, UsageError
 from frazil.log.batch import batch_with_headers
 from frazil.log.messages import decode_chunk
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.tables.store import LazyStore
 from frazil.topics.dead_letters.batches import REPLAYED_FROM
 from tests.documents_iceberg_kit import TOPIC, Home, everything, put
@@ -209,7 +209,7 @@ def test_a_replayed_message_does_not_hide_later_revisions(home, end: str, is_mer
             home.advance(log)
         found = {row["offset"]: row["payload"] for row in messages_of(log)}
         for offset in (0, 1):
-            headers = marked({REPLAYED_FROM: f"documents/0/{offset}"})
+            headers = add_mark({REPLAYED_FROM: f"documents/0/{offset}"})
             log.append(TOPIC, batch_with_headers([found[offset]], [None], [headers]), internal=True)
         put(store, "new")
         tables = store.via_table()
@@ -227,7 +227,7 @@ def test_a_replayed_message_that_the_tables_lack_is_read(home):
         home.advance(log, end=1)
         (payload,) = [row["payload"] for row in messages_of(log) if row["offset"] == 1]
         log.append(
-            TOPIC, batch_with_headers([payload], [None], [marked({REPLAYED_FROM: "documents/0/1"})]), internal=True
+            TOPIC, batch_with_headers([payload], [None], [add_mark({REPLAYED_FROM: "documents/0/1"})]), internal=True
         )
         assert [d.size_bytes for d in store.via_table().page().documents] == [6]
 

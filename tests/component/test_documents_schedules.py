@@ -23,7 +23,7 @@ from frazil.documents.store import Write
 from frazil.log.batch import batch_with_headers
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.observe.faultpoints import handled
 from frazil.tables import find_position
 from frazil.tables.position import position_key
@@ -203,7 +203,7 @@ class Installation:
         ]
         if messages:
             chosen = self.random.choice(messages)
-            headers = marked({REPLAYED_FROM: f"{TOPIC}/0/{chosen['offset']}"})
+            headers = add_mark({REPLAYED_FROM: f"{TOPIC}/0/{chosen['offset']}"})
             self.log.append(TOPIC, batch_with_headers([chosen["payload"]], [None], [headers]), internal=True)
             self.store.refresh()
 

@@ -162,8 +162,8 @@ def test_a_retry_from_before_the_upgrade_is_recognised(home: Home) -> None:
             [[n, 8 + n, 1, registered.before[n][3]] for n in range(3)],
         )
         batch = Batch.of_messages([b"billed 3"])
-        ack = kit.append(ORDERS, batch.numbered(registered.producer_id, registered.producer_epoch, 0))
-        again = kit.append(ORDERS, batch.numbered(registered.producer_id, registered.producer_epoch, 0))
+        ack = kit.append(ORDERS, batch.with_sequence(registered.producer_id, registered.producer_epoch, 0))
+        again = kit.append(ORDERS, batch.with_sequence(registered.producer_id, registered.producer_epoch, 0))
         assert (again.offset, again.duplicate) == (ack.offset, True)
 
 

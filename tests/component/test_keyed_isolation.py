@@ -22,7 +22,7 @@ from frazil.documents.store import Write
 from frazil.documents.tables import ensure_history, ensure_metadata
 from frazil.log.batch import batch_with_headers
 from frazil.log.protocol import Span
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.tables.writing.data_files import WriteTarget
 from frazil.topics.sinks.archive import read_span
 from frazil.topics.sinks.keyed_isolation import IsolatingReader
@@ -66,7 +66,7 @@ def of_documents(kit: SinkKit) -> tuple[IsolatingReader, list[bytes]]:
 def messages_of(kit: SinkKit, payloads: list[bytes]) -> pa.Table:
     """The messages as the log has them, with the mark of Frazil's own."""
     kit.create("events", storage="log")
-    batch = batch_with_headers(payloads, [None] * len(payloads), [marked({})] * len(payloads))
+    batch = batch_with_headers(payloads, [None] * len(payloads), [add_mark({})] * len(payloads))
     kit.log.append("events", batch, internal=True)
     info = kit.log.info("events")
     (messages,) = read_span(kit.client.address, info.view, Span(0, info.end, 0), nearby=False)

@@ -125,7 +125,7 @@ def test_a_range_is_named_by_offsets_times_and_ends(lake):
     assert offsets("end") == [] and orders.read("end").column_names == orders.read().column_names
     assert [table.num_rows for table in orders.iterate(3)] == [1]
     for wrong in ("soon", 1.5):
-        with pytest.raises(frazil.UsageError, match="no place"):
+        with pytest.raises(frazil.UsageError, match="not a position"):
             orders.read(wrong)
     with pytest.raises(frazil.UsageError, match="no column"):
         orders.iterate(columns=["nothing"])

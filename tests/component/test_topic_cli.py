@@ -159,7 +159,7 @@ def test_a_name_that_is_taken_reserved_or_wrong_is_refused(cli):
 def test_an_unknown_topic_names_the_nearest(cli):
     cli.ok("create", "orders")
     for command in ("show", "tail", "replay", "retain", "delete"):
-        cli.fails(command, "ordrs", code=10, says=["no topic 'ordrs'", "orders"])
+        cli.fails(command, "ordrs", code=10, says=["topic 'ordrs' does not exist", "orders"])
 
 
 def test_where_no_broker_runs_that_is_said(cli):
@@ -276,7 +276,7 @@ def test_a_subscription_goes_on_where_it_was(frozen):
 
 
 def test_a_place_that_is_none_and_an_end_that_never_comes(frozen):
-    frozen.fails("replay", "orders", "--from", "yesterday", code=2, says=["no place"])
+    frozen.fails("replay", "orders", "--from", "yesterday", code=2, says=["not a position"])
     frozen.fails("replay", "orders", "--follow", "--to", "5", code=2, says=["--to"])
     frozen.fails("replay", "orders", "--follow", "--format", "json", code=2, says=["ndjson"])
 

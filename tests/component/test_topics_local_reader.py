@@ -120,7 +120,7 @@ def test_a_segment_that_cannot_be_read_any_more_is_read_by_the_broker(kit: SinkK
         hidden.rename(path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("frazil.topics.sinks.archive.read_nearby", then_hidden)
+        patch.setattr("frazil.topics.sinks.archive.read_local_frames", then_hidden)
         assert read(kit, nearby=True) == expected
     assert asked == [int(path.stem)]
 

@@ -114,7 +114,7 @@ def test_a_batch_that_was_read_from_the_log_before_is_not_committed(served: tupl
         kit.publish(TOPIC, b"c", b"d", b"e")
         return made
 
-    with pytest.raises(UnavailableError, match="was opened anew while a batch was read"):
+    with pytest.raises(UnavailableError, match="was reopened while a batch was read"):
         kit.engine(TOPIC, run).run_batch(at_once=True)
     kit.engine(TOPIC).catch_up()
     kit.check(TOPIC)

@@ -41,7 +41,7 @@ def kit_on(folder: Path, disk: FaultyDisk, mode: str) -> Iterator[SinkKit]:
 
 def lose_power(kit: SinkKit, disk: FaultyDisk, seed: int) -> None:
     kit.log._stop.set()
-    kit.log._keeper.join()
+    kit.log._housekeeping.join()
     kit.log._owner.release()
     disk.power_loss(random.Random(seed))
     disk.lost = True  # type: ignore[attr-defined]

@@ -292,7 +292,7 @@ def test_where_another_catalog_shares_our_place_is_believed_for_an_hour(two, mon
     with two.other().store as store:
         make(replace(two.care, store=store), "far.away", location=table.location())
     require_alone(two.care, table)
-    monkeypatch.setattr(shared_locations, "_BELIEVED_S", 0.0)
+    monkeypatch.setattr(shared_locations, "_TRUST_S", 0.0)
     with pytest.raises(SharedLocationError, match=r"other\.far\.away"):
         require_alone(two.care, table)
 

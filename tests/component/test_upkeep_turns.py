@@ -117,13 +117,13 @@ class Meddler:
         self._kit = kit
         self.turns: list[tuple[list[str], float]] = []
 
-    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
+    def run_turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
         self.turns.append((list(tables), lag()))
         with self._kit.table("orders").transaction() as change:
             change.set_properties(touched=str(len(self.turns)))
         return True
 
-    def end(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 def test_a_lane_gives_upkeep_its_turn_after_each_batch_and_looks_at_the_table_again(kit: SinkKit) -> None:
@@ -147,7 +147,7 @@ def test_a_lane_knows_of_messages_that_come_while_its_tables_are_cared_for(kit: 
     engine = kit.engine("orders")
 
     class Asking(Meddler):
-        def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
+        def run_turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
             lane.observe(kit.client.info("orders"))
             lags.append(lag())
             kit.publish("orders", b"late")
@@ -171,19 +171,19 @@ class Slow:
     def __init__(self) -> None:
         self.inside, self.ended = threading.Event(), threading.Event()
 
-    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
+    def run_turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
         self.inside.set()
         assert self.ended.wait(50)
         return False
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self.ended.set()
 
 
 def test_a_pipeline_that_is_told_to_stop_ends_a_turn_of_upkeep_and_takes_what_is_left(kit: SinkKit) -> None:
     slow, stop = Slow(), threading.Event()
     kit.publish("orders", b"a")
-    pipeline = Pipeline(kit.settings, kit.client, None, kit.client.address, run=in_process, caretaker=slow)
+    pipeline = Pipeline(kit.settings, kit.client, None, kit.client.address, run=in_process, upkeep=slow)
     with pipeline, ThreadPoolExecutor() as pool:
         running = pool.submit(pipeline.run, stop)
         assert slow.inside.wait(30)
@@ -209,7 +209,7 @@ def test_a_plain_pipeline_keeps_the_files_of_a_table_whose_folder_is_a_link(kit:
     before = files_in(table)
     stop, cores = threading.Event(), SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
     with make_pipeline_upkeep(kit.settings, cores) as caretaker, ThreadPoolExecutor() as pool:  # type: ignore[arg-type]
-        pipeline = Pipeline(kit.settings, kit.client, None, kit.client.address, run=in_process, caretaker=caretaker)
+        pipeline = Pipeline(kit.settings, kit.client, None, kit.client.address, run=in_process, upkeep=caretaker)
         with pipeline:
             running = pool.submit(pipeline.run, stop)
             kit.publish("orders", b"c")

@@ -21,7 +21,7 @@ from frazil.documents.iceberg.client import INTERNAL_PATH
 from frazil.documents.iceberg.store import open_iceberg_store
 from frazil.documents.lifecycle import RevisionMismatchError
 from frazil.documents.model import Document, Revision
-from frazil.log.trust import KEY_METADATA, proof_of, read_key
+from frazil.log.trust import KEY_METADATA, make_proof, read_key
 from frazil.settings import load_settings
 from tests.documents_kit import place_of
 from tests.e2e.conftest import Shell
@@ -202,7 +202,7 @@ def test_another_process_with_the_key_loads_in_bulk_through_the_server(tmp_path)
         assert server.get(f"{DOCUMENTS}/{document.document_id}")["filename"] == "bulk.pdf"
         key = read_key(Path(server.served["log"]))
         assert key is not None
-        proven = {**JSON, KEY_METADATA: proof_of(key)}
+        proven = {**JSON, KEY_METADATA: make_proof(key)}
         assert server.ask("POST", INTERNAL_PATH, b'{"action": "refresh"}', proven).status == 200
         assert server.ask("POST", INTERNAL_PATH, b'{"action": "rob"}', proven).status == 400
 

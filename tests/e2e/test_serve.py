@@ -319,10 +319,10 @@ def test_a_body_of_unknown_length_is_cut_off_at_the_limit(server, topic):
 @pytest.mark.parametrize(
     ("method", "path", "status", "told"),
     [
-        ("POST", "/topics/nothere/messages", 404, "no topic 'nothere'"),
-        ("GET", "/topics/nothere/messages", 404, "no topic 'nothere'"),
-        ("GET", "/topics/nothere/tail", 404, "no topic 'nothere'"),
-        ("GET", "/topics/nothere", 404, "no topic 'nothere'"),
+        ("POST", "/topics/nothere/messages", 404, "topic 'nothere' does not exist"),
+        ("GET", "/topics/nothere/messages", 404, "topic 'nothere' does not exist"),
+        ("GET", "/topics/nothere/tail", 404, "topic 'nothere' does not exist"),
+        ("GET", "/topics/nothere", 404, "topic 'nothere' does not exist"),
         ("GET", "/topics/No-Name", 400, "no topic's name"),
         ("POST", "/topics/No-Name", 400, "no topic's name"),
         ("POST", "/topics/dead_letters", 400, "dead_letters"),

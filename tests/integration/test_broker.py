@@ -516,7 +516,7 @@ def test_an_unknown_topic_is_told_with_the_nearest_name(broker, client):
         lambda: list(client.chunks("order", 0)),
         lambda: Producer(broker.address, "order"),
     ):
-        with pytest.raises(NotFoundError, match="no topic 'order'") as caught:
+        with pytest.raises(NotFoundError, match="topic 'order' does not exist") as caught:
             call()
         assert caught.value.hint == "'orders'"
 
@@ -640,7 +640,7 @@ def test_what_a_flight_client_sends_wrong_is_told(foreign, columns, why):
         (b'{"topic": "orders", "from": 3}', "the ticket is wrong"),
         (b'{"topic": "orders", "format": "csv"}', "the ticket is wrong"),
         (b'{"topic": "orders", "columns": ["city"]}', "no column 'city'"),
-        (b'{"topic": "nothing"}', "no topic 'nothing'"),
+        (b'{"topic": "nothing"}', "topic 'nothing' does not exist"),
     ],
 )
 def test_a_wrong_ticket_is_told(foreign, ticket, why):

@@ -19,7 +19,7 @@ from frazil.log import Batch, Producer
 from frazil.log.log import Log
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
-from frazil.log.remote.limits import Streams
+from frazil.log.remote.connections import Streams
 from frazil.settings.model import LogSettings, NetworkSettings
 
 pytestmark = pytest.mark.timeout(120)
@@ -191,7 +191,7 @@ def memory(pid: int) -> int:
 def test_a_stream_that_fails_is_no_longer_counted():
     streams = Streams(1)
     for _ in range(3):
-        with pytest.raises(ValueError, match="no"), streams.one():
+        with pytest.raises(ValueError, match="no"), streams.open():
             raise ValueError("no")
-    with streams.one(), pytest.raises(UnavailableError), streams.one():
+    with streams.open(), pytest.raises(UnavailableError), streams.open():
         pass

@@ -93,7 +93,7 @@ def test_the_examples_of_python_run(spark, lane_settings, capsys, monkeypatch, t
     assert names["rows"].num_rows == 3
     assert names["report"].extraction.by_status == {"ok": 2}
     assert [row["key"] for page in (names["page"], names["rest"]) for row in page] == ["hello.txt", "plan.txt"]
-    for line in ("['hello.txt']", "there is no topic 'oders'", "Try: 'orders'", "['put', 'update']"):
+    for line in ("['hello.txt']", "topic 'oders' does not exist", "Try: 'orders'", "['put', 'update']"):
         assert line in printed
 
     (tmp_path / "photos").mkdir()

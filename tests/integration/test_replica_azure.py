@@ -13,7 +13,7 @@ import pytest
 
 from frazil.replica.data_files import DataFileTable
 from frazil.replica.data_plan import plan_data_sync
-from frazil.replica.data_sync import run_data_sync
+from frazil.replica.data_sync import DataSyncReport, run_data_sync
 from frazil.replica.failover import run_failover
 from frazil.replica.verify import verify_replica
 from frazil.settings import NetworkSettings, S3Settings

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from frazil.errors import ConflictError, NotFoundError, UnsupportedError
 from frazil.replica.data_files import DataFileTable
 from frazil.replica.data_plan import plan_data_sync
-from frazil.replica.data_sync import run_data_sync
+from frazil.replica.data_sync import DataSyncReport, run_data_sync
 from frazil.replica.failover import run_failover
 from frazil.replica.verify import verify_replica
 from frazil.settings import NetworkSettings, S3Settings, load_settings

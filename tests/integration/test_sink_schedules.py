@@ -192,7 +192,7 @@ class Schedules(RuleBasedStateMachine):
     @step
     def publish_everything_twice(self, sizes: list[int]) -> None:
         payloads, producer = self.payloads(sizes), self.producer
-        batch = Batch.of_messages(payloads).numbered(producer.producer_id, producer.producer_epoch, self.sequence)
+        batch = Batch.of_messages(payloads).with_sequence(producer.producer_id, producer.producer_epoch, self.sequence)
         self.sequence += 1
         first, again = (self.kit.client.append(TOPIC, batch, Level.disk) for _ in range(2))
         assert (first.duplicate, again.duplicate, again.offset) == (False, True, first.offset)

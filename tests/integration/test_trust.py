@@ -42,7 +42,7 @@ from frazil.log import Batch, Log, Producer
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
 from frazil.log.remote.transport import flight
-from frazil.log.trust import INTERNAL_HEADER, KEY_FILE, marked, proof_of
+from frazil.log.trust import INTERNAL_HEADER, KEY_FILE, add_mark, make_proof
 from frazil.settings import Settings, load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics import connect, open_log
@@ -93,7 +93,7 @@ def forged(name: str = INTERNAL_HEADER, *, messages: int = 1) -> pa.RecordBatch:
 @pytest.mark.parametrize("name", [INTERNAL_HEADER, "Frazil-Internal"])
 @pytest.mark.parametrize("messages", [1, 3])
 def test_nobody_puts_a_marked_message_by_do_put_whatever_key_it_sends(log, address, key, name, messages):
-    sent = [] if key is None else [(b"frazil-key", (proof_of(log.key) if key == "right" else key).encode())]
+    sent = [] if key is None else [(b"frazil-key", (make_proof(log.key) if key == "right" else key).encode())]
     with pytest.raises(flight.FlightServerError, match="reserved for messages of Frazil's own"):
         put(address, forged(name, messages=messages), *sent)
     assert log.info("t").end == 0
@@ -119,21 +119,21 @@ def test_frazils_own_client_needs_the_key_of_the_log(log, address, key):
         with pytest.raises(NotAllowedError, match="key"):
             client.append("t", Batch.of_arrow(forged()), internal=True)
         with pytest.raises(NotAllowedError, match="key"), Producer(client, "t", internal=True) as producer:
-            producer.publish(b"{}", headers=marked({}))
+            producer.publish(b"{}", headers=add_mark({}))
         with pytest.raises(UsageError, match="reserved"):
             client.append("t", Batch.of_arrow(forged()))
         with pytest.raises(UsageError, match="reserved"), Producer(client, "t") as producer:
-            producer.publish(b"{}", headers=marked({}))
+            producer.publish(b"{}", headers=add_mark({}))
         assert client.append("t", Batch.of_messages([b"{}"])).offset == 0, "what is not marked needs no key"
     with Client(address, key=log.key) as own, Producer(own, "t", internal=True) as producer:
-        assert producer.publish(b"{}", headers=marked({})).offset == 1
+        assert producer.publish(b"{}", headers=add_mark({})).offset == 1
         with pytest.raises(UsageError, match="reserved"):
             own.append("t", Batch.of_arrow(forged()))
 
 
 def test_a_log_of_this_process_takes_marked_messages_only_from_who_says_that_they_are_frazils_own(log):
     for call in (
-        lambda: log.publish("t", b"{}", headers=marked({})),
+        lambda: log.publish("t", b"{}", headers=add_mark({})),
         lambda: log.append("t", Batch.of_arrow(forged())),
         lambda: asyncio.run(_awaited(log)),
     ):

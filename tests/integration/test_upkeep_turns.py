@@ -247,10 +247,10 @@ def test_a_turn_that_is_told_to_end_cancels_its_job_and_changes_nothing(bench: B
         before = bench.load(name).metadata.current_snapshot_id
         taker = new_caretaker(bench)
         with ThreadPoolExecutor() as pool, striking(step, lambda: None) as seen:
-            turn = pool.submit(taker.turn, [short(name)], lambda: 0.0)
+            turn = pool.submit(taker.run_turn, [short(name)], lambda: 0.0)
             until(lambda at=seen, it=turn: (step in at and bool(tracker.getActiveJobsIds())) or it.done())  # type: ignore[misc]
             began = time.monotonic()
-            taker.end()
+            taker.stop()
             changed = turn.result()
             took = time.monotonic() - began
         if not changed:
@@ -285,13 +285,13 @@ def test_a_turn_that_takes_too_long_is_cut_off_and_leaves_the_table_as_it_was(be
 
     began = time.monotonic()
     with striking("upkeep.stats.commit.before", take_long) as seen:
-        assert taker.turn([short(name)], lambda: 0.0) is False
+        assert taker.run_turn([short(name)], lambda: 0.0) is False
     assert "upkeep.stats.commit.before" in seen
     assert time.monotonic() - began < 45
     assert counted._value.get() == 1
     assert bench.load(name).metadata_location == before
     assert bench.ids(name) == list(range(20)), "jobs of others go on"
-    assert taker.turn([short(name)], lambda: 0.0) is False
+    assert taker.run_turn([short(name)], lambda: 0.0) is False
     assert counted._value.get() == 1, "it rests"
 
 

@@ -78,9 +78,9 @@ def test_every_content_type_is_documented(spec):
 
 def test_limits_are_documented():
     assert f"{MAX_MESSAGES:,} messages" in TOPICS_PAGE
-    assert f"after {request_body._PATIENCE:.0f} seconds" in TOPICS_PAGE
+    assert f"after {request_body._MEMORY_WAIT_S:.0f} seconds" in TOPICS_PAGE
     for page in (TOPICS_PAGE, DOCUMENTS_PAGE):
-        assert f"for {request_body._IDLE:.0f} seconds" in page
+        assert f"for {request_body._IDLE_S:.0f} seconds" in page
     assert f"{documents.DEFAULT_LIMIT} by default, up to {documents.MAX_LIMIT:,}" in DOCUMENTS_PAGE
     assert f"up to {MAX_WRITES:,} writes" in DOCUMENTS_PAGE
     assert f"waits up to {documents_access._PATIENCE_S:.0f} seconds" in DOCUMENTS_PAGE

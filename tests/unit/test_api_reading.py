@@ -116,7 +116,7 @@ def test_a_place_is_an_offset_a_time_or_an_end(text, place):
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "yesterday", "2026-13-01T00:00", str(2**63)])
 def test_anything_else_is_no_place(text):
-    with pytest.raises(UsageError, match="no place"):
+    with pytest.raises(UsageError, match="not a position"):
         parse_seek_target(text)
 
 

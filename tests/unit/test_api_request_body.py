@@ -23,7 +23,7 @@ def test_those_who_find_no_room_wait_in_turn():
 
         async def request(name: str, size: int) -> None:
             gates[name] = asyncio.Event()
-            async with allowance.taken(size):
+            async with allowance.reserve(size):
                 order.append(name)
                 await gates[name].wait()
 
@@ -35,7 +35,7 @@ def test_those_who_find_no_room_wait_in_turn():
         assert order == ["a", "b", "c"]
         gates["b"].set(), gates["c"].set()
         await asyncio.gather(*tasks)
-        async with allowance.taken(10):
+        async with allowance.reserve(10):
             pass
 
     asyncio.run(scene())
@@ -44,27 +44,27 @@ def test_those_who_find_no_room_wait_in_turn():
 def test_one_that_gives_up_waiting_takes_nothing_with_it():
     async def scene():
         allowance = BodyMemory(10)
-        async with allowance.taken(10):
-            waiting = [asyncio.create_task(allowance._take(size)) for size in (5, 5)]
+        async with allowance.reserve(10):
+            waiting = [asyncio.create_task(allowance._acquire(size)) for size in (5, 5)]
             await settle()
             waiting[0].cancel()
             await settle()
         await waiting[1]
-        async with asyncio.timeout(5), allowance.taken(5):
+        async with asyncio.timeout(5), allowance.reserve(5):
             pass
 
     asyncio.run(scene())
 
 
 def test_one_that_waits_too_long_is_asked_to_come_again(monkeypatch):
-    monkeypatch.setattr(request_body, "_PATIENCE", 0.01)
+    monkeypatch.setattr(request_body, "_MEMORY_WAIT_S", 0.01)
 
     async def scene():
         allowance = BodyMemory(10)
-        async with allowance.taken(10):
+        async with allowance.reserve(10):
             with pytest.raises(UnavailableError):
-                await allowance._take(1)
-        async with asyncio.timeout(5), allowance.taken(10):
+                await allowance._acquire(1)
+        async with asyncio.timeout(5), allowance.reserve(10):
             pass
 
     asyncio.run(scene())
@@ -72,7 +72,7 @@ def test_one_that_waits_too_long_is_asked_to_come_again(monkeypatch):
 
 def test_a_body_larger_than_everything_takes_everything():
     async def scene():
-        async with asyncio.timeout(5), BodyMemory(10).taken(1000):
+        async with asyncio.timeout(5), BodyMemory(10).reserve(1000):
             pass
 
     asyncio.run(scene())

@@ -19,7 +19,7 @@ from frazil.content.columns import CHANGE
 from frazil.content.events import observation, parse_message, parse_messages
 from frazil.content.events.model import DIALECTS, REASONS
 from frazil.log.columns import MESSAGE
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 
 _ROOT = Path(__file__).parents[2]
 _SAMPLES = {path.stem: json.loads(path.read_text()) for path in sorted((_ROOT / "tests/data/events").glob("*.json"))}
@@ -689,7 +689,7 @@ def test_only_a_marked_message_says_what_folders_hold_people_enter_and_extractor
     table, misfits, notes, orders = parse_messages(messages(*OWN, headers=[list(said.items())] * 4), "auto")
     assert (table.num_rows, notes, orders) == (0, [], [])
     assert [misfit.reason for misfit in misfits] == ["untrusted"] * 4
-    marks = [list(marked(said).items())] * 4
+    marks = [list(add_mark(said).items())] * 4
     told = parse_messages(messages(*OWN, headers=marks), "auto")
     assert (told.changes.num_rows, len(told.orders), told.misfits) == (1, 1, [])
 
@@ -701,7 +701,7 @@ BAD_BUCKETS = [
 
 
 @pytest.mark.parametrize("name", BAD_BUCKETS)
-@pytest.mark.parametrize("mark", [{}, marked({})])
+@pytest.mark.parametrize("mark", [{}, add_mark({})])
 @pytest.mark.parametrize("which", ["aws", "eventbridge"])
 def test_what_is_no_name_of_a_bucket_is_refused_whoever_sends_the_event(which, mark, name):
     event = copy.deepcopy(_SAMPLES[which])

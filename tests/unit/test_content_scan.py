@@ -39,7 +39,7 @@ from frazil.errors import (
 )
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.producer import Producer
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings, load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
@@ -302,7 +302,7 @@ class Told:
     def publish(self, payload: bytes, headers: dict[str, str]) -> Any:
         from frazil.log.protocol import Ack, Level
 
-        assert headers == marked({"source": "scan"})
+        assert headers == add_mark({"source": "scan"})
         self.payloads.append(payload)
         return Ack("t", len(self.payloads) - 1, 1, Level.disk, 0)
 

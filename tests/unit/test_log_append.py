@@ -121,9 +121,9 @@ def test_coroutines_that_publish_in_one_turn_share_a_frame_up_to_a_size(tmp_path
     with new_log(tmp_path / "log", max_file_size=1 << 26) as log:
         log.prepare("orders")
         for size, frames in ((10, 1), (100_000, 5)):
-            before = log._topic("orders").writer.tally._counts[2]
+            before = log._topic("orders").writer.counters._counts[2]
             asyncio.run(work(log, size))
-            assert log._topic("orders").writer.tally._counts[2] - before == frames
+            assert log._topic("orders").writer.counters._counts[2] - before == frames
         assert len(messages_of(log)) == 100
 
 
@@ -531,7 +531,7 @@ def test_what_comes_before_the_topic_is_ready_goes_in_order(tmp_path: Path):
 def test_coroutines_that_wait_for_room_keep_their_order(tmp_path: Path):
     with new_log(tmp_path / "log", max_buffer=1024) as log:
         log.publish("orders", b"first")
-        line = log._topic("orders").line
+        line = log._topic("orders").queue
 
         async def work() -> list[Ack]:
             waiting = [log.publish_async("orders", b"0")]  # gathers
@@ -553,22 +553,22 @@ def test_coroutines_that_wait_for_room_keep_their_order(tmp_path: Path):
 def test_nobody_joins_those_that_were_let_in_while_others_wait_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("frazil.log.commit_queue._LOOK_FOR_ROOM_S", 3600)
+    monkeypatch.setattr("frazil.log.commit_queue._ROOM_POLL_S", 3600)
     with new_log(tmp_path / "log", max_buffer=1024) as log:
         log.publish("orders", b"first")
-        line = log._topic("orders").line
+        line = log._topic("orders").queue
 
         async def work() -> list[Ack]:
             loop = asyncio.get_running_loop()
             line._buffered += 2000  # as if threads had filled it
             waiting = [log.publish_async("orders", bytes([n]) * 400) for n in range(3)]
             line._buffered -= 1500
-            line._let_in(loop)  # there is room for two
+            line._admit_calls(loop)  # there is room for two
             waiting.append(log.publish_async("orders", b"late"))
             while not waiting[1].done() or line._buffered > 500:  # a thread that commits tells before it makes room
                 await asyncio.sleep(0.001)
             line._buffered -= 500
-            line._let_in(loop)
+            line._admit_calls(loop)
             return await asyncio.gather(*waiting)
 
         acks = asyncio.run(work())
@@ -579,7 +579,7 @@ def test_nobody_joins_those_that_were_let_in_while_others_wait_for_room(
 def test_coroutines_that_wait_for_room_are_told_when_the_log_is_closed(tmp_path: Path):
     log = new_log(tmp_path / "log", max_buffer=1024)
     log.publish("orders", b"first")
-    line = log._topic("orders").line
+    line = log._topic("orders").queue
 
     async def work() -> list[Any]:
         line._buffered += 2000
@@ -619,10 +619,10 @@ def test_two_loops_do_not_disturb_the_order_of_each_other(log: Log):
 def test_a_message_that_went_ahead_too_late_is_answered_all_the_same(log: Log):
     """Between the look at the level `memory` and the place in line, a loss may have made the log wary."""
     log.publish("orders", b"first")
-    line = log._topic("orders").line
+    line = log._topic("orders").queue
 
     async def work() -> Ack:
-        line._wary = True
+        line._is_cautious = True
         return await line.submit_async(Entry.of_message((b"x", None, None), Level.memory))
 
     assert asyncio.run(asyncio.wait_for(work(), 10)).offset == 1
@@ -766,7 +766,7 @@ def test_an_interrupt_after_the_own_acknowledgement_is_not_swallowed(tmp_path: P
 def test_ctrl_c_in_a_thread_that_waits_does_not_take_the_lead_with_it(tmp_path: Path):
     log = new_log(tmp_path / "log")
     log.publish("orders", b"first")
-    main, line = threading.main_thread().ident, log._topic("orders").line
+    main, line = threading.main_thread().ident, log._topic("orders").queue
     inside, go_on = threading.Event(), threading.Event()
 
     def hold(step: str) -> None:

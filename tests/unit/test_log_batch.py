@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import IntegrityError, UsageError
 from frazil.log.batch import HAS_REQUEST_IDS, IMPORTED, MAX_COUNT, Batch, batch_with_headers
-from frazil.log.columns import MESSAGE, extra_columns, merged, normalised
+from frazil.log.columns import MESSAGE, extra_columns, merge_columns, normalize_batch
 from frazil.log.frame import Header, Kind, pack_header, padding
 from frazil.log.messages import decode_chunk, message_schema
 from frazil.log.protocol import Chunk, TopicView
@@ -317,7 +317,7 @@ def test_columns_that_no_table_could_hold_are_refused(columns: dict[str, Any], s
 def test_two_columns_of_one_name_are_refused():
     twice = pa.record_batch([pa.array([b"a"]), pa.array([1]), pa.array([2])], names=["payload", "own", "own"])
     with pytest.raises(UsageError, match="same name"):
-        normalised(twice)
+        normalize_batch(twice)
 
 
 def test_an_imported_batch_may_say_when_and_by_whom_it_was_published_but_not_leave_that_open():
@@ -330,14 +330,19 @@ def test_an_imported_batch_may_say_when_and_by_whom_it_was_published_but_not_lea
 def test_extra_columns_grow_and_widen_and_nothing_else():
     known = pa.schema([("a", pa.int32()), ("b", pa.string())])
     new = pa.schema([("c", pa.float32()), ("a", pa.int64())])
-    assert merged(known, new, "orders") == pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.float32())])
-    assert merged(pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int32())]), "o").field("a").type == pa.int64()
+    assert merge_columns(known, new, "orders") == pa.schema(
+        [("a", pa.int64()), ("b", pa.string()), ("c", pa.float32())]
+    )
     assert (
-        merged(pa.schema([("c", pa.float32())]), pa.schema([("c", pa.float64())]), "o").field("c").type == pa.float64()
+        merge_columns(pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int32())]), "o").field("a").type == pa.int64()
+    )
+    assert (
+        merge_columns(pa.schema([("c", pa.float32())]), pa.schema([("c", pa.float64())]), "o").field("c").type
+        == pa.float64()
     )
     for other in (pa.int32(), pa.binary(), pa.list_(pa.string())):
         with pytest.raises(UsageError, match="'b' of topic 'orders' has type string"):
-            merged(known, pa.schema([("b", other)]), "orders")
+            merge_columns(known, pa.schema([("b", other)]), "orders")
 
 
 def test_headers_that_differ_from_message_to_message_are_kept():

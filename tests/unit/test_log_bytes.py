@@ -192,7 +192,7 @@ def test_these_messages_are_written_as_these_bytes(tmp_path: Path) -> None:
         log = open_log(tmp_path)
         log.register("orders", "billing")
         log.publish("orders", b"first")
-        log.append("orders", Batch.of_messages([b"with id", b""], [7, None]).numbered(42, 0, 0))
+        log.append("orders", Batch.of_messages([b"with id", b""], [7, None]).with_sequence(42, 0, 0))
         log.commit("orders", "dashboard", 1)
         log._open["orders"].raise_floor(10)
         log.append("orders", Batch.of_arrow(pa.record_batch({"payload": pa.array([b"arrow"]), "amount": [1.5]})))

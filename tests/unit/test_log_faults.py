@@ -239,10 +239,10 @@ def test_nothing_is_written_behind_a_sync_that_failed_in_the_same_commit(disk: F
 
     large = Entry.of_batch(Batch.of_messages([bytes(4000)]), Level.os)
     small = Entry.of_message((b"small", None, None), Level.os)
-    with opened.line._lock:
-        opened.line._leading = True
-        opened.line._pending += [large, small]
-    opened.line.lead()
+    with opened.queue._lock:
+        opened.queue._leading = True
+        opened.queue._pending += [large, small]
+    opened.queue.lead()
     assert isinstance(large.error, LogShutError) and isinstance(small.error, LogShutError)
     assert opened.files.written == written
 

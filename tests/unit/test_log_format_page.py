@@ -73,10 +73,10 @@ def test_index_step_and_topic_file_are_those_of_the_code():
 def test_a_producer_in_the_state_is_a_list_of_as_many_values_as_the_page_says():
     known = producers.Producers()
     for sends in (True, False):
-        producer = known.next_for("billing", 1)
+        producer = known.make_registered("billing", 1)
         known.put(producer)
         if sends:
-            known.take(producer.id, producers.Taken(0, 7, 1, 1))
+            known.take(producer.id, producers.TakenBatch(0, 7, 1, 1))
             assert len(known.to_json()[0]) == 6
     assert known.to_json()[0][6:] == [(0, 0, ((0, 7, 1, 1),))]
     assert "has sent nothing since has a seventh value: epoch, last sequence\nand batches of the" in PAGE

@@ -19,9 +19,9 @@ from frazil.log import Ack, Batch, Level, Log
 from frazil.log import producers as producers_module
 from frazil.log.producers import (
     REMEMBERED,
-    Before,
     FencedError,
     OutOfSequenceError,
+    PreviousEpoch,
     Producer,
     UnknownProducerError,
 )
@@ -173,7 +173,7 @@ def test_what_was_taken_under_the_epoch_before_is_told_also_after_a_crash_that_l
 
 def test_a_state_from_before_the_log_kept_the_epoch_before_is_read():
     producer = Producer.from_json([5, "billing", 3, 1000, 0, [[0, 7, 1, 1000]]])
-    assert (producer.epoch, producer.last, producer.before) == (3, 0, Before())
+    assert (producer.epoch, producer.last, producer.before) == (3, 0, PreviousEpoch())
 
 
 def test_an_id_of_somebody_with_a_name_or_of_nobody_gives_a_new_producer(log: Log):
@@ -228,7 +228,7 @@ def together(log: Log, given: list[Batch], *, level: Level = Level.disk, before_
         for number in range(len(given)):
             threads.append(threading.Thread(target=send, args=(number,)))
             threads[-1].start()
-            while len(opened.line._pending) <= number:
+            while len(opened.queue._pending) <= number:
                 pass
         if callable(before_write):
             before_write()

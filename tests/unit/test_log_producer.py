@@ -381,7 +381,7 @@ def test_coroutines_that_wait_for_room_are_told_when_the_producer_is_closed(log)
         tasks = [asyncio.create_task(producer.publish_async(bytes(100))) for _ in range(20)]
         await asyncio.sleep(0)
         closed = asyncio.get_running_loop().run_in_executor(None, producer.close)
-        while producer._outbox._refusal is None:
+        while producer._buffer._refusal is None:
             await asyncio.sleep(0.001)
         closing.set()
         await closed
@@ -413,7 +413,7 @@ def test_nobody_waits_for_ever_when_the_producer_itself_fails(log):
 
 #: In these tests nothing goes because of it.
 AN_HOUR_MS = 3_600_000
-#: The outbox counts 100 bytes for it.
+#: The buffer counts 100 bytes for it.
 HUNDRED = bytes(36)
 
 
@@ -493,22 +493,22 @@ def test_a_lone_message_goes_after_the_linger_though_nobody_asks_for_it(log, way
 def test_a_batch_lingers_from_its_first_message_on_and_no_shorter_or_longer(log, monkeypatch):
     clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
     monkeypatch.setattr("frazil.log.remote.send_buffer.time", clock)
-    outbox = SendBuffer(batch_bytes=10**6, linger_s=0.5, limit=10**9)
-    courier = Sender(log, lambda: LocalLink(log, "orders"), "orders", outbox)
+    buffer = SendBuffer(batch_bytes=10**6, linger_s=0.5, limit=10**9)
+    sender = Sender(log, lambda: LocalLink(log, "orders"), "orders", buffer)
 
     def after(seconds: float, payload: bytes | None = None) -> list[int]:
         clock.now += seconds
         if payload is not None:
-            outbox.add(payload, None, None, Future())
-        courier.run(lambda: False)
+            buffer.add(payload, None, None, Future())
+        sender.run(lambda: False)
         return batches(log)
 
     assert after(0, b"a") == []
     assert after(0.25, b"b") == []
-    assert outbox.due_in() == 0.25
+    assert buffer.due_in() == 0.25
     assert after(0.1875) == []
     assert after(0.0625) == [2]
-    assert outbox.due_in() is None
+    assert buffer.due_in() is None
     assert after(10, b"c") == [2], "its own time begins with it"
     assert after(0.5) == [2, 1]
 
@@ -610,12 +610,12 @@ class ScriptedLink(LocalLink):
 def test_copies_in_a_broken_connection_are_not_taken_beside_what_was_sent_again(log, name):
     links = [ScriptedLink(log, "break"), ScriptedLink(log, "full"), ScriptedLink(log)]
     first = links[0]
-    outbox = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
-    courier = Sender(log, lambda: links.pop(0), "orders", outbox, name=name, sleep=lambda _: None)
+    buffer = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
+    sender = Sender(log, lambda: links.pop(0), "orders", buffer, name=name, sleep=lambda _: None)
     waiters: list[Future] = [Future(), Future()]
     for payload, waiter in zip((b"a", b"b"), waiters, strict=True):
-        outbox.add_whole(PendingBatch.of_batch(Batch.of_messages([payload]), waiter))
-    courier.run(lambda: False)
+        buffer.add_batch(PendingBatch.of_batch(Batch.of_messages([payload]), waiter))
+    sender.run(lambda: False)
     assert [waiter.result().offset for waiter in waiters] == [0, 1]
     for batch, level in first.held:  # they reach the log late, when it has room again
         with pytest.raises(ConflictError):
@@ -627,8 +627,8 @@ def test_copies_in_a_broken_connection_are_not_taken_beside_what_was_sent_again(
 def test_what_a_broken_connection_brought_before_it_was_shut_out_is_not_sent_again(log, name):
     links = [ScriptedLink(log, "break"), ScriptedLink(log, "full"), ScriptedLink(log)]
     first = links[0]
-    outbox = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
-    courier = Sender(log, lambda: links.pop(0), "orders", outbox, name=name, sleep=lambda _: None)
+    buffer = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
+    sender = Sender(log, lambda: links.pop(0), "orders", buffer, name=name, sleep=lambda _: None)
     register = log.register
 
     def register_late(*args):
@@ -640,8 +640,8 @@ def test_what_a_broken_connection_brought_before_it_was_shut_out_is_not_sent_aga
     log.register = register_late  # type: ignore[method-assign]
     waiters: list[Future] = [Future(), Future()]
     for payload, waiter in zip((b"a", b"b"), waiters, strict=True):
-        outbox.add_whole(PendingBatch.of_batch(Batch.of_messages([payload]), waiter))
-    courier.run(lambda: False)
+        buffer.add_batch(PendingBatch.of_batch(Batch.of_messages([payload]), waiter))
+    sender.run(lambda: False)
     assert [(w.result().offset, w.result().duplicate) for w in waiters] == [(0, True), (1, False)]
     assert payloads(log) == [b"a", b"b"]
 
@@ -653,9 +653,9 @@ def test_whatever_breaks_each_acknowledged_message_is_there_once_and_in_order(tm
     with Log.open(tmp_path_factory.mktemp("log"), FAST) as log:
         log.create_topic("orders")
         network = Network(log, chance, faults)
-        outbox = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
-        courier = Sender(
-            log, network.link, "orders", outbox, name="p" if named else None, patience_s=10**6, sleep=lambda _: None
+        buffer = SendBuffer(batch_bytes=400, linger_s=0, limit=10**9)
+        sender = Sender(
+            log, network.link, "orders", buffer, name="p" if named else None, patience_s=10**6, sleep=lambda _: None
         )
         sent = []
         for n in range(60):
@@ -663,15 +663,15 @@ def test_whatever_breaks_each_acknowledged_message_is_there_once_and_in_order(tm
             payload = b"%d" % n + b"x" * (LIMIT * 2 if bad else 0)
             future: Future = Future()
             if chance.random() < 0.5:
-                outbox.add(payload, None, None, future)
+                buffer.add(payload, None, None, future)
             else:
-                outbox.add_whole(PendingBatch.of_batch(Batch.of_messages([payload]), future))
+                buffer.add_batch(PendingBatch.of_batch(Batch.of_messages([payload]), future))
             sent.append((payload, future, bad))
             if chance.random() < 0.2:
-                courier.send_at_once()
+                sender.send_at_once()
             if chance.random() < 0.2:
-                courier.run(lambda: chance.random() < 0.2)
-        courier.run(lambda: False)
+                sender.run(lambda: chance.random() < 0.2)
+        sender.run(lambda: False)
         while network.strays:
             network.bring_strays()
         found = payloads(log)

@@ -329,7 +329,7 @@ def test_the_epoch_below_an_offset_is_that_of_the_message_before_it(small: None,
     with new_log(tmp_path / "log") as log:
         assert log.epoch_below("orders", 5) == 0
         log._files["orders"] = replace(log._files["orders"], storage="iceberg")
-        log._files["orders"]._put(log._folder("orders"), log._disk)
+        log._files["orders"]._write(log._folder("orders"), log._disk)
     epochs: dict[int, int] = {}
     for size, floor in zip(sizes, (0, 3, 9), strict=True):
         with open_log(tmp_path / "log", floor=floor) as log:

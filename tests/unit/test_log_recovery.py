@@ -500,7 +500,7 @@ def test_the_index_brings_back_all_that_is_known_of_a_segment(sample: Sample, fo
         assert by_index is not None
         scanned = Segment(folder, segment_id)
         for _, header in sample.frames(by_index.path.name):
-            scanned.note(header)
+            scanned.add_frame(header)
         assert vars(by_index) == vars(scanned)
 
 

@@ -25,9 +25,9 @@ from frazil.log import producers as producers_module
 from frazil.log.commit_queue import CommitQueue
 from frazil.log.files import LogShutError
 from frazil.log.frame import Kind
-from frazil.log.group import Entry, tell
+from frazil.log.group import Entry, deliver_outcomes
 from frazil.log.owner import read_owner
-from frazil.log.producers import Producers, Taken
+from frazil.log.producers import Producers, TakenBatch
 from frazil.log.protocol import Ack, TopicInfo
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
@@ -127,7 +127,7 @@ def test_a_loop_that_is_closed_while_it_is_told_does_not_shut_the_log(monkeypatc
     monkeypatch.setattr(loop, "is_closed", lambda: False)  # it is closed between the question and the call
     entry = Entry.of_message((b"x", None, future), Level.disk)
     entry.waiter = LoopWaiter(loop)
-    tell([entry], "orders", None, None)
+    deliver_outcomes([entry], "orders", None, None)
     monkeypatch.undo()
 
 
@@ -227,13 +227,13 @@ def test_a_lead_that_waits_for_a_thread_is_taken_by_one_that_comes(tmp_path: Pat
 def test_ctrl_c_while_a_leader_takes_what_waits_leaves_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     log = new_log(tmp_path / "log")
     log.publish("orders", b"first")
-    real = CommitQueue._take
+    real = CommitQueue._take_entries
 
     def interrupted(self: CommitQueue, *args: Any) -> None:
         real(self, *args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(CommitQueue, "_take", interrupted)
+    monkeypatch.setattr(CommitQueue, "_take_entries", interrupted)
     with pytest.raises(KeyboardInterrupt):
         log.publish("orders", b"x")
     monkeypatch.undo()
@@ -275,7 +275,7 @@ def test_what_the_keeper_cannot_do_is_logged_once(tmp_path: Path, monkeypatch: p
     with capture_logs() as told, new_log(tmp_path / "log", sync_interval_ms=1):
         for _ in range(5):
             assert rounds.acquire(timeout=30)
-    events = [t for t in told if t["event"] == "a topic cannot be kept in order"]
+    events = [t for t in told if t["event"] == "housekeeping of a topic failed"]
     assert [(t["topic"], t["kind"]) for t in events] == [("orders", "RuntimeError")]
 
 
@@ -284,7 +284,7 @@ def test_retention_of_a_deleted_topic_does_not_touch_the_next_of_its_name(tmp_pa
         for _ in range(3):
             log.publish("orders", bytes(3000))
         old = log._topic("orders")
-        old.arranging = turns = Turns()  # type: ignore[assignment]
+        old.segments_lock = turns = Turns()  # type: ignore[assignment]
         with turns.lock:
             late = threading.Thread(target=lambda: _quietly(log))
             late.start()
@@ -362,27 +362,27 @@ def test_batches_remembered_are_bounded_over_all_producers(monkeypatch: pytest.M
     known = Producers()
     ids = []
     for number in range(20):
-        producer = known.next_for(f"p{number}", number)
+        producer = known.make_registered(f"p{number}", number)
         known.put(producer)
         ids.append(producer.id)
     for sequence in range(40):
         for producer_id in ids:
-            known.take(producer_id, Taken(sequence, sequence, 1, sequence))
+            known.take(producer_id, TakenBatch(sequence, sequence, 1, sequence))
     kept = [len(known.get(i).recent) for i in ids]  # type: ignore[union-attr]
     assert sum(kept) <= 100 and min(kept) >= 1
     again = Batch.of_messages([b"x"], producer_id=ids[0], sequence=3)
-    assert known.judge(again, "orders") == Taken(3, -1, 1, 39), "still recognised"
+    assert known.find_duplicate(again, "orders") == TakenBatch(3, -1, 1, 39), "still recognised"
 
 
 def test_what_is_kept_of_the_epoch_before_counts_as_remembered_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(producers_module, "MAX_REMEMBERED", 100)
     known = Producers()
     for number in range(20):
-        known.put(known.next_for(f"p{number}", number))
-        producer_id = known.next_for(f"p{number}", number).id
+        known.put(known.make_registered(f"p{number}", number))
+        producer_id = known.make_registered(f"p{number}", number).id
         for sequence in range(10):
-            known.take(producer_id, Taken(sequence, sequence, 1, sequence))
-        known.put(known.next_for(f"p{number}", number))
+            known.take(producer_id, TakenBatch(sequence, sequence, 1, sequence))
+        known.put(known.make_registered(f"p{number}", number))
         kept = [producers_module.Producer.from_json(row).before for row in known.to_json()]
         assert sum(len(before.recent) for before in kept) <= 100
         assert all((before.epoch, before.last, before.recent[-1].sequence) == (0, 9, 9) for before in kept)
@@ -392,10 +392,10 @@ def test_the_largest_state_is_small_beside_a_segment():
     known = Producers()
     now = time.time_ns() // 1000
     for number in range(producers_module.MAX_PRODUCERS):
-        producer = known.next_for(f"producer-with-a-name-{number}", now)
+        producer = known.make_registered(f"producer-with-a-name-{number}", now)
         known.put(producer)
         for sequence in range(producers_module.REMEMBERED):
-            known.take(producer.id, Taken(10**9 + sequence, 10**12, 1000, now))
+            known.take(producer.id, TakenBatch(10**9 + sequence, 10**12, 1000, now))
     assert len(json.dumps(known.to_json())) < 4 * 1024 * 1024
 
 

@@ -9,11 +9,11 @@ import pytest
 from frazil.log.maintenance.retention import Policy
 from frazil.log.maintenance.retention import removable as removable_segments
 from frazil.log.segment import Segment
-from frazil.topics.sinks.retention import Aged, removable
+from frazil.topics.sinks.retention import AgedFile, removable
 
 NOW = 1000.0
 #: Four files of 10 bytes, whose youngest messages are 400, 300, 200 and 100 seconds old.
-FILES = [Aged(f"f{i}", i * 10, int((600 + i * 100) * 1e6), 10, 5) for i in range(4)]
+FILES = [AgedFile(f"f{i}", i * 10, int((600 + i * 100) * 1e6), 10, 5) for i in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_files_go_by_age_then_by_size_and_by_size_the_newest_stays(
 
 
 def test_a_file_of_which_nothing_is_known_is_taken_for_young() -> None:
-    unknown = Aged("unknown", -(2**63), 2**63 - 1, 10, 5)
+    unknown = AgedFile("unknown", -(2**63), 2**63 - 1, 10, 5)
     assert unknown not in removable([unknown, *FILES], 0, None, NOW)
 
 

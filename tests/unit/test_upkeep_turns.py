@@ -339,7 +339,7 @@ class Turns:
         self.stage.wants("compact", act, **more)
 
     def turn(self, lag_s: float = 0.0) -> bool:
-        return self.caretaker.turn(["a.side", "a.main"], lambda: lag_s)
+        return self.caretaker.run_turn(["a.side", "a.main"], lambda: lag_s)
 
 
 @pytest.fixture
@@ -391,13 +391,13 @@ def test_where_a_batch_is_due_a_step_that_brings_nothing_does_not_keep_the_other
 def test_on_two_cores_one_table_has_its_turn_at_a_time_and_one_task_writes(stage: Stage) -> None:
     cores = [2]
     caretaker = PipelineUpkeep(stage.care, stage.jobs, Notes(), cores=lambda: cores[0])  # type: ignore[arg-type]
-    assert caretaker._room() == (1, 1)
+    assert caretaker._allot_tasks() == (1, 1)
     found = []
     for cores[0] in (1, 3, 4, 9):
-        found.append(caretaker._room())
+        found.append(caretaker._allot_tasks())
     assert found == [(1, 1), (2, 1), (2, 1), (2, 4)]
     stage.wants("compact", COMMITTED)
-    assert caretaker.turn(["a.b"], lambda: 0.0)
+    assert caretaker.run_turn(["a.b"], lambda: 0.0)
     assert stage.acting is not None and stage.acting.tasks == 4, "as many as there are now"
 
 
@@ -512,10 +512,10 @@ def test_two_sinks_do_not_care_for_one_table_at_once(turns: Turns) -> None:
         return COMMITTED
 
     turns.stage.wants("compact", slow)
-    first = threading.Thread(target=lambda: turns.caretaker.turn(["a.shared"], lambda: 0.0))
+    first = threading.Thread(target=lambda: turns.caretaker.run_turn(["a.shared"], lambda: 0.0))
     first.start()
     assert inside.wait(20)
-    assert not turns.caretaker.turn(["a.shared"], lambda: 0.0)
+    assert not turns.caretaker.run_turn(["a.shared"], lambda: 0.0)
     go_on.set()
     first.join()
     assert turns.stage.ran == ["compact"]
@@ -531,7 +531,7 @@ def test_however_many_sinks_there_are_two_turns_run_at_once_at_most(turns: Turns
 
     turns.stage.plan.append(Step("compact", "because"))
     turns.stage.actions["compact"] = slow
-    threads = [threading.Thread(target=turns.caretaker.turn, args=([f"a.t{i}"], lambda: 0.0)) for i in range(6)]
+    threads = [threading.Thread(target=turns.caretaker.run_turn, args=([f"a.t{i}"], lambda: 0.0)) for i in range(6)]
     for thread in threads:
         thread.start()
     assert inside.acquire(timeout=20) and inside.acquire(timeout=20)
@@ -605,7 +605,7 @@ def test_a_turn_that_takes_twice_its_time_is_cut_off_counted_and_told_once(turns
 def test_a_turn_is_cut_off_earlier_where_messages_wait_and_not_at_all_within_its_time(turns: Turns) -> None:
     stuck = Stuck(turns)
     stuck.takes = 46.0
-    assert not turns.caretaker.turn(["a.main"], iter([0.0, *[46.0] * 1000]).__next__)
+    assert not turns.caretaker.run_turn(["a.main"], iter([0.0, *[46.0] * 1000]).__next__)
     assert stuck.cut == 1
     turns.clock.now += 2000
     ended = []
@@ -637,7 +637,7 @@ def test_a_kind_that_was_cut_off_waits_longer_each_time_and_the_others_go_on(tur
     turns.stage.actions["stats"] = lambda step: Outcome("stats", "nothing")
     turns.clock.now += 3600
     turns.turn()
-    assert turns.caretaker._charges["a.main"].resting == {}
+    assert turns.caretaker._states["a.main"].backoffs == {}
 
 
 def test_a_compaction_that_was_cut_off_takes_in_less_the_next_time(turns: Turns) -> None:
@@ -656,10 +656,10 @@ def test_the_end_of_a_pipeline_ends_a_turn_and_nothing_rests_for_it(turns: Turns
     thread.start()
     while not turns.stage.ran:
         time.sleep(0.01)
-    turns.caretaker.end()
+    turns.caretaker.stop()
     thread.join(20)
     assert not thread.is_alive() and stuck.cut == 1
-    assert turns.caretaker._charges["a.main"].resting == {}
+    assert turns.caretaker._states["a.main"].backoffs == {}
 
 
 def test_one_call_does_not_go_on_with_another_table_when_its_time_is_over(turns: Turns) -> None:
@@ -699,7 +699,7 @@ def test_upkeeps_own_history_is_cared_for_too_but_rarely(stage: Stage) -> None:
 
 def test_after_the_end_no_turn_begins(turns: Turns) -> None:
     turns.step()
-    turns.caretaker.end()
+    turns.caretaker.stop()
     assert not turns.turn()
     assert turns.stage.ran == []
 

@@ -16,7 +16,7 @@ from frazil.api.strict_json import parse_object
 from frazil.documents.iceberg.client import INTERNAL_PATH
 from frazil.documents.store import DocumentStore
 from frazil.errors import NotAllowedError, UnsupportedError
-from frazil.log.trust import KEY_METADATA, proves
+from frazil.log.trust import KEY_METADATA, is_valid_proof
 
 router = APIRouter()
 
@@ -28,7 +28,7 @@ async def answer_internal(request: Request, service: Shared) -> Response:
     Raises:
         NotAllowedError: it has not. The body is not looked at.
     """
-    if not proves(request.headers.get(KEY_METADATA, ""), service.log.key):
+    if not is_valid_proof(request.headers.get(KEY_METADATA, ""), service.log.key):
         raise NotAllowedError(
             "only processes of the same installation may use this path",
             cause="the key of the log is missing or wrong",
@@ -37,7 +37,7 @@ async def answer_internal(request: Request, service: Shared) -> Response:
     with stating_nothing_stored():
         service.must_run()
     size = declared_size(request)
-    async with service.bodies.taken(service.body_limit if size is None else min(size, service.body_limit)):
+    async with service.bodies.reserve(service.body_limit if size is None else min(size, service.body_limit)):
         body = await read_body(request, service.body_limit)
         documents = documents_of(request)
         asked = await documents.run(lambda: parse_object(body))

@@ -236,7 +236,7 @@ async def _write(
             hint=f"Content-Type: {' or '.join(kinds)}",
         )
     size = declared_size(request)
-    async with service.bodies.taken(limit if size is None else min(size, limit)):
+    async with service.bodies.reserve(limit if size is None else min(size, limit)):
         body = await read_body(request, limit)
         documents = documents_of(request)
         values = parse_object(body) if len(body) <= _INLINE else await documents.run(lambda: parse_object(body))

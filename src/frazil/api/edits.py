@@ -95,7 +95,7 @@ async def _take(request: Request, service: Service) -> Response:
     if content_type(request) != JSON:
         raise RequestError("the body's type is not understood", status=415, hint=f"Content-Type: {JSON}")
     size = declared_size(request)
-    async with service.bodies.taken(limit if size is None else size):
+    async with service.bodies.reserve(limit if size is None else size):
         wanted = parsed(NewEdits, await read_body(request, limit))
         edits = [edit.edit() for edit in wanted.edits]
         looks = content_looks(request)

@@ -105,7 +105,7 @@ async def _take(request: Request, service: Service, dialect: str | None) -> JSON
     service.must_run()
     limit = service.settings.log.max_message_size
     size = declared_size(request)
-    async with service.bodies.taken(limit if size is None else size):
+    async with service.bodies.reserve(limit if size is None else size):
         body = await read_body(request, limit)
         if not body.strip():
             return _answer(service, note="the body is empty")

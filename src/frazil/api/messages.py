@@ -83,7 +83,7 @@ async def _publish(
         )
     known = (await service.info(topic)).extra  # before the body: an unknown topic is told at once
     size = declared_size(request)
-    async with service.bodies.taken(service.body_limit if size is None else size):
+    async with service.bodies.reserve(service.body_limit if size is None else size):
         body = await read_body(request, service.body_limit)
         given = Publication(body, known, _headers(request), request_id, producer)
         if len(body) <= _INLINE:

@@ -1,4 +1,4 @@
-"""Keeps web pages out. A server on loopback without tokens is open to every program here, but not to other sites."""
+"""Keeps web pages out: a server on loopback without tokens is open to every local program, but not to other sites."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ def is_loopback(host: str) -> bool:
 
 
 async def refuse_other_sites(request: Request) -> None:
-    """Refuses what a browser sends for a page of another site. A coroutine: FastAPI would hand a function to a thread.
+    """Refuses requests that a browser sends for a page of another site.
+
+    A coroutine, because FastAPI would run a function in a thread.
 
     Raises:
-        NotAllowedError: the browser says so (`Sec-Fetch-Site`, or `Origin` in older ones), or the page reaches us under
-            a name of its own (DNS rebinding).
+        NotAllowedError: the browser says so (`Sec-Fetch-Site`, or `Origin` in older ones), or the page reaches the
+            server under its own name (DNS rebinding).
     """
     if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise NotAllowedError("a page of another site may not use this API")
@@ -36,14 +38,14 @@ async def refuse_other_sites(request: Request) -> None:
             hint="a proxy in front of this server has to pass the Host header on",
         )
     host = request.headers.get("host")  # each browser sends it
-    if host is not None and is_loopback(service_of(request).settings.serve.host) and not is_loopback(_name_in(host)):
+    if host is not None and is_loopback(service_of(request).settings.serve.host) and not is_loopback(_parse_host(host)):
         raise NotAllowedError(
-            f"this server does not go by the name {_name_in(host)[:100] or '(empty)'}",
+            f"this server does not go by the name {_parse_host(host)[:100] or '(empty)'}",
             hint="http://127.0.0.1, or http://localhost",
         )
 
 
-def _name_in(host: str) -> str:
+def _parse_host(host: str) -> str:
     """The name in a Host header, without the port."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdecimal() else host

@@ -1,4 +1,4 @@
-"""Bodies of requests: read up to a limit, and no more of them at once than memory allows."""
+"""Bodies of requests: limited in size, and in the memory that all of them take."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ Model = TypeVar("Model", bound=BaseModel)
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-#: Bytes of a body that only says how something shall be.
+#: Limit of a body that contains only parameters.
 SMALL = 64 * 1024
-#: Seconds in which a client must send something more of its body.
-_IDLE = 30.0
-#: Seconds that a request waits until there is memory for its body.
-_PATIENCE = 20.0
+#: Seconds within which a client must send more of its body.
+_IDLE_S = 30.0
+#: Seconds that a request waits for memory for its body.
+_MEMORY_WAIT_S = 20.0
 _UTF_8 = ("utf-8", "utf8", "us-ascii", "ascii")
 #: Digits of the longest number in a header: `int` fails on thousands of them.
 _MAX_DIGITS = 19
-#: Bytes of a refused body that are read and dropped. A client that is still sending would not see the answer.
+#: Bytes of a refused body that are read and dropped: a client that is still sending would not see the response.
 _DRAINED = 256 * 1024 * 1024
 
 
 class BodyMemory:
-    """Bytes of bodies that may be in memory at the same time. Who comes when all is taken waits, in turn."""
+    """Limits the bytes of bodies in memory. Requests beyond the limit wait in turn."""
 
     def __init__(self, total: int) -> None:
         self._free = self._total = total
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def taken(self, size: int) -> AsyncIterator[None]:
-        """Raises UnavailableError when nothing became free for long."""
+    async def reserve(self, size: int) -> AsyncIterator[None]:
+        """Reserves memory while the block runs. Raises UnavailableError if none becomes free in time."""
         size = min(size, self._total)
-        await self._take(size)
+        await self._acquire(size)
         try:
             yield
         finally:
             self._free += size
             self._wake()
 
-    async def _take(self, size: int) -> None:
+    async def _acquire(self, size: int) -> None:
         if not self._waiting and size <= self._free:
             self._free -= size
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, turn))
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_MEMORY_WAIT_S):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():  # it was given just now
@@ -82,7 +82,7 @@ class BodyMemory:
 
 
 def declared_size(request: Request) -> int | None:
-    """What the client says that its body has; None where it sends pieces."""
+    """Returns the size of the body according to the client; None if it is sent in chunks."""
     return header_number(request.headers.get("content-length", ""))
 
 
@@ -92,12 +92,12 @@ def header_number(text: str) -> int | None:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request.
+    """Reads the body of a request.
 
     Raises:
-        RequestError: it is over the limit (413), compressed or text in another charset than UTF-8 (415), or does not
-            come (408).
-        IntegrityError: it is not what the client's `X-Frazil-Crc32` says.
+        RequestError: it is over the limit (413), compressed or in another charset than UTF-8 (415), or is not
+            sent (408).
+        IntegrityError: it does not match the client's `X-Frazil-Crc32`.
     """
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         raise RequestError(f"a body in {encoding} is not understood", status=415, hint="send it uncompressed")
@@ -106,7 +106,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         await _drain(request, 0)
         raise _too_large(limit)
     body = bytearray()
-    async for piece in _pieces(request):
+    async for piece in _read_chunks(request):
         body += piece
         if len(body) > limit:
             read = len(body)
@@ -118,7 +118,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def _check_charset(request: Request) -> None:
-    """Refuses text in another charset than UTF-8. The charset of a body that is no text says nothing."""
+    """Refuses text in another charset than UTF-8. The charset of a body that is not text is ignored."""
     given = Message()
     given["content-type"] = request.headers.get("content-type", "")
     charset = given.get_content_charset()
@@ -129,22 +129,22 @@ def _check_charset(request: Request) -> None:
         )
 
 
-async def _pieces(request: Request) -> AsyncIterator[bytes]:
+async def _read_chunks(request: Request) -> AsyncIterator[bytes]:
     pieces = aiter(request.stream())
     while True:
         try:
-            async with asyncio.timeout(_IDLE):
+            async with asyncio.timeout(_IDLE_S):
                 piece = await anext(pieces)
         except StopAsyncIteration:
             return
         except TimeoutError as error:
-            raise RequestError(f"nothing more of the body came for {_IDLE:.0f} s", status=408) from error
+            raise RequestError(f"nothing more of the body came for {_IDLE_S:.0f} s", status=408) from error
         yield piece
 
 
 async def _drain(request: Request, read: int) -> None:
     try:
-        async for piece in _pieces(request):
+        async for piece in _read_chunks(request):
             read += len(piece)
             if read > _DRAINED:
                 return
@@ -175,7 +175,7 @@ def content_type(request: Request) -> str:
 
 
 async def json_of(request: Request, model: type[Model]) -> Model:
-    """A small JSON body as what the model says; an empty one counts as `{}`."""
+    """Parses a small JSON body into a model; an empty one counts as `{}`."""
     body = await read_body(request, SMALL)
     if body and content_type(request) != JSON:
         raise RequestError("the body's type is not understood", status=415, hint=f"Content-Type: {JSON}")

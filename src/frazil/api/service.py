@@ -67,7 +67,7 @@ class Service:
 
     async def grown(self, topic: str, offset: int, seconds: float) -> bool:
         """Waits until a topic has grown beyond an offset. False when the time is over, or the server stops."""
-        return not self.stopping and await self._watch.beyond(topic, offset, seconds)
+        return not self.stopping and await self._watch.wait_beyond(topic, offset, seconds)
 
     def must_run(self) -> None:
         if self.stopping:

@@ -28,7 +28,7 @@ def listening(host: str, port: int, setting: str) -> socket.socket:
             bound.close()
             raise
     except OSError as error:
-        raise _told(error, host, port, setting) from error
+        raise _translate_error(error, host, port, setting) from error
     return bound
 
 
@@ -37,7 +37,7 @@ def check_free(host: str, port: int, setting: str) -> None:
     listening(host, port, setting).close()
 
 
-def _told(error: OSError, host: str, port: int, setting: str) -> FrazilError:
+def _translate_error(error: OSError, host: str, port: int, setting: str) -> FrazilError:
     if error.errno == errno.EADDRINUSE:
         return ConflictError(
             f"port {port} of {host} is in use by another program",

@@ -96,7 +96,7 @@ def _run_on(
     with (
         flight_address(access, note=work.note) as address,
         make_pipeline_upkeep(settings, spark) as caretaker,
-        Pipeline(settings, access, spark, address, topics=topics, caretaker=caretaker) as running,
+        Pipeline(settings, access, spark, address, topics=topics, upkeep=caretaker) as running,
     ):
         stopping.be_gentle()
         work.begin(running, access.where)
@@ -166,10 +166,10 @@ class _Work:
         self._run.printer.rows(_COLUMNS, rows, none="no topic has a table: frazil topic create NAME")
 
     def late(self) -> FrazilError:
-        from frazil.topics.sinks.remaining import stopped_early
+        from frazil.topics.sinks.remaining import make_stop_error
 
         statuses = [] if self._pipeline is None else self._pipeline.status()
-        return stopped_early(statuses, FrazilError(f"the pipeline did not exit within {self._bound_s:g} s"))
+        return make_stop_error(statuses, FrazilError(f"the pipeline did not exit within {self._bound_s:g} s"))
 
 
 @contextmanager

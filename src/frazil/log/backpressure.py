@@ -1,6 +1,6 @@
-"""Calls of coroutines that cannot go yet: the topic is not ready, or a buffer is full.
+"""Calls of coroutines that are blocked: the topic is not ready, or a buffer is full.
 
-Those of one event loop go in the order in which they came, and no other coroutine of it overtakes them.
+Blocked calls of one event loop keep their order, and no later call of that loop overtakes them.
 """
 
 from __future__ import annotations
@@ -12,62 +12,68 @@ from collections.abc import Callable
 from frazil.log.protocol import Ack
 
 Loop = asyncio.AbstractEventLoop
-Answer = asyncio.Future[Ack]
+Outcome = asyncio.Future[Ack]
 
 
-Go = Callable[[], Answer | None]
-"""A call; it gives None where it still cannot go."""
+Call = Callable[[], Outcome | None]
+"""Starts a call; returns None if it is still blocked."""
 
 
-class BlockedCalls(dict[Loop, deque[tuple[Answer, Go]]]):
-    """The calls of each loop, touched by its own thread alone. A dict, since all look whether it is empty."""
+class BlockedCalls(dict[Loop, deque[tuple[Outcome, Call]]]):
+    """Blocked calls by loop; each entry is touched only by its loop's thread.
 
-    def wait(self, loop: Loop, go: Go) -> Answer:
-        """Keeps a call, and gives the answer to come. Who brings the first of its loop sees to it that it is let in."""
+    A dict, so that the check for emptiness is cheap.
+    """
+
+    def block(self, loop: Loop, start: Call) -> Outcome:
+        """Stores a call and returns its future outcome.
+
+        The caller that blocks first in a loop must schedule `admit`.
+        """
         if loop not in self:
             for ended in [other for other in list(self) if other.is_closed()]:
                 self.pop(ended, None)
-        answer: Answer = loop.create_future()
-        self.setdefault(loop, deque()).append((answer, go))
-        return answer
+        outcome: Outcome = loop.create_future()
+        self.setdefault(loop, deque()).append((outcome, start))
+        return outcome
 
-    def let_in(self, loop: Loop, may_go: Callable[[], bool] = lambda: True) -> None:
-        """Lets calls go, one by one, as long as they may; the others stay.
+    def admit(self, loop: Loop, has_room: Callable[[], bool] = lambda: True) -> None:
+        """Starts blocked calls one by one while there is room; the others stay blocked.
 
-        Each gets what `may_go` or itself raises, if it does. One that was cancelled meanwhile does not go.
+        An error of `has_room` or of the call becomes its outcome. Cancelled calls are dropped.
         """
         waiting = self[loop]
         while waiting:
-            call = waiting.popleft()  # also where Ctrl-C comes in the middle of it
-            answer, go = call
-            if answer.done():
+            call = waiting.popleft()  # before the call, so that Ctrl-C cannot start it twice
+            outcome, start = call
+            if outcome.done():
                 continue
             try:
-                real = go() if may_go() else None
-                if real is None:
+                started = start() if has_room() else None
+                if started is None:
                     waiting.appendleft(call)
                     return
-                _answer_with(answer, real)
-            except asyncio.CancelledError:  # the loop ends
-                answer.cancel()
+                _copy_outcome(outcome, started)
+            except asyncio.CancelledError:  # the loop is shutting down
+                outcome.cancel()
             except Exception as error:  # noqa: BLE001  # it is the answer, whatever it is
-                answer.set_exception(error)
+                outcome.set_exception(error)
         del self[loop]
 
 
-def _answer_with(answer: Answer, real: Answer) -> None:
-    def copy(_: Answer) -> None:
-        error = None if real.cancelled() else real.exception()
-        if answer.done():
+def _copy_outcome(outcome: Outcome, started: Outcome) -> None:
+    def copy(_: Outcome) -> None:
+        error = None if started.cancelled() else started.exception()
+        if outcome.done():
             return
-        if real.cancelled():
-            answer.cancel()
+        if started.cancelled():
+            outcome.cancel()
         elif error is not None:
-            answer.set_exception(error)
+            outcome.set_exception(error)
         else:
-            answer.set_result(real.result())
+            outcome.set_result(started.result())
 
-    if real.done():
-        copy(real)
+    if started.done():
+        copy(started)
     else:
-        real.add_done_callback(copy)
+        started.add_done_callback(copy)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import IntegrityError, UsageError
-from frazil.log.columns import HEADERS, extra_columns, normalised
+from frazil.log.columns import HEADERS, extra_columns, normalize_batch
 from frazil.log.frame import ALIGNMENT, Bytes, Kind
 from frazil.log.ipc import is_compressed
 
@@ -31,7 +31,7 @@ IMPORTED = 2
 NO_REQUEST_ID = -(2**63)
 MAX_COUNT = 10_000_000
 _NO_COLUMNS = pa.schema([])
-# A member of an enumeration costs more by its class than as a name of the module, and these are asked for each batch.
+# Looking up an enum member by its class costs more than a module global, and these are used for each batch.
 _PACKED, _ARROW = Kind.packed, Kind.arrow
 #: The lengths of a batch of one message, padded.
 _ONE_LENGTH = struct.Struct("<I4x")
@@ -41,9 +41,9 @@ MAX_BODY = 2**31 - 1
 
 @dataclass
 class Batch:
-    """One batch, ready for a frame. Nobody changes it any more; it is not `frozen`, because that costs too much.
+    """One batch, ready for a frame. Immutable by convention; it is not `frozen`, because that costs too much.
 
-    A producer that wants its retries recognised gives its id, its epoch, and a sequence that grows by one per batch.
+    A producer that wants its retries recognised sets its id, its epoch, and a sequence that grows by one per batch.
     """
 
     kind: Kind
@@ -55,13 +55,13 @@ class Batch:
     producer_epoch: int = 0
     sequence: int = -1
     made_here: bool = field(default=False, init=False, compare=False, repr=False)
-    """Its CRC was computed in this process, a moment ago: no need to compute it again."""
+    """Whether its CRC was just computed in this process, so that it need not be verified."""
 
     @classmethod
     def of_messages(
         cls, payloads: Sequence[bytes], request_ids: Sequence[int | None] | None = None, **producer: int
     ) -> Batch:
-        """Plain messages, without headers."""
+        """Makes a batch of plain messages, without headers."""
         flags, body = pack(payloads, request_ids)
         made = cls(_PACKED, len(payloads), body, zlib.crc32(body), flags, **producer)
         made.made_here = True
@@ -69,12 +69,12 @@ class Batch:
 
     @classmethod
     def of_arrow(cls, batch: pa.RecordBatch, *, flags: int = 0, **producer: int) -> Batch:
-        """A record batch with a column `payload`, and as it likes `request_id`, `headers` and columns of its own.
+        """Makes a batch of a record batch with a column `payload`, and optionally `request_id`, `headers` and others.
 
         Raises:
-            UsageError: a column is missing, has a name that is Frazil's own, or a type that tables cannot hold.
+            UsageError: a column is missing, has a reserved name, or a type that tables cannot hold.
         """
-        batch = normalised(batch, imported=bool(flags & IMPORTED), stored=bool(flags & IMPORTED))
+        batch = normalize_batch(batch, imported=bool(flags & IMPORTED), stored=bool(flags & IMPORTED))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -83,8 +83,8 @@ class Batch:
         made.made_here = True
         return made
 
-    def numbered(self, producer_id: int, producer_epoch: int, sequence: int) -> Batch:
-        """The same batch as one of a producer."""
+    def with_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> Batch:
+        """Returns the same batch with the identity of a producer."""
         made = Batch(self.kind, self.count, self.body, self.crc, self.flags, producer_id, producer_epoch, sequence)
         made.made_here = self.made_here
         return made
@@ -105,18 +105,18 @@ class Batch:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether its producer wants a retry to be recognised."""
+        """Whether its producer wants retries to be recognised."""
         return self.producer_id != 0 and self.sequence >= 0
 
     def check(self, max_message_size: int, *, stored: bool = False) -> None:
-        """Everything that can be wrong with a batch is found here, before it is acknowledged.
+        """Validates the batch completely, before it is acknowledged.
 
         Args:
             max_message_size: the limit of a payload.
             stored: it was acknowledged before, perhaps under older rules: only its form is checked.
 
         Raises:
-            IntegrityError: the bytes are not those that the producer sent, or are no batch.
+            IntegrityError: the bytes are not those that the producer sent, or are not a batch.
             UsageError: a message is over the limit, or the batch is empty.
         """
         if not self.made_here and zlib.crc32(self.body) != self.crc:
@@ -134,7 +134,7 @@ class Batch:
             )
 
     def _check_header(self) -> None:
-        """What does not fit into a frame's header must not come as far as the leader of a commit."""
+        """Rejects what does not fit into a frame's header before it reaches the leader of a commit."""
         if self.kind not in (_PACKED, _ARROW):
             raise UsageError(f"a batch is packed or Arrow, not of kind {int(self.kind)}")
         if len(self.body) > MAX_BODY:
@@ -167,16 +167,16 @@ class Batch:
             raise UsageError("a batch is compressed inside", hint="Arrow IPC without compression")
         if batch.num_rows != self.count:
             raise IntegrityError(f"a batch says {self.count} messages and has {batch.num_rows}", hint="send it again")
-        if not stored and normalised(batch, imported=bool(self.flags & IMPORTED)).schema != batch.schema:
+        if not stored and normalize_batch(batch, imported=bool(self.flags & IMPORTED)).schema != batch.schema:
             raise UsageError("the columns of a batch are not in Frazil's types", hint="Batch.of_arrow converts them")
         return int(pc.max(pc.binary_length(batch.column("payload"))).as_py() or 0)
 
 
 def pack(payloads: Sequence[bytes], request_ids: Sequence[int | None] | None = None) -> tuple[int, bytes]:
-    """Flags and body of a packed batch.
+    """Returns flags and body of a packed batch.
 
     Raises:
-        UsageError: a payload is no bytes, or the request ids are no numbers of 64 bits, one per payload.
+        UsageError: a payload is not bytes, or the request ids are not numbers of 64 bits, one per payload.
     """
     if request_ids is not None and len(request_ids) != len(payloads):
         raise UsageError(f"there are {len(payloads)} messages and {len(request_ids)} request ids")
@@ -200,14 +200,14 @@ def _pack(payloads: Sequence[bytes], request_ids: Sequence[int | None] | None) -
 
 
 def _packed_layout(count: int, flags: int) -> tuple[int, int]:
-    """Where the lengths end, and where the payloads begin."""
+    """Returns where the lengths end and the payloads begin."""
     lengths_end = 4 * count
     ids = lengths_end + -lengths_end % ALIGNMENT
     return lengths_end, ids + (8 * count if flags & HAS_REQUEST_IDS else 0)
 
 
 def unpack(data: Bytes, at: int, count: int, flags: int) -> tuple[Any, Any | None, int]:
-    """Lengths, request ids and the payloads' position of the packed body that stands at a position."""
+    """Returns lengths, request ids and the payloads' position of the packed body at a position."""
     _, start = _packed_layout(count, flags)
     lengths = np.frombuffer(data, "<u4", count, at)
     ids = np.frombuffer(data, "<i8", count, at + start - 8 * count) if flags & HAS_REQUEST_IDS else None
@@ -215,7 +215,7 @@ def unpack(data: Bytes, at: int, count: int, flags: int) -> tuple[Any, Any | Non
 
 
 def read_arrow(body: Bytes | pa.Buffer) -> pa.RecordBatch:
-    """The one record batch of an Arrow body. Its buffers lie in the body: nothing is copied."""
+    """Returns the one record batch of an Arrow body. Its buffers point into the body: nothing is copied."""
     with pa.ipc.open_stream(body) as reader:
         batch = reader.read_next_batch()
         for _ in reader:

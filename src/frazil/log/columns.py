@@ -1,4 +1,4 @@
-"""Columns of messages: those that every message has, and those that producers bring."""
+"""Columns of messages: the common ones, and those of producers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from frazil.errors import UsageError, first_line
 
 HEADERS = pa.map_(pa.string(), pa.string())
 TIME = pa.timestamp("us", tz="UTC")
-#: The partition of the embedded log, which has one.
+#: The only partition of the embedded log.
 PARTITION = 0
 
-#: What every message has at read, in this order. Not nullable: what the log itself knows.
+#: The columns of every message that is read, in this order. Those assigned by the log are not nullable.
 MESSAGE = pa.schema(
     [
         pa.field("request_id", pa.int64()),
@@ -31,33 +31,33 @@ MESSAGE = pa.schema(
     ]
 )
 
-#: What a producer may send under these names; all other names of MESSAGE are given by the log.
+#: The types that a producer may send under these names; the log assigns all other columns of MESSAGE.
 _SENT = {"payload": pa.binary(), "request_id": pa.int64(), "headers": HEADERS}
 _IMPORTED = {**_SENT, **{n: MESSAGE.field(n).type for n in ("publish_time", "producer_id", "producer_name")}}
-#: Columns that the producers of a topic may bring: each head of a segment names them all, and so does the table.
+#: Limit of producers' columns per topic: each head of a segment names them all, and so does the table.
 MAX_EXTRA = 1000
 
 
-def normalised(batch: pa.RecordBatch, *, imported: bool = False, stored: bool = False) -> pa.RecordBatch:
-    """The batch in the types that the log keeps: `payload` first and never null, the rest as the producer ordered it.
+def normalize_batch(batch: pa.RecordBatch, *, imported: bool = False, stored: bool = False) -> pa.RecordBatch:
+    """Returns the batch in the types of the log: `payload` first and never null, the rest in the producer's order.
 
     Args:
-        batch: as it came.
-        imported: it may carry columns that otherwise the log gives.
-        stored: it comes from a table or a log, which hold its values already: they are not checked again.
+        batch: as it was received.
+        imported: it may carry columns that the log otherwise assigns.
+        stored: it comes from a table or a log, whose values are valid: they are not checked again.
 
     Raises:
-        UsageError: a column is missing, has a name that is Frazil's own, or a type or value that tables cannot hold.
+        UsageError: a column is missing, has a reserved name, or a type or value that tables cannot hold.
     """
     try:
-        return _normalised(batch, imported=imported, stored=stored)
+        return _normalize_batch(batch, imported=imported, stored=stored)
     except UnicodeDecodeError as error:
         raise UsageError(
             "the name of a column, or of a field inside one, is not UTF-8", cause=str(error), hint="names in UTF-8"
         ) from error
 
 
-def _normalised(batch: pa.RecordBatch, *, imported: bool, stored: bool) -> pa.RecordBatch:
+def _normalize_batch(batch: pa.RecordBatch, *, imported: bool, stored: bool) -> pa.RecordBatch:
     names = batch.schema.names
     if "payload" not in names:
         raise UsageError(
@@ -70,7 +70,7 @@ def _normalised(batch: pa.RecordBatch, *, imported: bool, stored: bool) -> pa.Re
     given = _IMPORTED if imported else _SENT
     fields, columns = [], []
     for name in ["payload", *(n for n in names if n != "payload")]:
-        column = _checked(name, _column_of(batch, name), given.get(name), stored=stored)
+        column = _check_column(name, _get_column(batch, name), given.get(name), stored=stored)
         fields.append(pa.field(name, column.type, nullable=name != "payload"))
         columns.append(column)
     if columns[0].null_count:
@@ -81,17 +81,17 @@ def _normalised(batch: pa.RecordBatch, *, imported: bool, stored: bool) -> pa.Re
 
 
 def extra_columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of a batch that are the producer's own."""
+    """Returns the producer's own columns of a batch."""
     return pa.schema([f for f in schema if f.name not in MESSAGE.names])
 
 
 def storable_columns(extra: pa.Schema) -> pa.Schema:
-    """The columns of a topic that its table can have: a log of an older Frazil may hold others."""
+    """Returns the columns of a topic that its table can have: a log of an older Frazil may contain others."""
     return pa.schema([f for f in extra if is_storable(f, MESSAGE.names)])
 
 
-def merged(known: pa.Schema, new: pa.Schema, topic: str) -> pa.Schema:
-    """The extra columns of a topic, with those of a new batch added; int and float widen, nothing else changes.
+def merge_columns(known: pa.Schema, new: pa.Schema, topic: str) -> pa.Schema:
+    """Returns a topic's extra columns with those of a new batch; int and float widen, nothing else changes.
 
     Raises:
         UsageError: a column came before with another type.
@@ -99,7 +99,7 @@ def merged(known: pa.Schema, new: pa.Schema, topic: str) -> pa.Schema:
     fields = {f.name: f.type for f in known}
     for field in new:
         before = fields.get(field.name, field.type)
-        wider = _wider(before, field.type)
+        wider = _find_wider_type(before, field.type)
         if wider is None:
             raise UsageError(
                 f"column '{field.name}' of topic '{topic}' has type {before}, and a batch brings {field.type}",
@@ -114,7 +114,7 @@ def merged(known: pa.Schema, new: pa.Schema, topic: str) -> pa.Schema:
     return pa.schema(list(fields.items()))
 
 
-def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+def _find_wider_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if a == b:
         return a
     for narrow, wide in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64())):
@@ -123,22 +123,22 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _get_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     try:
         return batch.column(name)
-    except KeyError:  # PyArrow has no class for some types of Arrow, such as the intervals of SQL
+    except KeyError:  # PyArrow has no class for some types of Arrow, such as SQL intervals
         kind = batch.schema.field(name).type
         raise UsageError(
             f"column '{name[:200]}' has type {kind}, which tables cannot hold", hint="string, or a number type"
         ) from None
 
 
-def _checked(name: str, column: pa.Array, given: pa.DataType | None, *, stored: bool) -> pa.Array:
-    """A column in the type that the log keeps, with values that tables can hold."""
+def _check_column(name: str, column: pa.Array, given: pa.DataType | None, *, stored: bool) -> pa.Array:
+    """Returns a column in the log's type, with values that tables can hold."""
     if given is None:
         check_name(name, MESSAGE.names)
     kind = given or kept_type(name, column.type)
-    check_encoding(name, column)  # before the cast, which trusts what it reads
+    check_encoding(name, column)  # before the cast, which does not validate
     if column.type != kind:
         column = _cast(name, column, kind)
     if not stored:

@@ -1,7 +1,7 @@
-"""Those who wait for a commit of one topic, and who of them leads it.
+"""The commit queue of one topic: pending appends, and leader election for group commit.
 
-Whoever waits first leads: it takes all that waits, commits it in one go, tells the others, and hands the lead to one
-that came meanwhile. So no thread stands between a publisher and the disk.
+The first caller in the queue leads: it takes all pending entries, commits them at once, delivers their outcomes, and
+passes the lead to a caller that arrived in the meantime. No dedicated thread stands between a publisher and the disk.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from contextlib import suppress
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log import metrics
 from frazil.log.backpressure import BlockedCalls
-from frazil.log.group import MAX_RUN_BYTES, Entry, Run, tell
+from frazil.log.group import MAX_RUN_BYTES, Entry, Run, deliver_outcomes
 from frazil.log.protocol import Ack, Level
-from frazil.log.waiters import LoopWaiter, ThreadWaiter, refuse
+from frazil.log.waiters import LoopWaiter, ThreadWaiter, reject_futures
 from frazil.log.writer import Writer
 from frazil.observe.logs import get_logger
 
-#: An event loop does its commits itself, unless the disk is slower than this.
+#: An event loop commits in its own thread, unless a sync takes longer than this.
 _SLOW_SYNC_S = 0.003
-_LOOK_FOR_ROOM_S = 0.001
+_ROOM_POLL_S = 0.001
 _MEMORY = Level.memory
-#: Bytes of one commit, about, where more waits: those who come first need not wait for all, and make their next
-#: batches while the others' are written. Larger ones bring a disk no more, and some kernels stumble over them.
+#: Approximate bytes of one commit when more is pending: the first callers are answered early and prepare their next
+#: batches while the rest is written. Larger commits gain no throughput, and some kernels slow down on them.
 _MAX_COMMIT = 1024 * 1024
 
 log = get_logger(__name__)
 
 
 class CommitQueue:
-    """Threads and event loops may stand in it at once.
+    """Serialises the commits of one topic. Safe for concurrent use by threads and event loops.
 
     Args:
         writer: commits what the leader has taken.
-        max_buffer: bytes that may wait; who would go beyond, waits outside.
+        max_buffer: bytes that may be pending; callers beyond it are blocked.
     """
 
     def __init__(self, writer: Writer, max_buffer: int) -> None:
@@ -46,19 +46,19 @@ class CommitQueue:
         self.topic = writer.topic
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._outside = 0
+        self._blocked_threads = 0
         self._leading = False
         self._leads_on: asyncio.AbstractEventLoop | None = None
         self.closed = False
         self._pending: list[Entry] = []
-        #: Messages of each loop's coroutines in this turn. Only the loop's thread touches them until they stand in the
-        #: line, at the end of the turn: a lock for each message would cost as much as its place in the log.
-        self._gathering: dict[asyncio.AbstractEventLoop, Run] = {}
+        #: Messages that the coroutines of each loop published in its current iteration. Only the loop's thread touches
+        #: a run until it is enqueued at the end of the iteration: a lock per message would cost as much as its append.
+        self._open_runs: dict[asyncio.AbstractEventLoop, Run] = {}
         self._buffered = 0
-        #: Coroutines that wait because the buffer is full.
-        self._coroutines = BlockedCalls()
-        #: Something acknowledged at level `memory` was refused afterwards: those who follow wait for the write.
-        self._wary = False
+        #: Calls of coroutines that are blocked by a full buffer.
+        self._blocked_calls = BlockedCalls()
+        #: A message acknowledged at level `memory` was refused afterwards: later ones are acknowledged after the write.
+        self._is_cautious = False
 
     @property
     def is_full(self) -> bool:
@@ -73,29 +73,29 @@ class CommitQueue:
     # -- wait --------------------------------------------------------------------------------------------------------
 
     def submit(self, entry: Entry) -> Ack:
-        """Waits in this thread until the entry is as safe as its level says."""
-        if not self._goes_ahead(entry):
-            return self._commit([entry], entry).result()
-        self._hand_over(_get_running_loop())
+        """Appends an entry; blocks this thread until the entry is as safe as its level requires."""
+        if not self._can_acknowledge_early(entry):
+            return self._commit_and_wait([entry], entry).result()
+        self._enqueue_open_run(_get_running_loop())
         entry.acknowledged = True
         with self._lock:
             self._wait_for_room()
             leads = self._enqueue(entry)
         if leads:
             self.lead()
-        return self._ack_ahead(entry)
+        return self._acknowledge_early(entry)
 
     def commit_all(self, entries: list[Entry]) -> None:
-        """Waits in this thread until entries are written, in one commit. Each has its own outcome."""
+        """Writes entries in one commit; blocks this thread until they are written. Each entry has its own outcome."""
         last = entries[0]
-        if len(entries) > 1:  # one waits behind them all
+        if len(entries) > 1:  # a trailing entry stands for all of them
             last = Entry(Level.disk if any(e.level is Level.disk for e in entries) else Level.os)
             entries = [*entries, last]
-        self._commit(entries, last)
+        self._commit_and_wait(entries, last)
 
-    def _commit(self, entries: list[Entry], last: Entry) -> ThreadWaiter:
-        """Waits in this thread until the last of these entries has its outcome."""
-        self._hand_over(_get_running_loop())
+    def _commit_and_wait(self, entries: list[Entry], last: Entry) -> ThreadWaiter:
+        """Enqueues entries and blocks this thread until the last of them has its outcome."""
+        self._enqueue_open_run(_get_running_loop())
         waiter = last.waiter = ThreadWaiter()
         try:
             with self._lock:
@@ -104,72 +104,76 @@ class CommitQueue:
                     waiter.leads = self._enqueue(entry) or waiter.leads
             if not waiter.leads:
                 waiter.wait()
-        except BaseException:  # Ctrl-C: the lead must not stay with one who has left
-            self._leave(last, waiter)
+        except BaseException:  # Ctrl-C: the lead must not stay with a caller that has left
+            self._withdraw(last, waiter)
             raise
         if waiter.leads:
             self.lead(waiter, most=_MAX_COMMIT)
         return waiter
 
     def publish_async(self, payload: bytes, request_id: int | None, level: Level) -> asyncio.Future[Ack]:
-        """One message of a coroutine. Most join those of the same turn of their loop: no call here more than needed."""
+        """Appends one message of a coroutine.
+
+        Most messages join the open run of their loop's iteration; this path is kept free of calls.
+        """
         loop = get_running_loop()
-        run, size = self._gathering.get(loop), len(payload)
+        run, size = self._open_runs.get(loop), len(payload)
         if run is None or run.level is not level or run.size + size > MAX_RUN_BYTES:
-            self._hand_over(loop)
-            if self._has_to_wait(loop):
-                return self._wait_outside(loop, lambda: self._join_or_gather(payload, request_id, level, loop))
-            return self._gather(payload, request_id, level, loop)
+            self._enqueue_open_run(loop)
+            if self._is_blocked(loop):
+                return self._block_call(loop, lambda: self._join_or_open_run(payload, request_id, level, loop))
+            return self._open_run(payload, request_id, level, loop)
         future: asyncio.Future[Ack] = loop.create_future()
         run.singles.append((payload, request_id, future))  # in one step: Ctrl-C cannot come between the two
         run.size += size
         return future
 
-    def _join_or_gather(
+    def _join_or_open_run(
         self, payload: bytes, request_id: int | None, level: Level, loop: asyncio.AbstractEventLoop
     ) -> asyncio.Future[Ack]:
-        """A message that waited outside: those that are let in together go together."""
-        run, size = self._gathering.get(loop), len(payload)
+        """Appends a message that was blocked; messages admitted together share a run."""
+        run, size = self._open_runs.get(loop), len(payload)
         if run is None or run.level is not level or run.size + size > MAX_RUN_BYTES:
-            return self._gather(payload, request_id, level, loop)
+            return self._open_run(payload, request_id, level, loop)
         future: asyncio.Future[Ack] = loop.create_future()
         run.singles.append((payload, request_id, future))
         run.size += size
         return future
 
-    def _gather(
+    def _open_run(
         self, payload: bytes, request_id: int | None, level: Level, loop: asyncio.AbstractEventLoop
     ) -> asyncio.Future[Ack]:
-        """A message that is the first of its loop in this turn, or one that the others cannot take with them."""
+        """Appends a message that opens the run of its loop's iteration, or that no run can hold."""
         self.check_usable()
-        if level is _MEMORY and not self._wary:
+        if level is _MEMORY and not self._is_cautious:
             return self._submit_from(loop, Entry.of_message((payload, request_id, None), level))
-        self._hand_over(loop)
+        self._enqueue_open_run(loop)
         future: asyncio.Future[Ack] = loop.create_future()
         run = Run((payload, request_id, future), level, loop)
-        loop.call_soon(self._end_turn, run)  # before others can join it
-        self._gathering[loop] = run
+        loop.call_soon(self._enqueue_at_turn_end, run)  # before others can join it
+        self._open_runs[loop] = run
         return future
 
-    def _end_turn(self, run: Run) -> None:
-        """Puts what has gathered into the line, and commits it if nobody else does."""
-        if self._gathering.get(run.loop) is run:
-            del self._gathering[run.loop]
-        if not run.in_line and self._enqueue_run(run):
+    def _enqueue_at_turn_end(self, run: Run) -> None:
+        """Enqueues a run at the end of its loop's iteration, and commits it unless another caller leads."""
+        if self._open_runs.get(run.loop) is run:
+            del self._open_runs[run.loop]
+        if not run.is_enqueued and self._enqueue_run(run):
             self._lead_from(run.loop)
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Puts what this thread's loop has gathered into the line before its turn ends: what follows comes after it."""
-        run = self._gathering.pop(loop, None) if loop is not None else None
+    def _enqueue_open_run(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Enqueues the open run of this thread's loop, so that later entries are ordered after it."""
+        run = self._open_runs.pop(loop, None) if loop is not None else None
         if run is not None:
             self._enqueue_run(run, later=True)
 
     def _enqueue_run(self, run: Run, *, later: bool = False) -> bool:
-        """Whether its loop has to lead: now, or `later`, when the loop comes to it, if no thread is faster.
+        """Enqueues a run; returns whether its loop has to lead.
 
-        Its messages are refused where the log is closed or shut: nobody may come in line behind the last commit.
+        With `later`, the lead is only offered to the loop, and a thread may claim it first. The messages are refused if
+        the log is closed or shut: nothing may be enqueued behind the last commit.
         """
-        run.in_line = True
+        run.is_enqueued = True
         try:
             with self._lock:
                 self.check_usable()
@@ -177,7 +181,7 @@ class CommitQueue:
                 if leads and later:
                     self._offer_lead(run.loop)
         except FrazilError as error:
-            refuse([future for _, _, future in run.singles], error)
+            reject_futures([future for _, _, future in run.singles], error)
             return False
         return leads
 
@@ -186,19 +190,19 @@ class CommitQueue:
         loop.call_soon(self._lead_on_loop, loop)
 
     def submit_async(self, entry: Entry) -> asyncio.Future[Ack]:
-        """What a coroutine wants in the log, other than to wait for a single message."""
+        """Appends an entry of a coroutine that is not a single message."""
         loop = get_running_loop()
-        self._hand_over(loop)
-        if self._has_to_wait(loop):
-            return self._wait_outside(loop, lambda: self._submit_from(loop, entry))
+        self._enqueue_open_run(loop)
+        if self._is_blocked(loop):
+            return self._block_call(loop, lambda: self._submit_from(loop, entry))
         return self._submit_from(loop, entry)
 
     def _submit_from(self, loop: asyncio.AbstractEventLoop, entry: Entry) -> asyncio.Future[Ack]:
-        self._hand_over(loop)
+        self._enqueue_open_run(loop)
         future: asyncio.Future[Ack] = loop.create_future()
-        if self._goes_ahead(entry):
+        if self._can_acknowledge_early(entry):
             entry.acknowledged = True
-            future.set_result(self._ack_ahead(entry))
+            future.set_result(self._acknowledge_early(entry))
         else:
             entry.waiter = LoopWaiter(loop, future)
         with self._lock:
@@ -207,58 +211,61 @@ class CommitQueue:
                 self._offer_lead(loop)
         return future
 
-    def _has_to_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
-        return self.is_full or loop in self._coroutines
+    def _is_blocked(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return self.is_full or loop in self._blocked_calls
 
-    def _wait_outside(
+    def _block_call(
         self, loop: asyncio.AbstractEventLoop, go: Callable[[], asyncio.Future[Ack]]
     ) -> asyncio.Future[Ack]:
         self.check_usable()
         metrics.WAITED.labels(self.topic).inc()
-        if loop not in self._coroutines:
-            loop.call_later(_LOOK_FOR_ROOM_S, self._let_in, loop)
-        return self._coroutines.wait(loop, go)
+        if loop not in self._blocked_calls:
+            loop.call_later(_ROOM_POLL_S, self._admit_calls, loop)
+        return self._blocked_calls.block(loop, go)
 
-    def _let_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        def may_go() -> bool:
+    def _admit_calls(self, loop: asyncio.AbstractEventLoop) -> None:
+        def has_room() -> bool:
             self.check_usable()
-            run = self._gathering.get(loop)
+            run = self._open_runs.get(loop)
             return self._buffered + (run.size if run is not None else 0) <= self._max_buffer
 
         try:
-            self._coroutines.let_in(loop, may_go)
+            self._blocked_calls.admit(loop, has_room)
         finally:
-            if loop in self._coroutines:
-                self._hand_over(loop)  # nobody may join those that were let in, while others wait
-                loop.call_later(_LOOK_FOR_ROOM_S, self._let_in, loop)
+            if loop in self._blocked_calls:
+                self._enqueue_open_run(loop)  # admitted messages must not be joined while others are blocked
+                loop.call_later(_ROOM_POLL_S, self._admit_calls, loop)
 
-    def _goes_ahead(self, entry: Entry) -> bool:
-        """Whether the acknowledgement may come before the write: only for what nothing can refuse any more."""
-        return entry.level is _MEMORY and not self._wary and not entry.may_be_refused
+    def _can_acknowledge_early(self, entry: Entry) -> bool:
+        """Returns whether the acknowledgement may precede the write, because nothing can refuse the entry any more."""
+        return entry.level is _MEMORY and not self._is_cautious and not entry.can_be_refused
 
-    def _ack_ahead(self, entry: Entry) -> Ack:
+    def _acknowledge_early(self, entry: Entry) -> Ack:
         return Ack(self.topic, -1, entry.messages, Level.memory, self._writer.now())
 
     def _wait_for_room(self) -> None:
         self.check_usable()
         while self.is_full:
             metrics.WAITED.labels(self.topic).inc()
-            self._outside += 1
+            self._blocked_threads += 1
             try:
                 self._room.wait(1.0)
             finally:
-                self._outside -= 1
+                self._blocked_threads -= 1
             self.check_usable()
 
-    def _leave(self, entry: Entry, waiter: ThreadWaiter) -> None:
+    def _withdraw(self, entry: Entry, waiter: ThreadWaiter) -> None:
         with self._lock:
             entry.waiter = None
             leads = waiter.leads
         if leads:
-            self._pass_on(0)
+            self._pass_lead(0)
 
     def _enqueue(self, entry: Entry) -> bool:
-        """Whether the caller has to lead. A thread takes over what a loop has not begun: that may be its own loop."""
+        """Enqueues an entry; returns whether the caller has to lead.
+
+        A thread claims a lead that was offered to a loop and not taken: it may be that loop's own thread.
+        """
         self._pending.append(entry)
         self._buffered += entry.size
         if self._leading and self._leads_on is None:
@@ -272,7 +279,7 @@ class CommitQueue:
 
     # -- lead --------------------------------------------------------------------------------------------------------
 
-    def _takes_offer(self, loop: asyncio.AbstractEventLoop) -> bool:
+    def _claim_offered_lead(self, loop: asyncio.AbstractEventLoop) -> bool:
         with self._lock:
             if self._leads_on is not loop:  # a thread was faster
                 return False
@@ -280,25 +287,26 @@ class CommitQueue:
             return True
 
     def _lead_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._takes_offer(loop):
+        if self._claim_offered_lead(loop):
             self._lead_from(loop)
 
     def _lead_from(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Where more waits than one commit takes, a thread writes while the loop makes the next batches.
+        # If more is pending than one commit takes, a thread writes while the loop prepares the next batches.
         if self._writer.files.sync_seconds > _SLOW_SYNC_S or self._buffered > _MAX_COMMIT:
             with self._lock:
-                self._leads_on = loop  # until that thread begins: all of the loop's threads may be waiting here
+                # Until that thread starts: all threads of the loop's executor may be blocked in this queue.
+                self._leads_on = loop
             try:
                 loop.run_in_executor(None, self._lead_in_thread, loop)
-            except RuntimeError:  # the loop's threads are gone, because it is about to end
-                if not self._takes_offer(loop):
+            except RuntimeError:  # the loop is shutting down and has no executor
+                if not self._claim_offered_lead(loop):
                     return
             else:
                 return
         self.lead(None, loop, _MAX_COMMIT)
 
     def _lead_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._takes_offer(loop):
+        if self._claim_offered_lead(loop):
             self.lead(most=_MAX_COMMIT)
 
     def lead(
@@ -307,12 +315,12 @@ class CommitQueue:
         loop: asyncio.AbstractEventLoop | None = None,
         most: float = math.inf,
     ) -> None:
-        """Commits what waits.
+        """Commits pending entries.
 
         Args:
-            own: the leader itself, if it is a thread that waits.
-            loop: the loop in whose thread this runs, if it is one.
-            most: bytes after which the rest waits for the next commit.
+            own: the waiter of the leader, if it is a blocked thread.
+            loop: the loop in whose thread this runs, if any.
+            most: bytes after which the rest is left to the next commit.
         """
         entries: list[Entry] = []
         waiting = entries
@@ -320,26 +328,26 @@ class CommitQueue:
         def answer(done: list[Entry], left: list[Entry]) -> None:
             nonlocal waiting
             waiting = left
-            tell(done, self.topic, own, loop)
+            deliver_outcomes(done, self.topic, own, loop)
 
         try:
             with self._lock:
-                self._take(entries, most, own)
+                self._take_entries(entries, most, own)
             self._writer.commit(entries, answer)
-        except BaseException as error:  # a fault point, or Ctrl-C: nobody may wait for ever
+        except BaseException as error:  # a fault point, or Ctrl-C: no waiter may be left without an outcome
             shut = self._writer.files.shut(error)
             for entry in waiting:
                 entry.error = error if own is not None and entry.waiter is own else shut
-            tell(waiting, self.topic, own, loop)
-            told = own is not None and own.outcome is error
-            if not told and not isinstance(error, Exception):
+            deliver_outcomes(waiting, self.topic, own, loop)
+            was_delivered = own is not None and own.outcome is error
+            if not was_delivered and not isinstance(error, Exception):
                 raise
         finally:
-            self._look_back(entries)
-            self._pass_on(sum([e.size for e in entries]))
+            self._report_lost(entries)
+            self._pass_lead(sum([e.size for e in entries]))
 
-    def _take(self, taken: list[Entry], most: float, own: ThreadWaiter | None) -> None:
-        """The first of those that wait, up to a size, and the leader itself. At no moment one is in neither list."""
+    def _take_entries(self, taken: list[Entry], most: float, own: ThreadWaiter | None) -> None:
+        """Moves pending entries up to a size, and the leader's own, into `taken`. No entry is ever in neither list."""
         count = len(self._pending)
         if self._buffered > most:
             size = count = 0
@@ -352,24 +360,27 @@ class CommitQueue:
         taken += self._pending[:count]
         del self._pending[:count]
 
-    def _look_back(self, entries: list[Entry]) -> None:
-        """What was acknowledged ahead and then refused is lost, as that level allows; but not in silence."""
+    def _report_lost(self, entries: list[Entry]) -> None:
+        """Logs entries that were acknowledged early and then refused.
+
+        Level `memory` permits their loss, but not in silence.
+        """
         lost = [e for e in entries if e.acknowledged and e.error is not None]
         if lost:
             why = getattr(lost[0].error, "message", str(lost[0].error))
             log.error("messages acknowledged at level memory are lost", topic=self.topic, count=len(lost), cause=why)
-            self._wary = True
-        elif self._wary:
-            self._wary = any(e.error is not None for e in entries)
+            self._is_cautious = True
+        elif self._is_cautious:
+            self._is_cautious = any(e.error is not None for e in entries)
 
-    def _pass_on(self, done: int) -> None:
-        """Gives the lead to one that waits, if there is one."""
+    def _pass_lead(self, done: int) -> None:
+        """Passes the lead to a pending waiter, if there is one."""
         with self._lock:
             self._buffered -= done
-            if self._outside or self.closed:
+            if self._blocked_threads or self.closed:
                 self._room.notify_all()
             waiters = [entry.waiter for entry in self._pending if entry.waiter is not None]
-            # Threads first: one that waits is there for sure. A loop may stand still, perhaps in that very thread.
+            # Threads first: a blocked thread will run for sure. A loop may be stuck, perhaps in that very thread.
             for waiter in waiters:
                 if isinstance(waiter, ThreadWaiter):
                     waiter.leads = True
@@ -385,20 +396,20 @@ class CommitQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody commits, or is about to."""
+        """Whether a commit runs or is about to."""
         return self._leading and self._leads_on is None
 
-    def wait_until_free(self) -> None:
-        """Waits for a commit that was left behind when this was closed."""
+    def wait_until_idle(self) -> None:
+        """Blocks until a commit that was still running at `close` has ended."""
         with self._lock:
             self._room.wait_for(lambda: not self.is_busy)
 
     def flush(self) -> None:
-        """Writes what waits at level `memory`, and what a loop was to write that has ended or stands still.
+        """Writes entries of level `memory`, and those left to a loop that has ended or is stuck.
 
-        Not what such a loop has gathered in a turn that it has not ended: nobody can tell whether it goes on.
+        The open run of an unfinished iteration is not included: it is unknown whether that loop continues.
         """
-        self._hand_over(_get_running_loop())
+        self._enqueue_open_run(_get_running_loop())
         with self._lock:
             if not self._pending or self.closed or self.is_busy:
                 return
@@ -406,12 +417,12 @@ class CommitQueue:
         self.lead()
 
     def close(self, patience_s: float) -> BaseException | None:
-        """Takes nothing more, and commits what waits. Returns what went wrong at that.
+        """Rejects new entries and commits the pending ones. Returns the error of that commit, if any.
 
         Raises:
-            UnavailableError: a commit hangs in the disk. It keeps its files, and the log is shut behind it.
+            UnavailableError: a commit hangs in the disk. It keeps its files, and the log is shut after it.
         """
-        self._hand_over(_get_running_loop())
+        self._enqueue_open_run(_get_running_loop())
         with self._lock:
             self.closed = True
             free = self._room.wait_for(lambda: not self.is_busy, patience_s)

@@ -1,4 +1,4 @@
-"""Everything that the log does to files, in one place. Tests put their faults here: a full disk, a failing fsync."""
+"""All file operations of the log in one place, where tests inject faults: a full disk, a failing fsync."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from frazil.atomic_files import sync_folder
 from frazil.log.frame import Bytes
 
-#: The operating system takes 1,024 at once.
+#: Below the system's limit of 1,024.
 _MAX_BUFFERS = 1000
 
 
@@ -22,13 +22,13 @@ class Disk:
         os.close(fd)
 
     def write(self, fd: int, data: bytes | memoryview, at: int) -> None:
-        """Writes all of it at a position."""
+        """Writes all bytes at a position."""
         written = os.pwrite(fd, data, at)
         while written < len(data):  # a signal, or a nearly full disk
             written += os.pwrite(fd, memoryview(data)[written:], at + written)
 
     def write_all(self, fd: int, buffers: list[Bytes], at: int) -> None:
-        """Writes buffers one after the other, without copying them together."""
+        """Writes buffers one after the other without concatenating them."""
         if len(buffers) > _MAX_BUFFERS:
             self.write(fd, b"".join(buffers), at)
             return
@@ -47,7 +47,7 @@ class Disk:
         sync_folder(folder)
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Puts a small file in place: after a crash it has the old content or the new one."""
+        """Replaces a small file atomically: after a crash it has the old content or the new one."""
         partial = path.with_name(f".{path.name}.part")
         partial.unlink(missing_ok=True)
         fd = self.open(partial, create=True)
@@ -66,6 +66,6 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def free(self, folder: Path) -> int:
-        """Bytes that can still be written by us."""
+        """Returns the bytes that this user can still write."""
         stat = os.statvfs(folder)
         return stat.f_bavail * stat.f_frsize

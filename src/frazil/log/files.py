@@ -1,4 +1,4 @@
-"""The files of one topic's log, as its writer sees them: segments, the one that grows, and the synced mark."""
+"""The files of one topic's log for its writer: sealed segments, the active one, and the synced mark."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from frazil.log.synced_mark import SyncedMark, SyncedMarkFile
 from frazil.observe.faultpoints import reach
 
 _COPY_BYTES = 4 * 1024 * 1024
-#: Zeros written behind the frames, so that the next ones do not make the file grow: a sync that has to write the new
-#: size as well takes a third longer. Large groups pay less for it than for the zeros.
-_AHEAD = bytes(1024 * 1024)
+#: Zeros written behind the frames, so that the next ones do not extend the file: a sync that also has to write a new
+#: size takes a third longer. For large groups, writing the zeros would cost more.
+_ZEROS = bytes(1024 * 1024)
 _LARGE_GROUP = 256 * 1024
 
 
@@ -30,7 +30,7 @@ class LogShutError(FrazilError):
 
 
 class Files:
-    """Only the leader of a commit calls what writes; anybody may look."""
+    """The files of one topic's log. Only the leader of a commit may call methods that write; reading is thread safe."""
 
     def __init__(self, folder: Path, topic: str, log_id: int, max_file_size: int, disk: Disk) -> None:
         self.folder, self._topic, self._log_id = folder, topic, log_id
@@ -39,22 +39,22 @@ class Files:
         self._fd = -1
         self._zeroed = 0
         self._head_size = 0
-        #: The active file was written or cut since its last sync, maybe without a frame that is there now.
+        #: The active file was written or cut since its last sync, perhaps without leaving a frame.
         self._dirty = False
         self.failed: LogShutError | None = None
         try:
             self._mark = SyncedMarkFile(folder / "synced", log_id, disk)
         except OSError as error:
-            raise _unopened(topic, folder, error) from error
+            raise _make_open_error(topic, folder, error) from error
         try:
             found = recover(folder, topic, log_id, self._mark.mark, disk)
             self.segments, self.state, self.notes = found.segments, found.state, found.notes
             if self.segments:
                 self._fd = disk.open(self.active.path)
-                self._write_again()
+                self._rewrite_unsynced()
         except OSError as error:
             self.close()
-            raise _unopened(topic, folder, error) from error
+            raise _make_open_error(topic, folder, error) from error
         except BaseException:
             self.close()
             raise
@@ -65,10 +65,10 @@ class Files:
         if self.segments:
             self._advance()
 
-    def _write_again(self) -> None:
-        """What a crash left above the mark counts from now on, so it has to be on disk.
+    def _rewrite_unsynced(self) -> None:
+        """Writes again what a crash left above the mark, because it counts from now on and has to be on disk.
 
-        A sync alone does not do: after one that failed, the cache takes the bytes for written.
+        A sync alone is not enough: after a failed one, the cache takes the bytes for written.
         """
         mark, active = self._mark.mark, self.active
         at = mark.position if mark is not None and mark.segment_id == active.id else 0
@@ -77,10 +77,10 @@ class Files:
             while data := file.read(min(_COPY_BYTES, active.size - at)):
                 self._disk.write(self._fd, data, at)
                 at += len(data)
-        if at < active.size:  # of the last frame only padding is missing
+        if at < active.size:  # only padding of the last frame is missing
             self._disk.truncate(self._fd, active.size)
         self._disk.sync(self._fd)
-        self._disk.sync_folder(self.folder)  # the crash may have come before that of a new segment
+        self._disk.sync_folder(self.folder)  # the crash may have preceded the folder's sync for a new segment
 
     @property
     def size(self) -> int:
@@ -108,26 +108,26 @@ class Files:
         return max((s.last_time_us or 0 for s in self.segments), default=0)
 
     def visible(self) -> tuple[list[Segment], SyncedMark]:
-        """The segments, and up to where they are on disk."""
+        """Returns the segments, and the position up to which they are on disk."""
         with self._lock:
             return list(self.segments), self.synced
 
     def fits(self, size: int, *, alone: bool) -> bool:
-        """Whether frames of this size may still go into the active segment.
+        """Returns whether frames of this size still go into the active segment.
 
         Args:
             size: bytes.
-            alone: there are no messages before them. Those fit any segment without messages, unless state fills it.
+            alone: no messages precede them. They fit any segment without messages, unless state fills it.
         """
         active = self.active
         empty = alone and active.end_offset == active.id and active.size <= self._head_size + self._max_file_size
         return active.size + size <= self._max_file_size or empty
 
     def write(self, buffers: list[Bytes], headers: list[Header]) -> None:
-        """Appends frames to the active segment: all of them, or none.
+        """Appends frames to the active segment, all or none.
 
         Raises:
-            UnavailableError: the disk is full or does not answer; the segment is as it was.
+            UnavailableError: the disk is full or does not answer; the segment is unchanged.
         """
         if self.failed is not None:
             raise self.failed
@@ -135,33 +135,33 @@ class Files:
         try:
             self._write(buffers)
         except OSError as error:
-            self._take_back(error)
+            self._undo_write(error)
         reach("log.write.after")
         for header in headers:
-            self.active.note(header)
+            self.active.add_frame(header)
 
     def _write(self, buffers: list[Bytes]) -> None:
         at = self.active.size
         size = sum(map(len, buffers))
         self._dirty = True
-        ahead = min(len(_AHEAD), self._max_file_size - at - size)
+        ahead = min(len(_ZEROS), self._max_file_size - at - size)
         if at + size <= self._zeroed or size > _LARGE_GROUP or ahead <= 0:
             self._disk.write_all(self._fd, buffers, at)
             return
         try:
-            self._disk.write_all(self._fd, [*buffers, memoryview(_AHEAD)[:ahead]], at)
+            self._disk.write_all(self._fd, [*buffers, memoryview(_ZEROS)[:ahead]], at)
             self._zeroed = at + size + ahead
-        except OSError:  # the frames may fit where the zeros do not
+        except OSError:  # the frames may fit although the zeros do not
             self._trim()
             self._disk.write_all(self._fd, buffers, at)
 
     def _trim(self) -> None:
-        """Cuts off what stands behind the last frame: zeros, or a part of frames for which there was no space."""
+        """Cuts off what follows the last frame: zeros, or a partial write for which there was no space."""
         self._dirty = True
         self._disk.truncate(self._fd, self.active.size)
         self._zeroed = 0
 
-    def _take_back(self, error: OSError) -> None:
+    def _undo_write(self, error: OSError) -> None:
         refused = UnavailableError(
             f"topic '{self._topic}' cannot be written: {self.active.path}",
             cause=first_line(error),
@@ -170,14 +170,14 @@ class Files:
         try:
             self._trim()
         except OSError as worse:
-            self._fail("truncate after a failed write", worse)
+            self._shut_after("truncate after a failed write", worse)
         raise refused from error
 
     def sync(self) -> bool:
-        """Brings all that is written to the disk. Whether there was anything to bring.
+        """Syncs everything written. Returns whether there was anything to sync.
 
         Raises:
-            LogShutError: now, or once before.
+            LogShutError: this sync or an earlier one failed.
         """
         if self.failed is not None:
             raise self.failed
@@ -188,7 +188,7 @@ class Files:
         try:
             self._disk.sync(self._fd)
         except OSError as error:
-            self._fail("fdatasync", error)
+            self._shut_after("fdatasync", error)
         self.sync_seconds = time.perf_counter() - began
         self._dirty = False
         reach("log.sync.after")
@@ -198,13 +198,13 @@ class Files:
     def _advance(self) -> None:
         active = self.active
         mark = SyncedMark(active.id, active.size, active.end_offset)
-        # A mark that cannot be written is only old: recovery then trusts less, never more.
+        # A mark that cannot be written is merely old: recovery then trusts less, never more.
         with suppress(OSError):
             self._mark.write(mark)
         with self._lock:
             self.synced = mark
 
-    def _fail(self, what: str, error: OSError) -> None:
+    def _shut_after(self, what: str, error: OSError) -> None:
         self.failed = LogShutError(
             f"the disk under topic '{self._topic}' failed at {what}: {self.active.path}",
             cause=first_line(error),
@@ -225,16 +225,16 @@ class Files:
         return self.failed
 
     def begin_segment(self, first: int, state: State, epoch: int, time_us: int) -> None:
-        """Seals the active segment and begins the next one, whose head holds all state.
+        """Seals the active segment and begins the next one, whose head contains all state.
 
         Raises:
             UnavailableError: there is no space for it; the active segment stays.
         """
         previous = self.written if self.segments else None
         if self.segments:
-            with suppress(OSError):  # zeros behind the last frame do no harm
+            with suppress(OSError):  # zeros behind the last frame are harmless
                 self._trim()
-            self.sync()  # of the cut too: what stands behind the last frame of a sealed segment would count as damage
+            self.sync()  # syncs the cut too: bytes behind the last frame of a sealed segment would count as damage
         reach("log.rotate.before")
         segment = Segment(self.folder, first)
         try:
@@ -247,7 +247,7 @@ class Files:
             ) from error
         reach("log.rotate.after")
         if self.segments:
-            with suppress(OSError):  # an index that is missing is made again at the next open
+            with suppress(OSError):  # a missing index is rebuilt at the next open
                 self.active.write_index(self._disk)
             self._disk.close(self._fd)
         self._fd, self._zeroed, self._head_size, self._dirty = fd, 0, segment.size, False
@@ -275,14 +275,14 @@ class Files:
             self._disk.sync_folder(self.folder)
         except OSError as error:
             self._disk.close(fd)
-            self._fail("the sync of a new segment", error)
-        segment.note(header)
+            self._shut_after("the sync of a new segment", error)
+        segment.add_frame(header)
         return fd
 
     def remove_before(self, first: int) -> list[Segment]:
         """Deletes the segments before the one that begins at an offset; the active one stays.
 
-        The one that the mark on disk names stays too: without it, the next open would take it for lost.
+        The segment that the mark on disk names stays too: without it, the next open would report it as lost.
         """
         self._mark.sync()
         marked = self._mark.mark.segment_id if self._mark.mark is not None else 0
@@ -294,12 +294,12 @@ class Files:
             reach("log.remove.before")
             self._disk.remove(segment.path)
             self._disk.remove(segment.index_path)
-            self._disk.sync_folder(self.folder)  # one by one: a power cut must not leave a hole
+            self._disk.sync_folder(self.folder)  # one by one: a power cut must not leave a gap
             reach("log.remove.after")
         return gone
 
     def sync_mark(self) -> None:
-        """The mark itself need not be exact after a power cut; now and then is enough."""
+        """Syncs the mark, which need not be exact after a power cut."""
         with suppress(OSError):
             self._mark.sync()
 
@@ -317,7 +317,7 @@ class Files:
         self._mark.close()
 
 
-def _unopened(topic: str, folder: Path, error: OSError) -> UnavailableError:
+def _make_open_error(topic: str, folder: Path, error: OSError) -> UnavailableError:
     return UnavailableError(
         f"topic '{topic}' cannot be opened: {folder}", cause=first_line(error), hint="check that disk, and its rights"
     )

@@ -1,4 +1,4 @@
-"""The frame: what the log writes, byte by byte. docs/log-format.md describes it, and a test compares the two.
+"""The frame, which the log writes, byte by byte. docs/log-format.md describes it, and a test compares the two.
 
 A frame is a header of 80 bytes with its own CRC, then a body with its own CRC, padded with zeros to a multiple of 8.
 All numbers are little-endian.
@@ -26,7 +26,7 @@ Bytes = bytes | bytearray | memoryview | mmap.mmap
 
 
 class Kind(IntEnum):
-    """What a body holds."""
+    """The kind of a body."""
 
     packed = 1
     arrow = 2
@@ -58,7 +58,7 @@ class Header(NamedTuple):
 
 
 class BadFrameError(ValueError):
-    """These bytes are no frame; the text says why."""
+    """The bytes are not a frame; the message says why."""
 
 
 class ForeignFrameError(BadFrameError):
@@ -82,16 +82,16 @@ def pack_header(h: Header) -> bytes:
 
 
 def unpack_header(data: Bytes, at: int = 0, log_id: int | None = None) -> Header:
-    """The header that stands at a position.
+    """Returns the header at a position.
 
     Args:
         data: the bytes.
         at: the position.
-        log_id: the log that it has to be of, whatever its version; None: any.
+        log_id: the log that it must belong to, whatever its version; None: any.
 
     Raises:
-        BadFrameError: it is cut off, has another magic, or its CRC does not fit.
-        NewerVersionError: it is whole, and of a version that came later.
+        BadFrameError: it is cut off, has another magic, or its CRC does not match.
+        NewerVersionError: it is whole, and of a later version.
     """
     if len(data) - at < HEADER_SIZE:
         raise BadFrameError("the header is cut off")
@@ -112,12 +112,12 @@ def unpack_header(data: Bytes, at: int = 0, log_id: int | None = None) -> Header
 
 
 def unpack_trusted(data: Bytes, at: int) -> Header:
-    """The header at a position that recovery has checked before: no CRC."""
+    """Returns the header at a position that recovery has checked before, without checking its CRC."""
     return Header(*HEADER.unpack_from(data, at)[2:-1])
 
 
 def check_body(data: Bytes, at: int, header: Header) -> None:
-    """Raises BadFrameError if the body of the frame at a position is cut off or its CRC does not fit."""
+    """Raises BadFrameError if the body of the frame at a position is cut off or its CRC does not match."""
     begin = at + HEADER_SIZE
     body = memoryview(data)[begin : begin + header.body_size]
     if len(body) < header.body_size:

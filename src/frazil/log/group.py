@@ -1,4 +1,4 @@
-"""A group of entries that wait for one commit, made into frames."""
+"""Entries of one commit, and the frames made of them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 from frazil.log.batch import Batch, pack
 from frazil.log.frame import Bytes, Header, Kind, pack_header, padding
 from frazil.log.protocol import Ack, Level
-from frazil.log.waiters import LoopWaiter, ThreadWaiter, Waiter, acknowledge, refuse
+from frazil.log.waiters import LoopWaiter, ThreadWaiter, Waiter, reject_futures, resolve_futures
 
-#: A packed frame of single messages ends at this size, so that a damaged one costs little.
+#: Size limit of a packed frame of single messages; bounds what one damaged frame loses.
 MAX_RUN_BYTES = 1024 * 1024
 
 
-#: A message, its request id, and the coroutine that waits for it, if it is one.
+#: A message, its request id, and the future of the coroutine that published it, if any.
 Single = tuple[bytes, int | None, "asyncio.Future[Ack] | None"]
 
 
 class Entry:
-    """What somebody wants in the log: single messages, a batch, a change of state, or nothing but a sync."""
+    """One append to the log: single messages, a batch, a change of state, or only a sync."""
 
     singles: list[Single] | None = None
     batch: Batch | None = None
     change: Callable[[Group], bytes] | None = None
-    """Makes the body of a state frame, when it is this entry's turn."""
+    """Makes the body of a state frame while the commit is drafted."""
     waiter: Waiter | None = None
     acknowledged: bool = False
-    """Its publisher has been told already, at level `memory`."""
+    """Whether it was acknowledged before the write, at level `memory`."""
     offset: int = -1
     """Of its first message."""
     time_us: int = 0
@@ -67,29 +67,29 @@ class Entry:
 
     @property
     def calls(self) -> int:
-        """How many publishers' calls it stands for."""
+        """The number of publishers' calls that it stands for."""
         return len(self.singles) if self.singles is not None else 1
 
     @property
-    def may_be_refused(self) -> bool:
-        """Whether it is judged only when its turn comes: by its sequence, or by its columns."""
+    def can_be_refused(self) -> bool:
+        """Whether the commit itself may refuse it, because of its sequence or its columns."""
         return self.batch is not None and (self.batch.is_idempotent or len(self.batch.extra) > 0)
 
     def outcome(self, topic: str) -> Ack | BaseException:
-        """The answer for all of it."""
+        """Returns the acknowledgement or error of the whole entry."""
         if self.error is not None:
             return self.error
         return Ack(topic, self.offset, self.messages, self.level, self.time_us, self.duplicate)
 
 
 class Run(Entry):
-    """Messages of one loop's coroutines that wait for the same commit.
+    """Messages that the coroutines of one loop published in one iteration.
 
-    An entry for each would cost more than all the rest.
+    One entry per message would cost more than the rest of the append.
     """
 
     singles: list[Single]
-    in_line: bool = False
+    is_enqueued: bool = False
 
     def __init__(self, first: Single, level: Level, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(level, len(first[0]))
@@ -97,16 +97,18 @@ class Run(Entry):
         self.waiter = LoopWaiter(loop)
 
 
-def tell(entries: list[Entry], topic: str, own: ThreadWaiter | None, loop: asyncio.AbstractEventLoop | None) -> None:
-    """Hands out acknowledgements and errors to those who wait.
+def deliver_outcomes(
+    entries: list[Entry], topic: str, own: ThreadWaiter | None, loop: asyncio.AbstractEventLoop | None
+) -> None:
+    """Delivers acknowledgements and errors to the waiters of entries.
 
     Args:
-        entries: those that are done, or have failed.
+        entries: committed or failed ones.
         topic: its name.
-        own: the leader itself, which needs no wake-up.
-        loop: the loop in whose thread this runs, if it is one.
+        own: the waiter of the leader, which needs no wake-up.
+        loop: the loop in whose thread this runs, if any.
     """
-    elsewhere: dict[asyncio.AbstractEventLoop, list[Entry]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[Entry]] = {}
     for entry in entries:
         waiter = entry.waiter
         if isinstance(waiter, ThreadWaiter):
@@ -114,32 +116,32 @@ def tell(entries: list[Entry], topic: str, own: ThreadWaiter | None, loop: async
             if waiter is not own:
                 waiter.wake()
         elif waiter is not None:
-            elsewhere.setdefault(waiter.loop, []).append(entry)
-    for its, told in elsewhere.items():
-        if its is loop:
-            _settle(told, topic)
+            by_loop.setdefault(waiter.loop, []).append(entry)
+    for owner, delivered in by_loop.items():
+        if owner is loop:
+            _resolve_futures(delivered, topic)
             continue
-        with suppress(RuntimeError):  # it is closed: nobody waits any more
-            its.call_soon_threadsafe(_settle, told, topic)
+        with suppress(RuntimeError):  # the loop is closed: there is no waiter any more
+            owner.call_soon_threadsafe(_resolve_futures, delivered, topic)
 
 
-def _settle(entries: list[Entry], topic: str) -> None:
-    """Answers coroutines; runs in their loop."""
+def _resolve_futures(entries: list[Entry], topic: str) -> None:
+    """Resolves the futures of coroutines; runs in their loop."""
     for entry in entries:
         assert isinstance(entry.waiter, LoopWaiter)
         own = entry.waiter.future
         futures = [own] if own is not None else [future for _, _, future in entry.singles or ()]
         outcome = entry.outcome(topic)
         if isinstance(outcome, BaseException):
-            refuse(futures, outcome)
+            reject_futures(futures, outcome)
         elif own is None:
-            acknowledge(futures, outcome)
+            resolve_futures(futures, outcome)
         elif not own.done():
             own.set_result(outcome)
 
 
-def pieces(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Neighbouring single messages together, up to a size; everything else alone."""
+def group_entries(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Yields adjacent single messages together, up to a size, and every other entry alone."""
     run: list[Entry] = []
     size = 0
     for entry in entries:
@@ -160,7 +162,7 @@ def pieces(entries: list[Entry]) -> Iterator[list[Entry]]:
 
 @dataclass(slots=True)
 class Group:
-    """Frames that will be written in one go. Offsets are given out here."""
+    """Frames that are written at once. Assigns the offsets."""
 
     log_id: int
     epoch: int
@@ -172,16 +174,16 @@ class Group:
     headers: list[Header] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     undo: list[Callable[[], None]] = field(default_factory=list)
-    """What to do, last first, if these frames do not reach the file."""
+    """Called in reverse order if these frames do not reach the file."""
 
     messages: int = 0
 
     def renew(self, synced: int, time_us: int) -> None:
-        """For a commit that begins now; nothing is drafted yet."""
+        """Updates the synced offset and the time for a commit that begins now; nothing is drafted yet."""
         self.synced, self.time_us = synced, time_us
 
     def add_messages(self, run: list[Entry]) -> None:
-        """Single messages, together in one packed frame."""
+        """Drafts one packed frame of single messages."""
         singles: list[Single] = []
         for entry in run:
             entry.offset, entry.time_us = self.next_offset + len(singles), self.time_us

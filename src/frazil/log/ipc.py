@@ -1,4 +1,4 @@
-"""Looks into Arrow's IPC messages without decoding them."""
+"""Inspects Arrow IPC messages without decoding them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pyarrow as pa
 from frazil.log.frame import Bytes
 
 _U16, _I32, _U32 = (struct.Struct(form) for form in ("<H", "<i", "<I"))
-#: Places of fields in Arrow's flatbuffers: Message.header, DictionaryBatch.data, RecordBatch.compression.
+#: Indexes of fields in Arrow's flatbuffers: Message.header, DictionaryBatch.data, RecordBatch.compression.
 _HEADER, _DATA, _COMPRESSION = 2, 1, 3
 
 
 def is_compressed(body: Bytes) -> bool:
-    """Whether a stream has buffers that grow when they are read: a small one could fill all memory.
+    """Returns whether a stream has buffers that grow when they are read: a small one could fill all memory.
 
     Raises:
-        pa.ArrowInvalid: it is no stream.
+        pa.ArrowInvalid: the bytes are not a stream.
     """
     reader = pa.ipc.MessageReader.open_stream(body)
     while True:
@@ -44,7 +44,7 @@ def _table(metadata: memoryview, table: int, number: int) -> int:
 
 
 def _field(metadata: memoryview, table: int, number: int) -> int:
-    """Where a field of a table stands; 0 where it is left out."""
+    """Returns the position of a field of a table; 0 if it is absent."""
     vtable = table - int(_I32.unpack_from(metadata, table)[0])
     place = 4 + 2 * number
     if place >= int(_U16.unpack_from(metadata, vtable)[0]):

@@ -1,8 +1,7 @@
-"""Reads frames out of the log's own files, where they lie on this machine: the broker only says where.
+"""Reads frames from the log's own files if they are on this machine: the broker only sends their positions.
 
-A folder of the same name on another machine must not be taken for the log's. So the lock file in it has to be held by
-a living process, and to name the same one that has answered: each owner of a log writes a word there that nobody else
-has.
+A folder of the same name on another machine must not be mistaken for the log's. So its lock file has to be held by a
+living process, and to contain the word of the owner that has answered, which is unique.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from frazil.log.segment import segment_path
 
 @dataclass(frozen=True)
 class FrameRange:
-    """Whole frames in a segment's file, all of them on disk."""
+    """Whole frames in a segment file, all of them synced."""
 
     segment_id: int
     begin: int
     end: int
     next_offset: int
-    """The first offset behind them."""
+    """The first offset after them."""
 
 
 @dataclass(frozen=True)
 class LocalFrames:
-    """Where the frames of a range lie, in order.
+    """The positions of the frames of a range, in order.
 
     Attributes:
         directory: the log's folder, as its process sees it.
         folder: the topic's folder in it.
-        owner: the word of the process that has the log.
-        log_id: stands in each frame.
+        owner: the word of the process that owns the log.
+        log_id: the number in each frame.
         producers: names of producers that may occur.
     """
 
@@ -60,10 +59,10 @@ class LocalFrames:
 
 
 def read_local_frames(found: LocalFrames) -> Iterator[tuple[Chunk, int]]:
-    """The frames as chunks, each with the first offset behind it.
+    """Yields the frames as chunks, each with the first offset after it.
 
-    It ends early, and without an error, where the files are not here, are not those of this log, or are gone: the
-    broker has the rest, or says why there is none.
+    Ends early and without an error if the files are not on this machine, belong to another log, or are gone: the broker
+    serves the rest, or reports why it cannot.
     """
     with suppress(OSError, BadFrameError):
         owner = read_owner(Path(found.directory))
@@ -78,7 +77,7 @@ def read_local_frames(found: LocalFrames) -> Iterator[tuple[Chunk, int]]:
 
 
 def _check(data: pa.Buffer, place: FrameRange, log_id: int) -> None:
-    """The file may be another one of the same name by now. The CRCs of all frames are checked when they are decoded."""
+    """Checks that the file is still the same one. The CRCs of all frames are checked when they are decoded."""
     if data.size < place.end - place.begin:
         raise BadFrameError("the segment is shorter than the broker said")
     header = unpack_header(data)

@@ -24,27 +24,27 @@ from frazil.log.owner import Owner
 from frazil.log.protocol import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
 from frazil.log.topic import PATIENCE_S, TopicLog
 from frazil.log.topic_file import TopicFile
-from frazil.log.trust import ensure_key, key_of
+from frazil.log.trust import ensure_key, get_configured_key
 from frazil.observe.logs import get_logger
 from frazil.settings.model import LogSettings
 from frazil.settings.permissions import make_private_folder, make_tree_private
 
-#: Asks the tables of a topic (name, log id) up to which offset they have messages; None: there are none.
+#: Returns the first offset that the tables of a topic (name, log id) do not contain; None: there are no tables.
 FloorOf = Callable[[str, str], int | None]
 
 _DELETED = ".deleted-"
-#: By name: for each message, the look-up is cheaper than what an Enum does.
+#: By name: cheaper per message than the lookup of an Enum.
 _LEVELS: dict[str, Level] = {level.value: level for level in Level}
-#: How long a topic that cannot be opened counts as such, before it is looked at again.
+#: How long a failure to open a topic is remembered before the next try.
 _BROKEN_S = 1.0
 
 log = get_logger(__name__)
 
 
 class Log:
-    """A log in this process. Open it with `Log.open`; it implements `LogAccess`.
+    """A log in this process, opened with `Log.open`; implements `LogAccess`.
 
-    One process has it at a time. Threads and coroutines share it.
+    One process owns it at a time; its threads and coroutines share it.
     """
 
     def __init__(self, directory: Path, settings: LogSettings, *, floor: FloorOf | None, disk: Disk) -> None:
@@ -60,11 +60,11 @@ class Log:
         self._stop = threading.Event()
         self._closing = threading.Lock()
         self._owner = Owner.take(directory)
-        self.key = key_of(settings) or ensure_key(directory)
-        for left in (directory / "topics").glob(f"{_DELETED}*"):  # a crash came while a topic was deleted
+        self.key = get_configured_key(settings) or ensure_key(directory)
+        for left in (directory / "topics").glob(f"{_DELETED}*"):  # left by a crash during the deletion of a topic
             shutil.rmtree(left, ignore_errors=True)
-        self._keeper = threading.Thread(target=self._keep, name="frazil-log-keeper", daemon=True)
-        self._keeper.start()
+        self._housekeeping = threading.Thread(target=self._run_housekeeping, name="frazil-log-keeper", daemon=True)
+        self._housekeeping.start()
 
     @classmethod
     def open(
@@ -75,23 +75,23 @@ class Log:
         floor: FloorOf | None = None,
         disk: Disk | None = None,
     ) -> Self:
-        """Opens a log, and makes the folder where there is none.
+        """Opens a log; creates the folder if it is missing.
 
         Args:
             directory: the log's folder.
             settings: sizes, limits and sync mode.
-            floor: asks the tables of a topic how far they have come. Needed to append to topics with storage `iceberg`.
-            disk: the disk; tests bring their own.
+            floor: returns the offset that the tables of a topic have reached. Needed for storage `iceberg`.
+            disk: the disk; replaced in tests.
 
         Raises:
-            LockedError: another process has it; says which.
+            LockedError: another process owns it; the message names it.
         """
         disk = disk or Disk()
         topics = directory / "topics"
         made = [p for p in (topics, *topics.parents) if not p.exists()]
         make_private_folder(topics)
-        make_tree_private(directory)  # one that an older version made
-        for path in made:  # else a power cut may take the whole folder, with all that is synced inside
+        make_tree_private(directory)  # a folder of an older version
+        for path in made:  # otherwise a power cut may lose the whole folder, with all that is synced inside
             disk.sync_folder(path.parent)
         return cls(directory, settings or LogSettings(), floor=floor, disk=disk)
 
@@ -100,12 +100,12 @@ class Log:
         return f"log at {self.directory}"
 
     def announce(self, **addresses: str) -> None:
-        """Tells other processes, by the lock file, where this log is served: `flight=…`, `http=…`."""
+        """Publishes the addresses at which this log is served in the lock file: `flight=…`, `http=…`."""
         self.broker_addr = addresses.get("flight", self.broker_addr)
         self._owner.announce(addresses)
 
     def offer_handover(self) -> None:
-        """Tells other processes, by the lock file, that this one closes the log when a server asks for it."""
+        """Announces in the lock file that this process closes the log when a server asks for it."""
         self._owner.offer()
 
     # -- topics ----------------------------------------------------------------------------------------------------
@@ -121,11 +121,11 @@ class Log:
         return self.info(name)
 
     def topics(self) -> list[TopicInfo]:
-        """Every topic; one that cannot be opened is listed with its problem."""
+        """Returns every topic; one that cannot be opened is listed with its problem."""
         return [self._info_or_problem(name) for name in self._names()]
 
     def is_open(self, topic: str) -> bool:
-        """Whether a topic is at hand. Another one is opened by its first use, which may mean to recover it."""
+        """Returns whether a topic is open. Otherwise its first use opens it, which may mean to recover it."""
         return topic in self._open
 
     def info(self, topic: str) -> TopicInfo:
@@ -160,12 +160,12 @@ class Log:
         try:
             return self.info(name)
         except FrazilError as error:
-            return TopicFile.broken(name, self._folder(name), error.in_one_line, self.broker_addr)
+            return TopicFile.describe_broken(name, self._folder(name), error.in_one_line, self.broker_addr)
 
     def delete_topic(self, topic: str) -> None:
-        """Removes a topic's log. Its table, if it has one, stays."""
+        """Deletes a topic's log. Its table, if any, is kept."""
         known = self._open.get(topic)
-        with known.arranging if known is not None else contextlib.nullcontext(), self._lock:
+        with known.segments_lock if known is not None else contextlib.nullcontext(), self._lock:
             if topic not in self._names():
                 raise self._not_found(topic)
             opened = self._open.pop(topic, None)
@@ -182,24 +182,24 @@ class Log:
         shutil.rmtree(gone, ignore_errors=True)
 
     def configure(self, topic: str, changes: dict[str, Any]) -> TopicInfo:
-        """Changes `storage`, `sinks`, `retention_age_s`, `retention_bytes`, `floor`; the last one only upwards.
+        """Changes `storage`, `sinks`, `retention_age_s`, `retention_bytes` and `floor`, which only rises.
 
         Raises:
             UnavailableError: the topic gets a table, and the catalog does not answer; nothing has changed.
-            ForeignLogError: there is a table of its name, written from another log; nothing has changed.
+            ForeignLogError: a table of that name was written from another log; nothing has changed.
         """
         opened, kept = self._topic_and_file(topic)
         gets_table = changes.get("storage") == "iceberg" and kept.storage != "iceberg"
         floor = (self._ask_floor(topic, kept.log_id) if gets_table else None) or 0
         with self._lock:
             _, kept = self._topic_and_file(topic)
-            changed = self._files[topic] = kept.changed(changes, self._folder(topic), self._disk)
+            changed = self._files[topic] = kept.update(changes, self._folder(topic), self._disk)
         if floor or changed.floor > kept.floor:
             opened.raise_floor(max(floor, changed.floor))
         return self.info(topic)
 
     def raise_floor(self, topic: str, offset: int) -> None:
-        """Assigns no offset below this one from now on: tables know them already."""
+        """Assigns no offset below this one from now on: tables contain them already."""
         self._topic(topic).raise_floor(offset)
 
     def _ask_floor(self, topic: str, log_id: str) -> int | None:
@@ -221,7 +221,7 @@ class Log:
     def _not_found(self, topic: str) -> NotFoundError:
         close = difflib.get_close_matches(topic, self._names(), n=1)
         return NotFoundError(
-            f"there is no topic '{topic}' in the {self.where}",
+            f"topic '{topic}' does not exist in the {self.where}",
             hint=f"'{close[0]}'" if close else f"frazil topic create {topic}",
         )
 
@@ -241,12 +241,12 @@ class Log:
 
     def _topic_and_file(self, name: str) -> tuple[TopicLog, TopicFile]:
         opened, kept = self._topic(name), self._files.get(name)
-        if kept is None:  # deleted this moment
+        if kept is None:  # deleted just now
             raise self._not_found(name)
         return opened, kept
 
     def _opened(self, name: str) -> TopicLog:
-        """Opens a topic. One that could not be opened is not read through again for every call."""
+        """Opens a topic. After a failure, later calls get the same error for a while instead of another scan."""
         error, until = self._broken.get(name, (None, 0.0))
         if error is not None and time.monotonic() < until:
             raise error
@@ -283,7 +283,7 @@ class Log:
         headers: dict[str, str] | None = None,
         level: Level | str | None = None,
     ) -> Ack:
-        """Publishes one message from this thread, and returns when it is as safe as the level says."""
+        """Publishes one message from this thread; returns when it is as safe as the level requires."""
         asked = _level(level)
         opened = self._open.get(topic) or self._topic(topic)
         if headers:
@@ -315,7 +315,7 @@ class Log:
     def append_many(
         self, topic: str, batches: list[tuple[Batch, Level | None]], *, internal: bool = False
     ) -> list[Ack | FrazilError]:
-        """Appends batches in one commit; each is taken or refused by itself."""
+        """Appends batches in one commit; each is accepted or refused on its own."""
         return self._topic(topic).append_many(batches, internal=internal)
 
     def register(self, topic: str, name: str | None = None, producer_id: int | None = None) -> Registration:
@@ -325,11 +325,11 @@ class Log:
         return self._topic(topic).sync()
 
     def is_prepared(self, topic: str) -> bool:
-        """Whether the topic's tables have been asked, so that it can take a message."""
+        """Returns whether the topic's tables have been queried, so that it can accept messages."""
         return self._topic(topic).is_prepared
 
     def prepare(self, topic: str) -> None:
-        """Asks the topic's tables how far they are, before the first message does."""
+        """Queries the topic's tables for their offsets ahead of the first message."""
         self._topic(topic).prepare()
 
     # -- read ------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Log:
         return reading.chunks(self._topic(topic), start, end)
 
     def places(self, topic: str, start: int, end: int) -> LocalFrames:
-        """Where the visible frames of a range lie, for who reads them on this machine: `read_nearby`."""
+        """Returns where the visible frames of a range lie, for `read_local_frames` on the same machine."""
         opened = self._topic(topic)
         found, names = reading.places(opened, start, end)
         here = str(self.directory.absolute())
@@ -364,14 +364,14 @@ class Log:
 
     def report(self, topic: str, sink: str, offset: int) -> None:
         check_name(sink, "sink")
-        with self._lock:  # else a report for a topic that goes away would count for the next of its name
+        with self._lock:  # a report for a deleted topic must not count for the next topic of that name
             self._topic(topic)
             self._reported.setdefault(topic, {})[sink] = offset
 
     def retain(
         self, topic: str, *, age_s: float | None = None, size: int | None = None, dry_run: bool = False
     ) -> Retained:
-        with self._arranging(topic) as (opened, kept):
+        with self._lock_segments(topic) as (opened, kept):
             policy = retention.policy_of(kept, self.settings)
             if age_s is not None or size is not None:
                 policy = retention.Policy(age_s, size)
@@ -379,24 +379,24 @@ class Log:
             return retention.retain(opened, policy, committed, dry_run=dry_run)
 
     def import_segments(self, topic: str) -> Imported:
-        """Puts segments in place that `importing.Stage` has made for the time before the log's start."""
-        with self._arranging(topic) as (opened, _):
+        """Installs segments that `importing.Stage` has made for offsets before the log's start."""
+        with self._lock_segments(topic) as (opened, _):
             return importing.install(opened, self._disk)
 
     @contextlib.contextmanager
-    def _arranging(self, topic: str) -> Iterator[tuple[TopicLog, TopicFile]]:
-        """A topic while nobody else adds or removes its segments. Other topics go on meanwhile."""
+    def _lock_segments(self, topic: str) -> Iterator[tuple[TopicLog, TopicFile]]:
+        """Yields a topic whose segments no other caller adds or removes. Other topics are not affected."""
         opened = self._topic(topic)
-        with opened.arranging:
+        with opened.segments_lock:
             now, kept = self._topic_and_file(topic)
-            if now is not opened:  # deleted, and made anew: its files have the same names
-                raise ConflictError(f"topic '{topic}' was deleted and made anew this moment", hint="try again")
+            if now is not opened:  # deleted and created again: its files have the same names
+                raise ConflictError(f"topic '{topic}' was deleted and created again in the meantime", hint="try again")
             yield opened, kept
 
     # -- background ------------------------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
-        """Writes what waits in memory, syncs by interval, applies retention."""
+    def _run_housekeeping(self) -> None:
+        """Writes buffered entries, syncs by interval, and applies retention."""
         interval = self.settings.sync_interval_ms / 1000
         rounds = 0
         failing: dict[str, str] = {}
@@ -404,57 +404,57 @@ class Log:
             rounds += 1
             for name, topic in list(self._open.items()):
                 try:
-                    self._keep_topic(name, topic, retain=rounds % max(1, int(10 / interval)) == 0)
+                    self._maintain_topic(name, topic, retain=rounds % max(1, int(10 / interval)) == 0)
                     failing.pop(name, None)
-                except Exception as error:  # told once, and the other topics go on
+                except Exception as error:  # logged once; the other topics are not affected
                     kind = type(error).__name__
-                    if failing.get(name) != kind and not topic.line.closed:
+                    if failing.get(name) != kind and not topic.queue.closed:
                         failing[name] = kind
-                        log.exception("a topic cannot be kept in order", topic=name, kind=kind)
+                        log.exception("housekeeping of a topic failed", topic=name, kind=kind)
 
-    def _keep_topic(self, name: str, topic: TopicLog, *, retain: bool) -> None:
+    def _maintain_topic(self, name: str, topic: TopicLog, *, retain: bool) -> None:
         topic.flush()
         topic.show_metrics()
         if self.settings.sync_mode == "periodic" and topic.files.written > topic.end:
             topic.sync()
         topic.files.sync_mark()
-        if retain and not topic.arranging.locked():
+        if retain and not topic.segments_lock.locked():
             self.retain(name)
 
     def close(self) -> None:
-        """Writes and syncs what waits, and lets go of the folder. Further calls do nothing.
+        """Writes and syncs what is pending, and releases the folder. Further calls do nothing.
 
         Raises:
             UnavailableError: a commit hangs in the disk. The folder stays locked until it has ended.
         """
         if not self._closing.acquire(blocking=False):
-            return  # the first call releases the folder, when nothing writes there any more
+            return  # the first call releases the folder once nothing writes there any more
         self._stop.set()
-        if self._keeper is not threading.current_thread():
-            self._keeper.join(PATIENCE_S)
+        if self._housekeeping is not threading.current_thread():
+            self._housekeeping.join(PATIENCE_S)
         with self._lock:
             opened, self._open = list(self._open.values()), {}
         with contextlib.ExitStack() as stack:
-            stack.callback(self._let_go, opened)
+            stack.callback(self._release, opened)
             for topic in opened:
                 stack.callback(_close, topic)
 
-    def _let_go(self, opened: list[TopicLog]) -> None:
-        """Others may have the folder when nothing of ours can write there any more."""
-        busy = [topic.line for topic in opened if topic.line.is_busy]
-        waits_for_keeper = self._keeper.is_alive() and self._keeper is not threading.current_thread()
+    def _release(self, opened: list[TopicLog]) -> None:
+        """Releases the folder once no thread of this log can write there any more."""
+        busy = [topic.queue for topic in opened if topic.queue.is_busy]
+        has_housekeeping = self._housekeeping.is_alive() and self._housekeeping is not threading.current_thread()
 
-        def let_go() -> None:
-            if waits_for_keeper:
-                self._keeper.join()
-            for line in busy:
-                line.wait_until_free()
+        def release() -> None:
+            if has_housekeeping:
+                self._housekeeping.join()
+            for queue in busy:
+                queue.wait_until_idle()
             self._owner.release()
 
-        if busy or waits_for_keeper:
-            threading.Thread(target=let_go, name="frazil-log-closer", daemon=True).start()
+        if busy or has_housekeeping:
+            threading.Thread(target=release, name="frazil-log-closer", daemon=True).start()
         else:
-            let_go()
+            release()
 
     def __enter__(self) -> Self:
         return self
@@ -466,10 +466,10 @@ class Log:
 
 
 def _close(topic: TopicLog) -> None:
-    with topic.arranging:  # an import that runs finishes first: afterwards the folder may be somebody else's
+    with topic.segments_lock:  # a running import finishes first: afterwards the folder may belong to another process
         topic.close()
 
 
 def _level(asked: Level | str | None) -> Level | None:
-    """By hand what `Level(…)` does, which costs as much as the rest of a call."""
+    """Does what `Level(…)` does, which would cost as much as the rest of a call."""
     return asked if asked is None or type(asked) is Level else _LEVELS.get(asked) or Level(asked)

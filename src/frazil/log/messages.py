@@ -1,4 +1,4 @@
-"""Frames → messages as Arrow columns. Vectorised: nothing here runs once per message."""
+"""Decodes frames to Arrow columns of messages. Vectorised: nothing here runs once per message."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from frazil.log.columns import MESSAGE, TIME
 from frazil.log.frame import HEADER_SIZE, BadFrameError, Header, Kind, check_body, unpack_header
 from frazil.log.protocol import Chunk, TopicView
 
-#: From this size on a packed frame becomes an array of its own.
+#: Size from which a packed frame becomes an array of its own.
 _LARGE_BODY = 32 * 1024
 
 
 def message_schema(view: TopicView, columns: Collection[str] | None = None) -> pa.Schema:
-    """The columns of a topic's messages: those that all have, then the producers' own."""
+    """Returns the columns of a topic's messages: the common ones, then those of producers."""
     fields = [*MESSAGE, *view.extra]
     return pa.schema(fields if columns is None else [f for f in fields if f.name in columns])
 
@@ -27,10 +27,10 @@ def message_schema(view: TopicView, columns: Collection[str] | None = None) -> p
 def decode_chunk(
     chunk: Chunk, view: TopicView, start: int = 0, end: int | None = None, columns: Collection[str] | None = None
 ) -> pa.Table:
-    """The messages of a chunk with offsets in [start, end), as a table with `message_schema`.
+    """Returns the messages of a chunk with offsets in [start, end), as a table with `message_schema`.
 
     Raises:
-        IntegrityError: a frame is damaged; it says which offsets, and where in the segment.
+        IntegrityError: a frame is damaged; the message names its offsets and position.
     """
     frames = [
         (at, header)
@@ -50,7 +50,7 @@ def decode_chunk(
 
 
 def walk(chunk: Chunk) -> list[tuple[int, Header]]:
-    """Position and header of each frame of a chunk; every CRC is checked."""
+    """Yields position and header of each frame of a chunk; every CRC is checked."""
     data = memoryview(chunk.data)
     found: list[tuple[int, Header]] = []
     at = 0
@@ -77,7 +77,7 @@ def _range_of(bad: Header | None, before: list[tuple[int, Header]]) -> str:
 
 
 def _runs(frames: list[tuple[int, Header]]) -> list[list[tuple[int, Header]]]:
-    """Neighbouring small packed frames together; the others alone, because they need not be copied."""
+    """Groups adjacent small packed frames; the others stay alone, because they need not be copied."""
     runs: list[list[tuple[int, Header]]] = []
     for at, header in frames:
         if runs and _is_small(header) and _is_small(runs[-1][0][1]):
@@ -98,7 +98,7 @@ def _offsets(frames: list[tuple[int, Header]], counts: Any) -> Any:
 
 
 class _Run:
-    """What producers sent in a run of frames."""
+    """The columns that producers sent in a run of frames."""
 
     def __init__(self, chunk: Chunk, frames: list[tuple[int, Header]]) -> None:
         self.count = sum(h.count for _, h in frames)
@@ -112,7 +112,7 @@ class _Run:
             self._bodies = [unpack(chunk.data, a + HEADER_SIZE, h.count, h.flags) for a, h in frames]
 
     def sent(self, field: pa.Field) -> pa.Array | None:
-        """A column that the producers sent, or None where they did not."""
+        """Returns a column that the producers sent, or None."""
         if self._sent is not None:
             at = self._sent.schema.get_field_index(field.name)
             if at < 0:
@@ -132,7 +132,7 @@ class _Run:
             return pa.Array.from_buffers(
                 pa.binary(), self.count, [None, pa.py_buffer(offsets), self._data.slice(at, int(offsets[-1]))]
             )
-        # Payloads lie apart: take every second piece of payload, gap, payload, gap, …
+        # Payloads are not contiguous: take every second piece of payload, gap, payload, gap, …
         counts = np.array([len(part) for part in lengths])
         sizes = np.concatenate(lengths).astype(np.int64)
         ends = np.cumsum(sizes)
@@ -156,7 +156,7 @@ class _Run:
 
 
 class _Columns:
-    """The columns of a chunk's messages: what was sent, and what is derived from the frames."""
+    """The columns of a chunk's messages, sent or derived from the frames."""
 
     def __init__(
         self, chunk: Chunk, view: TopicView, frames: list[tuple[int, Header]], counts: Any, offsets: Any,
@@ -190,7 +190,7 @@ class _Columns:
         return pa.chunked_array([made], field.type)
 
     def _with_imported(self, field: pa.Field, made: pa.Array) -> pa.ChunkedArray:
-        """Where a run carries the column itself, it counts instead of what is derived."""
+        """Returns a derived column with the values of runs that carry the column themselves."""
         parts, at = [], 0
         for run in self._runs:
             sent = run.sent(field) if run.imported else None

@@ -1,4 +1,4 @@
-"""What the log counts."""
+"""Metrics of the log."""
 
 from contextlib import suppress
 
@@ -24,7 +24,7 @@ FAILED = gauge("frazil_log_failed", "1 while a topic is shut because a sync has 
 
 
 def forget(topic: str) -> None:
-    """Takes the gauges of a topic away that is gone: their last values would be told for ever, and alarm somebody."""
+    """Removes the gauges of a deleted topic: their last values would raise alarms forever."""
     for one in (SIZE, END, START, FAILED):
         with suppress(KeyError):
             one.remove(topic)

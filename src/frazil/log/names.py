@@ -1,4 +1,4 @@
-"""Names of topics, sinks and subscriptions. A topic's name is a folder, a table and a part of URLs at once."""
+"""Names of topics, sinks and subscriptions. A topic's name is also a folder, a table and a part of URLs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_topic_name(name: str) -> str:
 
 
 def check_name(name: str, what: str) -> str:
-    """The name of a producer, a sink or a subscription."""
+    """Validates the name of a producer, a sink or a subscription."""
     if not _OTHER.fullmatch(name):
         raise UsageError(
             f"{name!r} is no name of a {what}",

@@ -1,4 +1,4 @@
-"""Who has the log: one process, told by a locked file with its name and addresses in it."""
+"""The owner of a log: one process, which holds a lock file that contains its name and addresses."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from typing import Any, Self
 from frazil.errors import LockedError, NotAllowedError, UnavailableError, first_line, translate_os_error
 
 LOCK = "LOCK"
-_TRIES = 80
-#: Seconds that it goes on where nobody has the log, and somebody who looks stands still while he does.
-_LOOKING_S = 10.0
+_MIN_TRIES = 80
+#: Seconds to keep trying while there is no owner: readers of the lock file hold a shared lock while they inspect it.
+_CONTENTION_S = 10.0
 
 
 @dataclass(frozen=True)
 class OwnerInfo:
-    """The process that has a log, as its lock file says."""
+    """The process that owns a log, according to its lock file."""
 
     pid: int
     host: str
     started: str
     addresses: dict[str, str] = field(default_factory=dict)
     word: str = ""
-    """Of this owner alone, however many have the same number and host: a reader can tell that it stands at its log."""
+    """Random and unique to this owner, whatever its pid and host: a reader recognises the owner's files by it."""
     yields: bool = False
-    """Whether it hands the log over to a server that asks for it."""
+    """Whether it hands the log over to a server on request."""
 
 
 class Owner:
-    """Holds a log's folder. The operating system lets go of it when the process ends, however it ends."""
+    """Owns a log's folder. The operating system releases the lock when the process ends, however it ends."""
 
     def __init__(self, file: int, info: dict[str, Any]) -> None:
         self._file, self._info = file, info
@@ -55,7 +55,7 @@ class Owner:
             raise NotAllowedError(f"the log at {directory} cannot be written", hint=hint) from error
         if not _lock(file, directory):
             os.close(file)
-            raise _locked(directory)
+            raise _make_locked_error(directory)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         info = {"pid": os.getpid(), "host": socket.gethostname(), "started": now, "word": secrets.token_hex(16)}
         owner = cls(file, info)
@@ -77,7 +77,7 @@ class Owner:
         self._write()
 
     def offer(self) -> None:
-        """Says that the log is handed over to a server that asks for it."""
+        """Announces that the log is handed over to a server on request."""
         self._info["yields"] = True
         self._write()
 
@@ -94,20 +94,20 @@ class Owner:
 
 
 def _lock(file: int, directory: Path) -> bool:
-    """Many short tries: somebody may be looking who has it, which takes the lock for a moment, again and again."""
-    tries, end = 0, time.monotonic() + _LOOKING_S
+    """Takes the lock in many short tries, because readers of the lock file also take it for a moment."""
+    tries, end = 0, time.monotonic() + _CONTENTION_S
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         tries += 1
-        if tries >= _TRIES and (time.monotonic() > end or read_owner(directory) is not None):
+        if tries >= _MIN_TRIES and (time.monotonic() > end or read_owner(directory) is not None):
             return False
         time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - out of step with others, guards nothing
 
 
 def read_owner(directory: Path) -> OwnerInfo | None:
-    """The process that has a log now, or None where nobody has it."""
+    """Returns the process that owns a log now, or None."""
     try:
         file = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -126,17 +126,17 @@ def _parse(content: bytes) -> OwnerInfo:
     try:
         known: dict[str, Any] = json.loads(content)
         return OwnerInfo(**{name: known[name] for name in OwnerInfo.__dataclass_fields__ if name in known})
-    except (ValueError, TypeError):  # it is being written this moment
+    except (ValueError, TypeError):  # it is being written just now
         return OwnerInfo(0, "unknown", "unknown")
 
 
-def _locked(directory: Path) -> LockedError:
+def _make_locked_error(directory: Path) -> LockedError:
     owner = read_owner(directory)
     if owner is None:
         return LockedError(f"the log at {directory} was open in another process until now", hint="try again")
     served = owner.addresses.get("flight")
     return LockedError(
         f"the log at {directory} is open in process {owner.pid} on {owner.host}, since {owner.started}",
-        cause="one process has a log at a time",
+        cause="only one process can have a log open",
         hint=f"go through its broker: --set log.broker={served}" if served else f"stop process {owner.pid}, or wait",
     )

@@ -1,4 +1,4 @@
-"""Producers that want their retries recognised: id, epoch, and a sequence that grows by one per batch."""
+"""Idempotent producers: id, epoch, and a sequence that grows by one per batch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from frazil.errors import ConflictError
 from frazil.log.batch import Batch
 
-#: Batches remembered per producer, so that a retry gets the acknowledgement of the first try.
+#: Batches remembered per producer, so that a retry gets the acknowledgement of the first attempt.
 REMEMBERED = 64
-#: Producers remembered per topic; beyond, the one silent for longest is forgotten.
+#: Producers remembered per topic; beyond it, the least recently active one is forgotten.
 MAX_PRODUCERS = 4096
-#: Batches remembered per topic; beyond, those silent for longest keep only their last one. Each head of a segment
-#: holds them all, and so does the memory.
+#: Batches remembered per topic; beyond it, the least recently active producers keep only their last one. Each head of
+#: a segment contains them all, and so does memory.
 MAX_REMEMBERED = 32_768
 
 
@@ -26,7 +26,7 @@ class FencedError(ConflictError):
 
 
 class UnknownProducerError(ConflictError):
-    """The log does not know this producer, or has forgotten it."""
+    """The log does not know this producer, or has evicted it."""
 
     retryable = False
 
@@ -51,8 +51,8 @@ def _out_of_sequence(message: str, expected: int, cause: str | None, hint: str |
     return OutOfSequenceError(message, expected=expected, cause=cause, hint=hint)
 
 
-class Taken(NamedTuple):
-    """A batch that the log has taken."""
+class TakenBatch(NamedTuple):
+    """A batch that the log contains."""
 
     sequence: int
     offset: int
@@ -60,12 +60,12 @@ class Taken(NamedTuple):
     time_us: int
 
 
-class Before(NamedTuple):
-    """What a registration tells about the one before it, until the new one takes its first batch."""
+class PreviousEpoch(NamedTuple):
+    """What a registration reports about the previous epoch, until the new one takes its first batch."""
 
     epoch: int = -1
     last: int = -1
-    recent: tuple[Taken, ...] = ()
+    recent: tuple[TakenBatch, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ class Producer:
     epoch: int
     time_us: int
     last: int = -1
-    recent: list[Taken] = field(default_factory=list)
-    before: Before = field(default_factory=Before)
+    recent: list[TakenBatch] = field(default_factory=list)
+    before: PreviousEpoch = field(default_factory=PreviousEpoch)
 
     @property
     def remembered(self) -> int:
@@ -89,8 +89,12 @@ class Producer:
     @classmethod
     def from_json(cls, row: list[Any]) -> Producer:
         producer_id, name, epoch, time_us, last, recent, *rest = row
-        before = Before(rest[0][0], rest[0][1], tuple(Taken(*t) for t in rest[0][2])) if rest else Before()
-        return cls(producer_id, name, epoch, time_us, last, [Taken(*t) for t in recent], before)
+        before = (
+            PreviousEpoch(rest[0][0], rest[0][1], tuple(TakenBatch(*t) for t in rest[0][2]))
+            if rest
+            else PreviousEpoch()
+        )
+        return cls(producer_id, name, epoch, time_us, last, [TakenBatch(*t) for t in recent], before)
 
     def copy(self) -> Producer:
         return Producer(self.id, self.name, self.epoch, self.time_us, self.last, list(self.recent), self.before)
@@ -100,7 +104,7 @@ class Producers:
     """The producers of one topic."""
 
     def __init__(self) -> None:
-        #: Those silent for longest come first.
+        #: The least recently active ones come first.
         self._by_id: dict[int, Producer] = {}
         self._by_name: dict[str, int] = {}
         self._remembered = 0
@@ -112,7 +116,7 @@ class Producers:
         return self._by_id.get(producer_id)
 
     def put(self, producer: Producer) -> None:
-        """Adds or replaces a producer; the one silent for longest makes room."""
+        """Adds or replaces a producer, and evicts the least recently active one if there are too many."""
         replaced = self._by_id.pop(producer.id, None)
         self._remembered += producer.remembered - (replaced.remembered if replaced is not None else 0)
         self._by_id[producer.id] = producer
@@ -129,23 +133,23 @@ class Producers:
         if gone.name is not None and self._by_name.get(gone.name) == producer_id:
             del self._by_name[gone.name]
 
-    def next_for(self, name: str | None, time_us: int, producer_id: int | None = None) -> Producer:
-        """The producer that a registration makes; it counts when it is put.
+    def make_registered(self, name: str | None, time_us: int, producer_id: int | None = None) -> Producer:
+        """Returns the producer that a registration creates; it takes effect with `put`.
 
-        A name that is known, or the id of a producer without a name, gets the next epoch: older batches are out.
+        A known name, or the id of a producer without a name, gets the next epoch, which fences older batches.
         """
         known = self._by_id.get(producer_id or 0 if name is None else self._by_name.get(name, 0))
         if known is not None and known.name == name:
-            # One that took nothing was asked for twice, because the first answer got lost.
-            before = Before(known.epoch, known.last, tuple(known.recent)) if known.last >= 0 else known.before
+            # An epoch without batches was requested twice, because the first reply was lost.
+            before = PreviousEpoch(known.epoch, known.last, tuple(known.recent)) if known.last >= 0 else known.before
             return Producer(known.id, name, known.epoch + 1, time_us, before=before)
         return Producer(secrets.randbits(62) + 1, name, 0, time_us)
 
-    def judge(self, batch: Batch, topic: str) -> Taken | None:
-        """What was taken before under this sequence, or None if the batch is new.
+    def find_duplicate(self, batch: Batch, topic: str) -> TakenBatch | None:
+        """Returns what was taken before under this sequence, or None if the batch is new.
 
         Raises:
-            FencedError, UnknownProducerError, OutOfSequenceError: it must not be taken.
+            FencedError, UnknownProducerError, OutOfSequenceError: the batch must not be accepted.
         """
         producer = self._by_id.get(batch.producer_id)
         if producer is None:
@@ -163,7 +167,7 @@ class Producers:
             first = producer.recent[0].sequence if producer.recent else producer.last + 1
             if batch.sequence >= first:
                 return producer.recent[batch.sequence - first]
-            return Taken(batch.sequence, -1, batch.count, producer.time_us)
+            return TakenBatch(batch.sequence, -1, batch.count, producer.time_us)
         if batch.sequence != producer.last + 1:
             raise OutOfSequenceError(
                 f"producer '{producer.name or producer.id}' of topic '{topic}' sent batch {batch.sequence}"
@@ -173,23 +177,23 @@ class Producers:
             )
         return None
 
-    def take(self, producer_id: int, taken: Taken) -> None:
-        """Remembers a batch that is in the log."""
+    def take(self, producer_id: int, taken: TakenBatch) -> None:
+        """Records a batch that is in the log."""
         producer = self._by_id[producer_id] = self._by_id.pop(producer_id)
         producer.last, producer.time_us = taken.sequence, taken.time_us
-        if producer.before.epoch >= 0:  # its owner has the answer: it uses the new epoch
+        if producer.before.epoch >= 0:  # the producer has got the reply, since it uses the new epoch
             self._remembered -= len(producer.before.recent)
-            producer.before = Before()
+            producer.before = PreviousEpoch()
         producer.recent.append(taken)
         if len(producer.recent) > REMEMBERED:
             del producer.recent[0]
             return
         self._remembered += 1
         if self._remembered > MAX_REMEMBERED:
-            self._forget_some()
+            self._evict()
 
-    def _forget_some(self) -> None:
-        """A quarter at once, because it looks through all of them."""
+    def _evict(self) -> None:
+        """Forgets a quarter at once, because it scans all of them."""
         for producer in self._by_id.values():
             if self._remembered <= MAX_REMEMBERED * 3 // 4:
                 return
@@ -198,8 +202,8 @@ class Producers:
             producer.before = producer.before._replace(recent=producer.before.recent[-1:])
             self._remembered -= remembered - producer.remembered
 
-    def recall(self, producer_id: int, epoch: int, taken: Taken) -> None:
-        """Takes up a batch found in a frame at recovery."""
+    def apply_frame(self, producer_id: int, epoch: int, taken: TakenBatch) -> None:
+        """Records a batch found in a frame at recovery."""
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = Producer(producer_id, None, epoch, taken.time_us, taken.sequence - 1)

@@ -1,4 +1,4 @@
-"""Reads what is visible of a topic's log: chunks of whole frames, ranges to take next, offsets by time."""
+"""Reads the visible part of a topic's log: chunks of whole frames, ranges to take next, offsets by time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from frazil.log.synced_mark import SyncedMark
 from frazil.log.topic import TopicLog
 
 CHUNK_BYTES = 4 * 1024 * 1024
-#: A range is not cut smaller: a task costs more than that.
+#: Smallest piece of a range: reading less costs less than the task that reads it.
 MIN_PIECE = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A piece of a segment file, between two frames."""
+    """A part of a segment file that begins and ends between frames."""
 
     segment: Segment
     begin: int
@@ -37,7 +37,7 @@ class _Part:
 
 
 def _parts(topic: TopicLog, start: int, end: int | None = None) -> Iterator[_Part]:
-    """The pieces of segments that hold a range."""
+    """Yields the parts of segments that hold a range."""
     segments, synced = topic.visible()
     _check_start(topic, segments, start)
     for segment in segments:
@@ -66,30 +66,30 @@ def _check_start(topic: TopicLog, segments: list[Segment], start: int) -> None:
 
 
 def chunks(topic: TopicLog, start: int, end: int | None = None) -> Iterator[Chunk]:
-    """The visible frames of a range, in order; the first and the last chunk may reach beyond it."""
+    """Yields the visible frames of a range in order; the first and the last chunk may reach beyond it."""
     for part in _parts(topic, start, end):
         names = _names(topic, part)
-        with _opened(topic, part.segment) as fd:
-            for at, until in _cuts(part):
+        with _OpenSegment(topic, part.segment) as fd:
+            for at, until in _split_part(part):
                 yield Chunk(part.segment.id, pa.py_buffer(os.pread(fd, until - at, at)), names)
 
 
 def places(topic: TopicLog, start: int, end: int) -> tuple[list[FrameRange], dict[int, str]]:
-    """The same without the bytes: where they lie, and the names of producers that may occur in them."""
+    """Returns where those frames lie, without reading them, and the names of producers that may occur in them."""
     found: list[FrameRange] = []
     names: dict[int, str] = {}
     for part in _parts(topic, start, end):
         names |= _names(topic, part)
-        for at, until in _cuts(part):
+        for at, until in _split_part(part):
             following = part.segment.offset_at(until, part.limit, part.end_offset)
             found.append(FrameRange(part.segment.id, at, until, following))
     return found, names
 
 
-def _cuts(part: _Part) -> Iterator[tuple[int, int]]:
+def _split_part(part: _Part) -> Iterator[tuple[int, int]]:
     at = part.begin
     while at < part.limit:
-        until = part.segment.cut(at, CHUNK_BYTES, part.limit)
+        until = part.segment.find_cut(at, CHUNK_BYTES, part.limit)
         yield at, until
         at = until
 
@@ -98,8 +98,8 @@ def _names(topic: TopicLog, part: _Part) -> dict[int, str]:
     return {i: topic.state.names[i] for i in list(part.segment.producers) if i in topic.state.names}
 
 
-class _opened:  # noqa: N801 - a context manager
-    """The file of a segment; one that retention has just removed is told as such."""
+class _OpenSegment:
+    """Opens the file of a segment; reports one that retention has just removed as a missing range."""
 
     def __init__(self, topic: TopicLog, segment: Segment) -> None:
         self._topic, self._segment = topic, segment
@@ -118,7 +118,7 @@ class _opened:  # noqa: N801 - a context manager
 
 
 def spans(topic: TopicLog, start: int, max_bytes: int, pieces: int) -> list[Span]:
-    """What to take next: about `max_bytes` from an offset on, in up to `pieces` spans of like size."""
+    """Returns what to read next: about `max_bytes` from an offset on, in up to `pieces` spans of similar size."""
     parts = list(_parts(topic, start))
     total = min(max_bytes, sum(p.limit - p.begin for p in parts))
     piece = max(MIN_PIECE, -(-total // max(pieces, 1)))
@@ -127,42 +127,42 @@ def spans(topic: TopicLog, start: int, max_bytes: int, pieces: int) -> list[Span
     for part in parts:
         at = part.begin
         while at < part.limit and total > 0:
-            until = part.segment.cut(at, min(piece - size, total), part.limit)
+            until = part.segment.find_cut(at, min(piece - size, total), part.limit)
             size, total, at = size + until - at, total - (until - at), until
             if size >= piece or total <= 0:
-                first = _close(found, first, part.segment.offset_at(at, part.limit, part.end_offset), size)
+                first = _append_span(found, first, part.segment.offset_at(at, part.limit, part.end_offset), size)
                 size = 0
     if size and parts:
-        _close(found, first, parts[-1].end_offset, size)
+        _append_span(found, first, parts[-1].end_offset, size)
     if found:
         found[0] = Span(found[0].start, found[0].end, found[0].size, _time_of(topic, found[0].start))
     return found
 
 
-def _close(found: list[Span], first: int, end: int, size: int) -> int:
+def _append_span(found: list[Span], first: int, end: int, size: int) -> int:
     if end > first:
         found.append(Span(first, end, size))
     return max(first, end)
 
 
 def offset_at(topic: TopicLog, time_us: int) -> int:
-    """The first visible offset that was published at or after a time; the visible end if there is none."""
+    """Returns the first visible offset published at or after a time, or the visible end if there is none."""
     segments, synced = topic.visible()
     for segment in segments:
         if segment.last_time_us is None or segment.last_time_us < time_us:
             continue
         for header in _headers(topic, segment, segment.position_before_time(time_us), synced):
             if header.count and header.time_us >= time_us:
-                return _exact(topic, header, time_us) if header.flags & IMPORTED else header.base_offset
+                return _find_imported_offset(topic, header, time_us) if header.flags & IMPORTED else header.base_offset
     return topic.end
 
 
 def epoch_below(topic: TopicLog, offset: int) -> int:
-    """The epoch of the last visible message below an offset; 0 where the log has none."""
+    """Returns the epoch of the last visible message below an offset; 0 if the log has none."""
     segments, synced = topic.visible()
     for segment in reversed(segments):
         if segment.id < offset:
-            # From an indexed frame on there may be nothing but state, or offsets that were passed over.
+            # Behind an indexed frame there may be only state, or skipped offsets.
             for begin in (segment.position_before(offset - 1), 0):
                 headers = _headers(topic, segment, begin, synced)
                 below = [h.epoch for h in takewhile(lambda h: h.base_offset < offset, headers) if h.count]
@@ -171,8 +171,8 @@ def epoch_below(topic: TopicLog, offset: int) -> int:
     return 0
 
 
-def _exact(topic: TopicLog, header: Header, time_us: int) -> int:
-    """The same inside a frame that a migration has made: its messages have times of their own."""
+def _find_imported_offset(topic: TopicLog, header: Header, time_us: int) -> int:
+    """Finds the offset inside a frame made by a migration, whose messages have times of their own."""
     view = TopicView(topic.name, "", pa.schema([]))
     for chunk in chunks(topic, header.base_offset, header.end_offset):
         rows = decode_chunk(chunk, view, header.base_offset, header.end_offset, ("offset", "publish_time"))
@@ -196,7 +196,7 @@ def _headers(topic: TopicLog, segment: Segment, begin: int, synced: SyncedMark) 
     limit = synced.position if segment.id == synced.segment_id else segment.size
     at = begin
     window, window_at = b"", begin
-    with _opened(topic, segment) as fd:
+    with _OpenSegment(topic, segment) as fd:
         while at < limit:
             if at + HEADER_SIZE > window_at + len(window):
                 window, window_at = os.pread(fd, INDEX_STEP, at), at

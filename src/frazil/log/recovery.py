@@ -1,7 +1,8 @@
-"""What a crash left behind: found, decided, and brought in order. See docs/log-format.md, "Recovery".
+"""Recovery after a crash. See docs/log-format.md, "Recovery".
 
-A bad frame is *torn* if nothing says that it was ever synced: neither the mark nor any valid frame after it. What is
-torn is cut off, and kept in quarantine. Everything else is *damage*: the topic stops with the exact range.
+A bad frame is *torn* if there is no evidence that it was ever synced: neither the mark nor any valid frame after it
+says so. What is torn is cut off and kept in quarantine. Everything else is *damage*: the topic stops with the exact
+range.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ class DamagedError(IntegrityError):
 
 
 @dataclass
-class Found:
+class ScannedSegment:
     """The frames of one segment file, up to the first bad one."""
 
     segment: Segment
     file_size: int
     problem: str | None = None
     foreign: bool = False
-    """The bad frame is a whole one, of another log."""
+    """Whether the bad frame is a whole one of another log."""
     previous: int | None = None
-    """End of the segment before, as this one's head says."""
+    """End of the segment before, according to this one's head."""
 
 
 @dataclass
 class Recovered:
-    """A topic's segments as they can be used, oldest first. The last one is written to."""
+    """A topic's usable segments, oldest first. The last one is active."""
 
     segments: list[Segment]
     state: State
@@ -67,7 +68,7 @@ class Recovered:
 
 
 def recover(folder: Path, topic: str, log_id: int, mark: SyncedMark | None, disk: Disk) -> Recovered:
-    """Brings a topic's folder in order.
+    """Recovers a topic's folder.
 
     Raises:
         DamagedError: bytes below the synced mark are damaged or missing.
@@ -75,21 +76,21 @@ def recover(folder: Path, topic: str, log_id: int, mark: SyncedMark | None, disk
     """
     _remove_leftovers(folder, disk)
     ids = segment_ids(folder)
-    _check_nothing_is_missing(folder, topic, ids, mark)
+    _check_completeness(folder, topic, ids, mark)
     state = State()
-    found: Found | None = None
+    found: ScannedSegment | None = None
     while ids:
         last = ids.pop()
         state = State()
         found = scan(folder, last, log_id, state, topic)
         if found.problem is not None:
-            _decide(found, topic, log_id, mark)
+            _require_torn(found, topic, log_id, mark)
         if found.segment.size:
             break
-        # The crash came while this segment was begun: the one before is the last again.
+        # The crash came while this segment was created: the one before is active again.
         _quarantine(found, disk, drop=True)
         found = None
-    sealed = [_sealed(folder, segment_id, log_id, topic, disk) for segment_id in ids]
+    sealed = [_open_sealed(folder, segment_id, log_id, topic, disk) for segment_id in ids]
     if found is None:
         return Recovered([], state)
     cut = _quarantine(found, disk) if found.problem is not None else 0
@@ -99,13 +100,13 @@ def recover(folder: Path, topic: str, log_id: int, mark: SyncedMark | None, disk
     return Recovered([*sealed, found.segment], state, cut, notes)
 
 
-def scan(folder: Path, segment_id: int, log_id: int, state: State, topic: str) -> Found:
-    """Reads a segment from its start, checks every CRC, and stops at the first frame that is not right."""
-    found = Found(Segment(folder, segment_id), (folder / f"{segment_id:020d}.seg").stat().st_size)
-    until = 0  # an imported segment says where it ends: its last offsets may have no message
-    with _mapped(found.segment.path) as data:
+def scan(folder: Path, segment_id: int, log_id: int, state: State, topic: str) -> ScannedSegment:
+    """Reads a segment from its start, checks every CRC, and stops at the first bad frame."""
+    found = ScannedSegment(Segment(folder, segment_id), (folder / f"{segment_id:020d}.seg").stat().st_size)
+    until = 0  # an imported segment states its end: its last offsets may have no message
+    with _map_file(found.segment.path) as data:
         while found.segment.size < len(data):
-            header, problem = _next(data, found, log_id, topic)
+            header, problem = _read_frame(data, found, log_id, topic)
             if header is None:
                 found.problem = problem
                 break
@@ -114,13 +115,13 @@ def scan(folder: Path, segment_id: int, log_id: int, state: State, topic: str) -
                 content = read_state(memoryview(data)[HEADER_SIZE : HEADER_SIZE + header.body_size])
                 found.previous, until = content.get("previous"), content.get("until") or 0
             body = bytes(data[at + HEADER_SIZE : at + HEADER_SIZE + header.body_size]) if not header.count else None
-            state.recall(header, body)
-            found.segment.note(header)
+            state.apply_frame(header, body)
+            found.segment.add_frame(header)
     found.segment.end_offset = max(found.segment.end_offset, until)
     return found
 
 
-def _next(data: Bytes, found: Found, log_id: int, topic: str) -> tuple[Header | None, str]:
+def _read_frame(data: Bytes, found: ScannedSegment, log_id: int, topic: str) -> tuple[Header | None, str]:
     segment = found.segment
     try:
         header = unpack_header(data, segment.size, log_id)
@@ -136,21 +137,27 @@ def _next(data: Bytes, found: Found, log_id: int, topic: str) -> tuple[Header | 
     return header, ""
 
 
-def _decide(found: Found, topic: str, log_id: int, mark: SyncedMark | None) -> None:
+def _require_torn(found: ScannedSegment, topic: str, log_id: int, mark: SyncedMark | None) -> None:
     """Raises if the bad frame was synced once; returns if it is torn."""
     segment, at = found.segment, found.segment.size
     if found.foreign and at == 0:
-        _damaged(topic, segment, 0, found.file_size, f"{found.problem}: topic.json and this file do not fit together")
+        _raise_damaged(
+            topic, segment, 0, found.file_size, f"{found.problem}: topic.json and this file do not fit together"
+        )
     if mark is not None and (mark.segment_id > segment.id or (mark.segment_id == segment.id and at < mark.position)):
         below = mark.position if mark.segment_id == segment.id else found.file_size
-        _damaged(topic, segment, at, below, f"{found.problem}; it was on disk: the synced mark is at byte {below:,}")
-    with _mapped(segment.path) as data:
+        _raise_damaged(
+            topic, segment, at, below, f"{found.problem}; it was on disk: the synced mark is at byte {below:,}"
+        )
+    with _map_file(segment.path) as data:
         for position, header in valid_frames_after(data, at + 1, log_id):
             if header.synced > segment.end_offset:
-                _damaged(topic, segment, at, position, f"{found.problem}; a valid frame after it says it was on disk")
+                _raise_damaged(
+                    topic, segment, at, position, f"{found.problem}; a valid frame after it says it was on disk"
+                )
 
 
-def _damaged(topic: str, segment: Segment, start: int, end: int, cause: str) -> None:
+def _raise_damaged(topic: str, segment: Segment, start: int, end: int, cause: str) -> None:
     raise DamagedError(
         f"topic '{topic}' is damaged: {segment.path.name}, bytes {start:,} to {end:,},"
         f" offsets from {segment.end_offset} on",
@@ -160,13 +167,13 @@ def _damaged(topic: str, segment: Segment, start: int, end: int, cause: str) -> 
 
 
 def valid_frames_after(data: bytes | mmap.mmap, start: int, log_id: int) -> Iterator[tuple[int, Header]]:
-    """Every whole frame of this log from a position on; they begin at multiples of 8.
+    """Yields every whole frame of this log from a position on; frames begin at multiples of 8.
 
     Raises:
         NewerVersionError: a later version of Frazil has written one.
     """
     at = start + -start % ALIGNMENT
-    with memoryview(data) as view:  # let go of in any case: a mapped file that is looked into cannot be closed
+    with memoryview(data) as view:  # always released: a mapped file with a view cannot be closed
         while (at := _find_magic(data, at)) >= 0:
             try:
                 header = unpack_header(view, at, log_id)
@@ -185,8 +192,8 @@ def _find_magic(data: bytes | mmap.mmap, start: int) -> int:
     return at
 
 
-def _quarantine(found: Found, disk: Disk, *, drop: bool = False) -> int:
-    """Moves what is torn off into the topic's quarantine folder, and says how much; zeros are just cut."""
+def _quarantine(found: ScannedSegment, disk: Disk, *, drop: bool = False) -> int:
+    """Moves torn bytes into the topic's quarantine folder and returns their count; zeros are just cut off."""
     segment = found.segment
     at = 0 if drop else segment.size
     with segment.path.open("rb") as file:
@@ -214,8 +221,8 @@ def _quarantine(found: Found, disk: Disk, *, drop: bool = False) -> int:
     return len(torn)
 
 
-def _sealed(folder: Path, segment_id: int, log_id: int, topic: str, disk: Disk) -> Segment:
-    """A segment that is no longer written to: by its index, or read through where that is missing."""
+def _open_sealed(folder: Path, segment_id: int, log_id: int, topic: str, disk: Disk) -> Segment:
+    """Opens a sealed segment by its index, or by a scan if that is missing."""
     segment = Segment.from_index(folder, segment_id)
     if segment is not None:
         return segment
@@ -223,18 +230,18 @@ def _sealed(folder: Path, segment_id: int, log_id: int, topic: str, disk: Disk) 
     if found.problem is not None:
         if not _ends_in_zeros(found):
             cause = f"{found.problem}; the segment is sealed"
-            _damaged(topic, found.segment, found.segment.size, found.file_size, cause)
-        _quarantine(found, disk)  # the segment after it says where this one ends; so nothing can hide in the zeros
+            _raise_damaged(topic, found.segment, found.segment.size, found.file_size, cause)
+        _quarantine(found, disk)  # the next segment states where this one ends; so nothing can hide in the zeros
     return found.segment
 
 
-def _ends_in_zeros(found: Found) -> bool:
+def _ends_in_zeros(found: ScannedSegment) -> bool:
     with found.segment.path.open("rb") as file:
         file.seek(found.segment.size)
         return not file.read().strip(b"\0")
 
 
-def _check_nothing_is_missing(folder: Path, topic: str, ids: list[int], mark: SyncedMark | None) -> None:
+def _check_completeness(folder: Path, topic: str, ids: list[int], mark: SyncedMark | None) -> None:
     if mark is not None and mark.segment_id not in ids:
         raise DamagedError(
             f"topic '{topic}' has lost its segment {mark.segment_id:020d}.seg",
@@ -251,11 +258,11 @@ def _check_nothing_is_missing(folder: Path, topic: str, ids: list[int], mark: Sy
         )
 
 
-def _check_chain(folder: Path, topic: str, log_id: int, sealed: list[Segment], last: Found) -> None:
-    """Each segment says where the one before ended; so a lost file in the middle is seen."""
+def _check_chain(folder: Path, topic: str, log_id: int, sealed: list[Segment], last: ScannedSegment) -> None:
+    """Checks that each segment ends where the next one says, so that a lost file in the middle is detected."""
     segments = [*sealed, last.segment]
     for before, after in itertools.pairwise(segments):
-        previous = last.previous if after is last.segment else head_of(folder, after.id, log_id)
+        previous = last.previous if after is last.segment else read_previous_end(folder, after.id, log_id)
         if previous is not None and previous != before.end_offset:
             raise DamagedError(
                 f"topic '{topic}' has lost offsets {before.end_offset} to {previous}: what stood before"
@@ -264,8 +271,8 @@ def _check_chain(folder: Path, topic: str, log_id: int, sealed: list[Segment], l
             )
 
 
-def head_of(folder: Path, segment_id: int, log_id: int) -> int | None:
-    """Where the segment before ended, by the head of this one; None where the head does not say."""
+def read_previous_end(folder: Path, segment_id: int, log_id: int) -> int | None:
+    """Returns where the segment before ended, according to this one's head; None if that does not say."""
     with (folder / f"{segment_id:020d}.seg").open("rb") as file:
         first = file.read(HEADER_SIZE)
         try:
@@ -284,7 +291,7 @@ def head_of(folder: Path, segment_id: int, log_id: int) -> int | None:
 
 
 def _remove_leftovers(folder: Path, disk: Disk) -> None:
-    """Half-written small files, and indexes whose segment is gone."""
+    """Removes half-written small files, and indexes without a segment."""
     for path in folder.glob(".*.part"):
         disk.remove(path)
     kept = {f"{segment_id:020d}" for segment_id in segment_ids(folder)}
@@ -294,8 +301,8 @@ def _remove_leftovers(folder: Path, disk: Disk) -> None:
 
 
 @contextmanager
-def _mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
-    """A file's bytes without reading them all into memory."""
+def _map_file(path: Path) -> Iterator[mmap.mmap | bytes]:
+    """Maps a file's bytes without reading them all into memory."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             yield b""

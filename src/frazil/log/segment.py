@@ -11,7 +11,7 @@ from pathlib import Path
 from frazil.log.disk import Disk
 from frazil.log.frame import Header
 
-#: An index entry stands at the first frame after each step of this many bytes.
+#: The index has an entry for the first frame after each step of this many bytes.
 INDEX_STEP = 64 * 1024
 _INDEX_HEAD = struct.Struct("<4sIqqqqqqq")
 _INDEX_MAGIC = b"FRZI"
@@ -19,7 +19,7 @@ _INDEX_VERSION = 1
 
 
 class Segment:
-    """What is known of one segment file. `size` is where the next frame goes."""
+    """One segment file. `size` is the position of the next frame."""
 
     def __init__(self, folder: Path, segment_id: int) -> None:
         self.id = segment_id
@@ -36,10 +36,10 @@ class Segment:
     def index_path(self) -> Path:
         return self.path.with_suffix(".idx")
 
-    def note(self, header: Header) -> None:
-        """Takes up a frame that was written, or found, at the end."""
+    def add_frame(self, header: Header) -> None:
+        """Records a frame that was written, or found, at the end."""
         if not self._positions or self.size - self._positions[-1] >= INDEX_STEP:
-            # Readers look on without a lock: they find an entry by its offset, so that comes last.
+            # Readers take no lock: they find an entry by its offset, which is therefore added last.
             self._times.append(header.time_us)
             self._positions.append(self.size)
             self._offsets.append(header.base_offset)
@@ -54,26 +54,26 @@ class Segment:
                 self.producers.add(header.producer_id)
 
     def position_before(self, offset: int) -> int:
-        """The position of an indexed frame at or before an offset."""
+        """Returns the position of an indexed frame at or before an offset."""
         return self._positions[max(bisect_right(self._offsets, offset) - 1, 0)]
 
     def position_after(self, offset: int, limit: int) -> int:
-        """The position of an indexed frame at or after an offset, at most `limit`."""
+        """Returns the position of an indexed frame at or after an offset, at most `limit`."""
         at = bisect_left(self._offsets, offset)
         return min(self._positions[at], limit) if at < len(self._offsets) else limit
 
     def position_before_time(self, time_us: int) -> int:
-        """The position of an indexed frame that was written before a time, or the first."""
+        """Returns the position of an indexed frame that was written before a time, or of the first."""
         at = bisect_left(self._times, time_us) - 1
         return self._positions[max(at, 0)]
 
-    def cut(self, position: int, size: int, limit: int) -> int:
-        """The position of a frame about `size` bytes after a position, at most `limit`."""
+    def find_cut(self, position: int, size: int, limit: int) -> int:
+        """Returns the position of a frame about `size` bytes after a position, at most `limit`."""
         at = bisect_left(self._positions, position + size)
         return min(self._positions[at], limit) if at < len(self._positions) else limit
 
     def offset_at(self, position: int, limit: int, limit_offset: int) -> int:
-        """The first offset at or after a position that `cut` gave."""
+        """Returns the first offset at or after a position returned by `find_cut`."""
         if position >= limit:
             return limit_offset
         return self._offsets[bisect_left(self._positions, position)]
@@ -88,7 +88,7 @@ class Segment:
 
     @classmethod
     def from_index(cls, folder: Path, segment_id: int) -> Segment | None:
-        """A sealed segment by its index, or None where that is missing, damaged, or does not fit the file."""
+        """Reads a sealed segment from its index; returns None if that is missing, damaged, or does not fit."""
         segment = cls(folder, segment_id)
         try:
             data = segment.index_path.read_bytes()

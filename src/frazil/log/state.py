@@ -1,7 +1,7 @@
-"""What a topic's log knows besides messages: producers, extra columns, subscriptions.
+"""The state of a topic's log besides messages: producers, extra columns, subscriptions.
 
-It is written as frames of kind `state`: all of it at the head of each segment, so that retention cannot erase it,
-and each change between the messages, before the first message that needs it.
+It is written as frames of kind `state`: all of it in the head of each segment, so that retention cannot erase it, and
+each change between the messages, before the first message that needs it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from frazil.log.frame import Bytes, Header, Kind
-from frazil.log.producers import Producer, Producers, Taken
+from frazil.log.producers import Producer, Producers, TakenBatch
 from frazil.log.protocol import decode_schema, encode_schema
 
-#: Each head of a segment holds them all.
+#: Limited because each head of a segment contains them all.
 MAX_SUBSCRIPTIONS = 10_000
 _MAX_NAMES = 65_536
 
@@ -30,7 +30,7 @@ class State:
     subscriptions: dict[str, int] = field(default_factory=dict)
 
     def snapshot(self, previous: int | None) -> bytes:
-        """All of it, for the head of a segment. `previous` is the end of the segment before."""
+        """Returns all state for the head of a segment. `previous` is the end of the segment before."""
         return _encode(
             previous=previous,
             full=True,
@@ -40,7 +40,7 @@ class State:
         )
 
     def apply(self, change: dict[str, Any]) -> None:
-        """Takes up what a state frame says."""
+        """Applies the content of a state frame."""
         for row in change.get("producers", []):
             self.put_producer(Producer.from_json(row))
         if "extra" in change:
@@ -54,13 +54,13 @@ class State:
             while len(self.names) > _MAX_NAMES:
                 del self.names[next(iter(self.names))]
 
-    def recall(self, header: Header, body: Bytes | None) -> None:
-        """Takes up a frame found at recovery."""
+    def apply_frame(self, header: Header, body: Bytes | None) -> None:
+        """Applies a frame that was found at recovery."""
         if header.kind == Kind.state and body is not None:
             self.apply(read_state(body))
         elif header.count and header.producer_id and header.sequence >= 0:
-            taken = Taken(header.sequence, header.base_offset, header.count, header.time_us)
-            self.producers.recall(header.producer_id, header.producer_epoch, taken)
+            taken = TakenBatch(header.sequence, header.base_offset, header.count, header.time_us)
+            self.producers.apply_frame(header.producer_id, header.producer_epoch, taken)
 
 
 def read_state(body: Bytes) -> dict[str, Any]:

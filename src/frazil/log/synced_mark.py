@@ -1,7 +1,7 @@
-"""The synced mark: up to where a topic's log is known to be on disk.
+"""The synced mark: the position up to which a topic's log is known to be on disk.
 
-It is written after each fdatasync and itself synced only now and then. So after a crash of the process it is exact;
-after a power cut it may be old, but never too new. Frames say it too: each carries the mark of its own time.
+It is written after each fdatasync and itself synced only occasionally. After a crash of the process it is exact; after
+a power cut it may be old, but never too new. Each frame contains the mark of its time, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from frazil.log.disk import Disk
 
 _SLOT = struct.Struct("<QQqqqI4x")
-#: Apart, so that a torn write never hits both.
+#: Far enough apart that a torn write never hits both.
 _SLOT_DISTANCE = 4096
 
 
 @dataclass(frozen=True)
 class SyncedMark:
-    """All bytes of the segment below `position`, and so all offsets below `offset`, are on disk."""
+    """A position: all bytes of the segment below it, and so all offsets below `offset`, are on disk."""
 
     segment_id: int
     position: int
@@ -28,7 +28,7 @@ class SyncedMark:
 
 
 class SyncedMarkFile:
-    """Two slots, written in turns."""
+    """Stores the mark in two slots that are written alternately."""
 
     def __init__(self, path: Path, log_id: int, disk: Disk) -> None:
         self._disk, self._log_id = disk, log_id
@@ -43,7 +43,7 @@ class SyncedMarkFile:
         turn = self._turn + 1
         body = _SLOT.pack(turn, self._log_id, mark.segment_id, mark.position, mark.offset, 0)[:-8]
         slot = body + struct.pack("<I4x", zlib.crc32(body))
-        # One that fails is tried again in the same slot: the other one holds the last good mark.
+        # A failed write is retried in the same slot: the other one holds the last good mark.
         self._disk.write(self._fd, slot, _SLOT_DISTANCE * (turn % 2))
         self._turn, self.mark = turn, mark
         self._dirty = True
@@ -62,7 +62,7 @@ class SyncedMarkFile:
 
 
 def read_synced_mark(path: Path, log_id: int) -> SyncedMark | None:
-    """The mark in a file that somebody else may be writing."""
+    """Returns the mark in a file that another process may be writing; None if there is none."""
     return _read(path.read_bytes(), log_id)[1] if path.exists() else None
 
 

@@ -1,4 +1,4 @@
-"""One topic's log: what one can ask of it. `line` decides who commits, `writer` commits, `files` has the files."""
+"""The log of one topic. `queue` elects the leader of a commit, `writer` commits, `files` holds the files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.errors import FrazilError, UnavailableError, UsageError, first_line
 from frazil.log import metrics
 from frazil.log.backpressure import BlockedCalls
 from frazil.log.batch import IMPORTED, NO_REQUEST_ID, Batch
-from frazil.log.columns import merged
+from frazil.log.columns import merge_columns
 from frazil.log.commit_queue import CommitQueue
 from frazil.log.disk import Disk
 from frazil.log.files import Files
@@ -31,15 +31,15 @@ from frazil.log.trust import refuse_mark
 from frazil.log.writer import Writer
 from frazil.settings.model import LogSettings
 
-#: Asks the topic's tables how far they have come; raises where they do not know this log.
+#: Returns the first offset that the topic's tables do not contain; raises if they belong to another log.
 Floor = Callable[[], int | None]
-#: Catalogs are not asked more often than this while they say no.
+#: Minimum pause between two requests to a catalog that fails.
 _PREPARE_PAUSE_S = 1.0
 PATIENCE_S = 10.0
 
 
 class TopicLog:
-    """The log of one topic, open in one process. Threads and event loops may use it at once."""
+    """The log of one topic, open in one process. Safe for concurrent use by threads and event loops."""
 
     def __init__(
         self, name: str, folder: Path, log_id: str, settings: LogSettings, *, disk: Disk, floor: Floor | None = None
@@ -50,16 +50,16 @@ class TopicLog:
         self._batch_limit = settings.batch_limit
         number = int(log_id[:16], 16)
         self.files = Files(folder, name, number, settings.max_file_size, disk)
-        self.writer = Writer(name, number, self.files, settings, self._tell_readers)
-        self.line = CommitQueue(self.writer, settings.max_buffer)
-        self.arranging = threading.Lock()
-        """Held by who adds or removes whole segments at the old end: retention, import, deletion."""
+        self.writer = Writer(name, number, self.files, settings, self._wake_readers)
+        self.queue = CommitQueue(self.writer, settings.max_buffer)
+        self.segments_lock = threading.Lock()
+        """Held while whole segments are added or removed at the old end: retention, import, deletion."""
         self._visible = threading.Condition()
         self._waiting_readers = 0
         self._preparing = threading.Lock()
         self._ready = False
-        #: Calls of coroutines that came before the topic was ready.
-        self._early = BlockedCalls()
+        #: Calls of coroutines that arrived before the topic was prepared.
+        self._blocked_calls = BlockedCalls()
         self._not_prepared: FrazilError | None = None
         self._prepare_again = 0.0
 
@@ -73,13 +73,13 @@ class TopicLog:
 
     @property
     def refuses(self) -> str | None:
-        """Why it takes no messages: its disk has failed or is full, or its tables could not be asked."""
-        error = self.files.failed or self._not_prepared or self._lack_of_space()
+        """Why it rejects messages: its disk has failed or is full, or its tables could not be queried."""
+        error = self.files.failed or self._not_prepared or self._find_space_problem()
         return None if error is None else error.in_one_line
 
-    def _lack_of_space(self) -> FrazilError | None:
+    def _find_space_problem(self) -> FrazilError | None:
         try:
-            return self.writer.lack_of_space()
+            return self.writer.find_space_problem()
         except OSError as error:  # the folder is gone, or its disk does not answer
             return UnavailableError(
                 f"topic '{self.name}' cannot be written: {self.files.folder}", cause=first_line(error)
@@ -103,8 +103,9 @@ class TopicLog:
         return self.files.visible()
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Offsets between start and end of which there is nothing. Where one is passed over, a segment begins."""
-        skipped_to = self.writer.skipped_to  # first: a segment that begins there meanwhile is then among them
+        """Returns the ranges between start and end that have no messages. A segment begins behind each gap."""
+        # Read first: a segment that begins there in the meantime is then in the list.
+        skipped_to = self.writer.skipped_to
         segments, _ = self.visible()
         found = [(before.end_offset, after.id) for before, after in pairwise(segments) if before.end_offset < after.id]
         if segments and segments[-1].end_offset < skipped_to:
@@ -114,7 +115,7 @@ class TopicLog:
     # -- publish -----------------------------------------------------------------------------------------------------
 
     def publish(self, payload: bytes, request_id: int | None = None, level: Level | None = None) -> Ack:
-        """Publishes one message, and returns when it is as safe as the level says."""
+        """Publishes one message; returns when it is as safe as the level requires."""
         self._check_message(payload, request_id)
         return self._submit(Entry.of_message((payload, request_id, None), level or self.level))
 
@@ -124,12 +125,12 @@ class TopicLog:
         if request_id is not None or type(payload) is not bytes or len(payload) > self._max_message_size:
             self._check_message(payload, request_id)
         asked = level or self.level
-        if not self._ready or self._early:
-            return self._when_ready(lambda: self.line.publish_async(payload, request_id, asked))
-        return self.line.publish_async(payload, request_id, asked)
+        if not self._ready or self._blocked_calls:
+            return self._when_ready(lambda: self.queue.publish_async(payload, request_id, asked))
+        return self.queue.publish_async(payload, request_id, asked)
 
     def append(self, batch: Batch, level: Level | None = None, *, internal: bool = False) -> Ack:
-        """Appends a batch; it is checked first, and taken whole or not at all."""
+        """Appends a batch as a whole, after checking it."""
         self._check_batch(batch, internal=internal)
         return self._submit(Entry.of_batch(batch, level or self.level))
 
@@ -140,7 +141,10 @@ class TopicLog:
     def append_many(
         self, batches: list[tuple[Batch, Level | None]], *, internal: bool = False
     ) -> list[Ack | FrazilError]:
-        """Appends batches in one commit; each is taken or refused by itself. They are written, at `memory` too."""
+        """Appends batches in one commit; each is accepted or refused on its own.
+
+        All are written, even at level `memory`.
+        """
         entries: list[Entry] = []
         for batch, level in batches:
             entry = Entry.of_batch(batch, level or self.level)
@@ -153,7 +157,7 @@ class TopicLog:
         if asked:
             if not self._ready:
                 self.prepare()
-            self.line.commit_all(asked)
+            self.queue.commit_all(asked)
         outcomes = [e.outcome(self.name) for e in entries]
         for outcome in outcomes:
             if not isinstance(outcome, (Ack, FrazilError)):
@@ -163,44 +167,44 @@ class TopicLog:
     def _submit(self, entry: Entry) -> Ack:
         if not self._ready:
             self.prepare()
-        return self.line.submit(entry)
+        return self.queue.submit(entry)
 
     def _submit_async(self, entry: Entry) -> Awaitable[Ack]:
-        if not self._ready or self._early:
-            return self._when_ready(lambda: self.line.submit_async(entry))
-        return self.line.submit_async(entry)
+        if not self._ready or self._blocked_calls:
+            return self._when_ready(lambda: self.queue.submit_async(entry))
+        return self.queue.submit_async(entry)
 
     def _when_ready(self, go: Callable[[], asyncio.Future[Ack]]) -> asyncio.Future[Ack]:
-        """Prepares the topic in a thread of its own; what comes from the same loop meanwhile goes after it."""
+        """Prepares the topic in a worker thread; later calls from the same loop are ordered after this one."""
         loop = asyncio.get_running_loop()
-        if self._ready and loop not in self._early:
+        if self._ready and loop not in self._blocked_calls:
             return go()
-        if loop not in self._early:
+        if loop not in self._blocked_calls:
             preparing = loop.run_in_executor(None, self.prepare)
-            preparing.add_done_callback(lambda done: self._let_in(loop, done))
-        return self._early.wait(loop, go)
+            preparing.add_done_callback(lambda done: self._admit_calls(loop, done))
+        return self._blocked_calls.block(loop, go)
 
-    def _let_in(self, loop: asyncio.AbstractEventLoop, prepared: asyncio.Future[None]) -> None:
-        def may_go() -> bool:
+    def _admit_calls(self, loop: asyncio.AbstractEventLoop, prepared: asyncio.Future[None]) -> None:
+        def is_ready() -> bool:
             prepared.result()
             return True
 
         try:
-            self._early.let_in(loop, may_go)
+            self._blocked_calls.admit(loop, is_ready)
         finally:  # Ctrl-C may come in the middle
-            for answer, _ in self._early.pop(loop, ()):
+            for answer, _ in self._blocked_calls.pop(loop, ()):
                 answer.cancel()
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the tables have been asked, so that a message can be taken."""
+        """Whether the tables have been queried, so that messages can be accepted."""
         return self._ready
 
     def prepare(self) -> None:
-        """Asks the tables, once, how far they are: offsets that they know are never given out again.
+        """Queries the tables once for their offsets, which are never assigned again.
 
         Raises:
-            UnavailableError: the catalog does not answer; without it no offset is safe to give out.
+            UnavailableError: the catalog does not answer; without it no offset is safe to assign.
         """
         with self._preparing:
             if self._ready:
@@ -216,12 +220,12 @@ class TopicLog:
             self._not_prepared, self._ready = None, True
 
     def raise_floor(self, floor: int) -> None:
-        """From now on no offset below is given out: a table knows it already."""
+        """Assigns no offset below the floor from now on: a table contains them already."""
         self.writer.floor = max(self.writer.floor, floor)
         self.sync()
 
     def _check_message(self, payload: bytes, request_id: int | None) -> None:
-        """A message that cannot be packed is refused here: in a commit it would stop those beside it."""
+        """Refuses a message that cannot be packed: within a commit it would fail the messages beside it."""
         if not isinstance(payload, bytes) or not (request_id is None or _is_request_id(request_id)):
             raise UsageError(
                 f"a message is bytes, not {type(payload).__name__}, and its request id a number of 64 bits",
@@ -242,7 +246,7 @@ class TopicLog:
                     hint="smaller batches, or a higher log.max_batch_size",
                 )
             if batch.flags & IMPORTED and batch.kind == Kind.arrow:
-                raise UsageError("a batch with times of its own comes only by a migration", hint="leave out the flag")
+                raise UsageError("only a migration may send a batch with its own times", hint="leave out the flag")
             batch.check(self._max_message_size)
             if batch.kind == Kind.arrow and not internal:
                 refuse_mark(batch.arrow)
@@ -253,18 +257,18 @@ class TopicLog:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def sync(self) -> int:
-        """Makes all that is written durable, and returns the visible end."""
+        """Makes everything written durable; returns the visible end."""
         self._submit(Entry(Level.disk))
         return self.end
 
     def register(self, name: str | None, producer_id: int | None = None) -> Registration:
-        """Makes a producer known, durably; one without a name again by its id."""
+        """Registers a producer durably; one without a name is registered again by its id."""
         if name is not None:
             check_name(name, "producer")
         made: list[Producer] = []
 
         def change(group: Group) -> bytes:
-            producer = self.state.producers.next_for(name, self.writer.now(), producer_id)
+            producer = self.state.producers.make_registered(name, self.writer.now(), producer_id)
             before = self.state.producers.get(producer.id)
             group.undo.append(lambda: self._unregister(producer, before))
             self.state.put_producer(producer)
@@ -281,7 +285,7 @@ class TopicLog:
             self.state.put_producer(before)
 
     def commit(self, subscription: str, offset: int) -> None:
-        """Stores the position of a subscription, durably."""
+        """Stores the position of a subscription durably."""
         check_name(subscription, "subscription")
         if not 0 <= offset < 2**63:
             raise UsageError(f"a position is 0 or more, and has 64 bits; not {offset}")
@@ -299,13 +303,13 @@ class TopicLog:
 
         self._submit(Entry.of_change(change))
 
-    def learn(self, extra: pa.Schema) -> None:
-        """Makes columns known, durably, also where no message has brought them yet."""
+    def add_columns(self, extra: pa.Schema) -> None:
+        """Records columns durably before any message has brought them."""
 
         def change(group: Group) -> bytes:
             known = self.state.extra
             group.undo.append(lambda: setattr(self.state, "extra", known))
-            self.state.extra = merged(known, extra, self.name)
+            self.state.extra = merge_columns(known, extra, self.name)
             return extra_change(self.state.extra)
 
         self._submit(Entry.of_change(change))
@@ -313,18 +317,18 @@ class TopicLog:
     # -- readers -----------------------------------------------------------------------------------------------------
 
     def wait(self, offset: int, timeout: float) -> int:
-        """The visible end, as soon as it lies beyond an offset, or when the timeout is over."""
+        """Returns the visible end as soon as it lies beyond an offset, or at the timeout."""
         if self.end > offset or timeout <= 0:
             return self.end
         with self._visible:
             self._waiting_readers += 1
             try:
-                self._visible.wait_for(lambda: self.end > offset or self.line.closed, timeout)
+                self._visible.wait_for(lambda: self.end > offset or self.queue.closed, timeout)
             finally:
                 self._waiting_readers -= 1
         return self.end
 
-    def _tell_readers(self) -> None:
+    def _wake_readers(self) -> None:
         if self._waiting_readers:
             with self._visible:
                 self._visible.notify_all()
@@ -332,27 +336,27 @@ class TopicLog:
     # -- life --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Writes what waits at level `memory`, and what a loop should have written that has ended or stands still."""
-        self.line.flush()
+        """Writes entries of level `memory`, and those left to a loop that has ended or is stuck."""
+        self.queue.flush()
 
     def show_metrics(self) -> None:
-        """Brings the metrics up to date. Not done at each commit: it would cost more than the commit."""
-        self.writer.tally.show()
+        """Updates the metrics. Not done at each commit: it would cost more than the commit."""
+        self.writer.counters.show()
         metrics.END.labels(self.name).set(self.end)
         metrics.START.labels(self.name).set(self.start)
         metrics.SIZE.labels(self.name).set(self.files.size)
 
     def close(self) -> None:
-        """Writes and syncs what waits, then shuts. Those who come later are refused.
+        """Commits what is pending, syncs and closes. Later calls are refused.
 
         Raises:
-            FrazilError: that sync has failed, and nobody has been told yet; or a commit hangs in the disk.
+            FrazilError: that sync has failed, and the error was not reported before; or a commit hangs in the disk.
         """
-        if self.line.closed:
+        if self.queue.closed:
             return
         known = self.files.failed
         try:
-            error = self.line.close(PATIENCE_S)  # where that raises, somebody still uses the files
+            error = self.queue.close(PATIENCE_S)  # if it raises, the files are still in use
         finally:
             with self._visible:
                 self._visible.notify_all()

@@ -1,4 +1,4 @@
-"""`topic.json`: what a topic is, apart from its messages."""
+"""`topic.json`: the definition of a topic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from frazil.log.protocol import Storage, TopicInfo
 
 FORMAT = 1
 NAME = "topic.json"
-#: The sink that every topic with a table has.
+#: The sink of every topic with a table.
 ARCHIVE = "archive"
 
 
@@ -46,22 +46,22 @@ class TopicFile:
 
     @classmethod
     def create(cls, folder: Path, name: str, storage: Storage, disk: Disk) -> Self:
-        """Makes a topic: it is there when its file is."""
+        """Creates a topic, which exists from the moment its file does."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        made = cls(secrets.token_hex(16), _checked_storage(storage), now, _sinks_for(storage, []))
+        made = cls(secrets.token_hex(16), _check_storage(storage), now, _default_sinks(storage, []))
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             if any(folder.glob("*.seg")):
                 raise IntegrityError(
                     f"{folder} has messages, and its {NAME} is missing", hint="restore it from a backup of the folder"
                 )
-            for left in folder.iterdir():  # of a topic that was never finished
+            for left in folder.iterdir():  # of a topic whose creation was not completed
                 if left.is_file():
                     disk.remove(left)
-            made._put(folder, disk)
+            made._write(folder, disk)
             disk.sync_folder(folder.parent)
         except OSError as error:
-            raise _unwritable(folder / NAME, error) from error
+            raise _make_write_error(folder / NAME, error) from error
         return made
 
     @classmethod
@@ -88,33 +88,33 @@ class TopicFile:
         except TypeError as error:
             raise IntegrityError(f"{path} is damaged", hint="restore it from a backup of the folder") from error
 
-    def changed(self, changes: dict[str, Any], folder: Path, disk: Disk) -> Self:
-        """A copy with some values changed, written to disk."""
+    def update(self, changes: dict[str, Any], folder: Path, disk: Disk) -> Self:
+        """Returns a copy with some values changed, after writing it to disk."""
         allowed = ("storage", "sinks", "retention_age_s", "retention_bytes", "floor")
         if unknown := [k for k in changes if k not in allowed]:
             raise UsageError(f"a topic has no setting '{unknown[0]}'", hint=f"one of {', '.join(allowed)}")
         values = dict(changes)
-        storage = _checked_storage(values.get("storage", self.storage))
-        sinks = _checked_sinks(values["sinks"], storage) if "sinks" in values else self.sinks
+        storage = _check_storage(values.get("storage", self.storage))
+        sinks = _check_sinks(values["sinks"], storage) if "sinks" in values else self.sinks
         for key in ("retention_age_s", "retention_bytes"):
             if values.get(key) is not None and not (isinstance(values[key], int | float) and 0 <= values[key] < 2**63):
                 raise UsageError(f"{key} is a number of 0 or more, or nothing; not {values[key]!r}")
         if "floor" in values:
-            values["floor"] = max(self.floor, _checked_floor(values["floor"]))
-        made = replace(self, **{**values, "storage": storage, "sinks": _sinks_for(storage, sinks)})
+            values["floor"] = max(self.floor, _check_floor(values["floor"]))
+        made = replace(self, **{**values, "storage": storage, "sinks": _default_sinks(storage, sinks)})
         try:
-            made._put(folder, disk)
+            made._write(folder, disk)
         except OSError as error:
-            raise _unwritable(folder / NAME, error) from error
+            raise _make_write_error(folder / NAME, error) from error
         return made
 
-    def _put(self, folder: Path, disk: Disk) -> None:
+    def _write(self, folder: Path, disk: Disk) -> None:
         content = asdict(self)
         disk.replace(folder / NAME, json.dumps(content | {"crc": _crc(content)}, indent=2).encode())
 
     @classmethod
-    def broken(cls, name: str, folder: Path, problem: str, broker_addr: str) -> TopicInfo:
-        """What can be said of a topic that cannot be opened."""
+    def describe_broken(cls, name: str, folder: Path, problem: str, broker_addr: str) -> TopicInfo:
+        """Returns what is known of a topic that cannot be opened."""
         try:
             kept = cls.read(folder)
         except (IntegrityError, UnsupportedError):
@@ -127,11 +127,11 @@ class TopicFile:
 
 
 def _crc(content: dict[str, Any]) -> int:
-    """One flipped bit could change the log's id, or how long messages are kept, and nobody would see it."""
+    """Computes the checksum: one flipped bit could change the log's id or its retention unnoticed."""
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
-def _unwritable(path: Path, error: OSError) -> FrazilError:
+def _make_write_error(path: Path, error: OSError) -> FrazilError:
     known = translate_os_error(error)
     if isinstance(known, NotAllowedError):
         return known
@@ -140,19 +140,19 @@ def _unwritable(path: Path, error: OSError) -> FrazilError:
     )
 
 
-def _checked_storage(storage: str) -> Storage:
+def _check_storage(storage: str) -> Storage:
     if storage not in get_args(Storage):
         raise UsageError(f"there is no storage '{storage}'", hint=f"one of {', '.join(get_args(Storage))}")
     return storage  # type: ignore[return-value]  # just checked
 
 
-def _checked_floor(floor: Any) -> int:
+def _check_floor(floor: Any) -> int:
     if not isinstance(floor, int) or isinstance(floor, bool) or not 0 <= floor < 2**62:
         raise UsageError(f"floor is an offset, not {floor!r}")
     return floor
 
 
-def _checked_sinks(sinks: Any, storage: Storage) -> list[str]:
+def _check_sinks(sinks: Any, storage: Storage) -> list[str]:
     if not isinstance(sinks, list) or not all(isinstance(s, str) for s in sinks):
         raise UsageError(f"sinks are a list of names, not {sinks!r}")
     if ARCHIVE in sinks and storage == "log":
@@ -163,6 +163,6 @@ def _checked_sinks(sinks: Any, storage: Storage) -> list[str]:
     return list(dict.fromkeys(check_name(sink, "sink") for sink in sinks))
 
 
-def _sinks_for(storage: str, sinks: list[str]) -> list[str]:
+def _default_sinks(storage: str, sinks: list[str]) -> list[str]:
     others = [s for s in sinks if s != ARCHIVE]
     return [ARCHIVE, *others] if storage == "iceberg" else others

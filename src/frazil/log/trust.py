@@ -1,8 +1,8 @@
-"""Which messages come from Frazil's own components: a header that only they can set, and the key that proves it.
+"""Identifies messages of Frazil's own components, by a header that only they can set and the key that proves it.
 
-The header `frazil-internal` marks a message that Frazil itself has published. A log takes it only from a call of its
-own process that says `internal`, or from a client that sends the key of the log's folder. So whoever reads a message
-can rely on the header, whatever else the message says about itself.
+The header `frazil-internal` marks a message that Frazil itself has published. A log accepts it only from a call in its
+own process that says `internal`, or from a client that sends the key of the log's folder. So a reader can rely on the
+header, whatever else the message says about itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frazil.errors import UsageError
 from frazil.observe.logs import get_logger
 from frazil.settings.model import LogSettings
 
-#: The name of the mark; reserved in any spelling.
+#: The name of the mark; reserved in upper and lower case.
 INTERNAL_HEADER = "frazil-internal"
 _VALUE = "1"
 #: The file with the key, in the log's folder.
@@ -37,27 +37,27 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 log = get_logger(__name__)
 
 
-def marked(headers: Mapping[str, str]) -> dict[str, str]:
+def add_mark(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns headers with the mark of Frazil's own messages."""
     return {**headers, INTERNAL_HEADER: _VALUE}
 
 
 def is_marked(headers: Mapping[str, str | None]) -> bool:
-    """Whether a message of a log was published by Frazil itself."""
+    """Returns whether a message of a log was published by Frazil itself."""
     return headers.get(INTERNAL_HEADER) == _VALUE
 
 
 def has_mark(batch: pa.RecordBatch) -> bool:
-    """Whether any message of a batch, in the log's types, has a header of the reserved name."""
+    """Returns whether any message of a batch, in the log's types, has a header of the reserved name."""
     if "headers" not in batch.schema.names:
         return False
     column = batch.column("headers")
-    # All keys of the column, those behind a null too: what hides there is refused as well.
+    # All keys of the column, even those behind a null: they are refused as well.
     return bool(pc.any(pc.equal(pc.utf8_lower(column.keys), INTERNAL_HEADER), min_count=0).as_py())
 
 
 def refuse_mark(batch: pa.RecordBatch) -> None:
-    """Refuses a batch of anybody but Frazil's own components if a message has the reserved header.
+    """Raises UsageError if a message of a batch that is not internal has the reserved header.
 
     Raises:
         UsageError: one has.
@@ -69,23 +69,23 @@ def refuse_mark(batch: pa.RecordBatch) -> None:
         )
 
 
-def proof_of(key: str) -> str:
-    """What a call sends to prove that it has a key: a digest, since metadata of calls is ASCII, and a key any text."""
+def make_proof(key: str) -> str:
+    """Returns the proof that a call sends: a digest, since metadata of calls is ASCII, and a key any text."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def proves(given: str, key: str) -> bool:
-    """Whether a call that brought this proof comes from the same installation."""
-    return bool(key) and hmac.compare_digest(given.encode(), proof_of(key).encode())
+def is_valid_proof(given: str, key: str) -> bool:
+    """Returns whether a call with this proof comes from the same installation."""
+    return bool(key) and hmac.compare_digest(given.encode(), make_proof(key).encode())
 
 
-def key_of(settings: LogSettings) -> str | None:
-    """The key that the settings give, where they give one."""
+def get_configured_key(settings: LogSettings) -> str | None:
+    """Returns the key in the settings, if there is one."""
     return (settings.key.get_secret_value() or None) if settings.key is not None else None
 
 
 def read_key(folder: Path) -> str | None:
-    """The key of the log in a folder; None where there is none, or this user may not read it."""
+    """Returns the key of the log in a folder; None if there is none, or this user may not read it."""
     try:
         text = (folder / KEY_FILE).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -94,9 +94,9 @@ def read_key(folder: Path) -> str | None:
 
 
 def ensure_key(folder: Path) -> str:
-    """The key of the log in a folder, made where there is none or where others could have read it.
+    """Returns the key of the log in a folder, and creates it if it is missing or others could have read it.
 
-    Only the owner of the log calls this. Where the folder cannot be written, the key lasts as long as this process.
+    Only the owner of the log calls this. If the folder cannot be written, the key lasts as long as this process.
     """
     try:
         found = read_key(folder) if _is_private(folder / KEY_FILE) else None

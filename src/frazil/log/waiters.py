@@ -1,4 +1,4 @@
-"""Who waits for a commit: a thread, or coroutines of one event loop. One of those who wait leads the next commit."""
+"""Waiters of a commit: a blocked thread, or coroutines of one event loop. One of the waiters leads the next commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.log.protocol import Ack
 
 
 class ThreadWaiter:
-    """A thread that waits for its acknowledgement, or to be told to lead."""
+    """A thread that is blocked until its acknowledgement arrives or it is elected leader."""
 
     __slots__ = ("_lock", "leads", "outcome")
 
@@ -26,7 +26,7 @@ class ThreadWaiter:
     def wake(self) -> None:
         self._lock.release()
 
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         return self.outcome is not None
 
     def result(self) -> Ack:
@@ -38,7 +38,7 @@ class ThreadWaiter:
 
 
 class LoopWaiter:
-    """A coroutine that waits for its batch; or those of one loop that wait for single messages, which have futures."""
+    """The future of a coroutine's batch; None for single messages, which have futures of their own."""
 
     __slots__ = ("future", "loop")
 
@@ -49,14 +49,14 @@ class LoopWaiter:
 Waiter = ThreadWaiter | LoopWaiter
 
 
-def acknowledge(futures: Iterable[asyncio.Future[Ack] | None], first: Ack) -> None:
-    """Answers those who wait for neighbouring messages, each with its own offset; runs in their loop.
+def resolve_futures(futures: Iterable[asyncio.Future[Ack] | None], first: Ack) -> None:
+    """Resolves the futures of adjacent messages, each with its own offset; runs in their loop.
 
-    One that was cancelled has its message in the log all the same. This runs for each message, so that it is as short
-    as can be, and does without the detour by `Ack(…)`.
+    A cancelled future leaves its message in the log. This is the hot path of single messages, so that it avoids the
+    constructor of `Ack`.
     """
     topic, offset, _, level, time_us, duplicate = first
-    step = 1 if offset >= 0 else 0  # -1: not known
+    step = 1 if offset >= 0 else 0  # -1: unknown
     new = tuple.__new__
     for future in futures:
         if future is not None and not future.done():
@@ -64,7 +64,7 @@ def acknowledge(futures: Iterable[asyncio.Future[Ack] | None], first: Ack) -> No
         offset += step
 
 
-def refuse(futures: Iterable[asyncio.Future[Ack] | None], error: BaseException) -> None:
+def reject_futures(futures: Iterable[asyncio.Future[Ack] | None], error: BaseException) -> None:
     for future in futures:
         if future is not None and not future.done():
             future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Commits to one topic's log: drafts frames, gives out offsets, writes, syncs, and rotates segments."""
+"""Commits to one topic's log: drafts frames, assigns offsets, writes, syncs, and rotates segments."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log import metrics
 from frazil.log.batch import Batch
-from frazil.log.columns import merged
+from frazil.log.columns import merge_columns
 from frazil.log.files import Files
-from frazil.log.group import Entry, Group, pieces
-from frazil.log.producers import Taken
+from frazil.log.group import Entry, Group, group_entries
+from frazil.log.producers import TakenBatch
 from frazil.log.protocol import Level
 from frazil.log.state import State, extra_change
 from frazil.observe.faultpoints import reach
@@ -20,17 +20,17 @@ from frazil.settings.model import LogSettings
 _SPACE_CHECK_S = 0.5
 _DISK = Level.disk
 
-#: Is told which entries are done, and which of the commit are left.
+#: Called with the entries that have their outcome, and with those of the commit that do not have it yet.
 Answer = Callable[[list[Entry], list[Entry]], None]
 
 
 class Writer:
-    """Only one thread at a time commits: the leader.
+    """Commits groups of entries. Not thread safe: only the leader of a commit calls it.
 
     Args:
         topic: its name.
-        log_id: the number that stands in its frames.
-        files: where the frames go.
+        log_id: the number in its frames.
+        files: where the frames are written.
         settings: limits.
         on_visible: called when the visible end has moved.
     """
@@ -43,11 +43,11 @@ class Writer:
         self.state: State = files.state
         self.epoch, self.next_offset = files.epoch, files.written
         self.skipped_to = 0
-        #: No offset below it is given out from the next commit on.
+        #: From the next commit on, no offset below it is assigned.
         self.floor = 0
         self._last_time_us = files.last_time_us
         self._next_space_check = 0.0
-        self.tally = Tally(topic)
+        self.counters = CommitCounters(topic)
         self.group = self._new_group()
 
     @property
@@ -56,31 +56,31 @@ class Writer:
         return max(self.files.synced.offset, self.skipped_to)
 
     def begin(self, floor: int | None) -> None:
-        """Before the first commit: a new epoch, and no offset that a table knows already."""
+        """Starts a new epoch before the first commit, and skips offsets that a table contains already."""
         if floor is not None and floor > self.next_offset:
             self.next_offset = self.skipped_to = floor
         self._begin_epoch()
         self.group = self._new_group()
 
     def _begin_epoch(self) -> None:
-        """By the clock: an older copy of the log that is brought back does not know which number came next."""
+        """Takes the next epoch from the clock, since a restored older copy of the log does not know the last one."""
         self.epoch = max(self.epoch + 1, int(time.time()))
 
     def now(self) -> int:
         return max(self._last_time_us, time.time_ns() // 1000)
 
     def commit(self, entries: list[Entry], answer: Answer) -> None:
-        """Writes entries, syncs if one wants that, and answers each as soon as its level is reached."""
+        """Writes entries, syncs if one of them requires it, and answers each as soon as its level is reached."""
         reach("log.commit.before")
-        if self.floor > self.next_offset and not self._skip(entries, answer):
+        if self.floor > self.next_offset and not self._skip_to_floor(entries, answer):
             return
         self.group.renew(self.end, self.now())
-        for piece in pieces(entries):
+        for entries_of_frame in group_entries(entries):
             try:
-                self._add(piece)
+                self._draft(entries_of_frame)
             except FrazilError as error:
-                _refuse(piece, error)
-                metrics.REFUSED.labels(self.topic, type(error).__name__).inc(sum(e.calls for e in piece))
+                _refuse(entries_of_frame, error)
+                metrics.REFUSED.labels(self.topic, type(error).__name__).inc(sum(e.calls for e in entries_of_frame))
         self.write()
         on_disk = [e for e in entries if e.level is _DISK and e.error is None]
         if len(on_disk) < len(entries):
@@ -93,8 +93,11 @@ class Writer:
             answer(on_disk, [])
         reach("log.commit.after")
 
-    def _skip(self, entries: list[Entry], answer: Answer) -> bool:
-        """Goes on at the floor. What was written before is synced first: all below the visible end is on disk."""
+    def _skip_to_floor(self, entries: list[Entry], answer: Answer) -> bool:
+        """Continues at the floor.
+
+        What was written before is synced first, because all below the visible end is on disk.
+        """
         try:
             self._sync()
         except FrazilError as error:
@@ -106,64 +109,64 @@ class Writer:
 
     # -- draft -------------------------------------------------------------------------------------------------------
 
-    def _add(self, piece: list[Entry]) -> None:
-        """Drafts the frame of a piece; what it needs before it is drafted too, or a new segment begun."""
-        entry = piece[0]
-        size = sum([e.size for e in piece])
+    def _draft(self, entries_of_frame: list[Entry]) -> None:
+        """Drafts the frame of one or more entries, after the frames or the segment that it needs."""
+        entry = entries_of_frame[0]
+        size = sum([e.size for e in entries_of_frame])
         if entry.singles is not None:
-            self._make_room(size + 16 * sum([e.messages for e in piece]))
-            self.group.add_messages(piece)
+            self._ensure_segment(size + 16 * sum([e.messages for e in entries_of_frame]))
+            self.group.add_messages(entries_of_frame)
         elif entry.batch is not None:
-            self._add_batch(entry, entry.batch)
+            self._draft_batch(entry, entry.batch)
         elif entry.change is not None:
-            self._make_room(size)
+            self._ensure_segment(size)
             self.group.add_state(entry.change(self.group))
             self.group.entries.append(entry)
 
-    def _add_batch(self, entry: Entry, batch: Batch) -> None:
+    def _draft_batch(self, entry: Entry, batch: Batch) -> None:
         idempotent = batch.is_idempotent
         if idempotent and self._is_duplicate(entry, batch):
             return
         drafted = self.group
-        self._make_room(entry.size)
-        # If that wrote, and failed, then batches that counted as taken a moment ago are not.
+        self._ensure_segment(entry.size)
+        # If that wrote and failed, batches that were just recorded as taken are not.
         if self.group is not drafted and idempotent and self._is_duplicate(entry, batch):
             return
-        self._learn_columns(batch)
+        self._add_columns(batch)
         self.group.add_batch(entry, batch)
         if idempotent:
-            self._remember(batch, entry.offset)
+            self._record_sequence(batch, entry.offset)
 
     def _is_duplicate(self, entry: Entry, batch: Batch) -> bool:
-        taken = self.state.producers.judge(batch, self.topic)
+        taken = self.state.producers.find_duplicate(batch, self.topic)
         if taken is None:
             return False
         entry.offset, entry.time_us, entry.duplicate = taken.offset, taken.time_us, True
-        if taken.offset >= self.next_offset:  # drafted in this very group: what happens to that happens to this
+        if taken.offset >= self.next_offset:  # drafted in this group: both share one outcome
             self.group.entries.append(entry)
         metrics.DUPLICATES.labels(self.topic).inc()
         return True
 
-    def _remember(self, batch: Batch, offset: int) -> None:
+    def _record_sequence(self, batch: Batch, offset: int) -> None:
         producers = self.state.producers
         before = producers.get(batch.producer_id)
         assert before is not None
         kept = before.copy()
         self.group.undo.append(lambda: producers.put(kept))
-        producers.take(batch.producer_id, Taken(batch.sequence, offset, batch.count, self.group.time_us))
+        producers.take(batch.producer_id, TakenBatch(batch.sequence, offset, batch.count, self.group.time_us))
 
-    def _learn_columns(self, batch: Batch) -> None:
+    def _add_columns(self, batch: Batch) -> None:
         if not len(batch.extra):
             return
         before = self.state.extra
-        after = merged(before, batch.extra, self.topic)
+        after = merge_columns(before, batch.extra, self.topic)
         if after != before:
             self.group.undo.append(lambda: setattr(self.state, "extra", before))
             self.state.extra = after
             self.group.add_state(extra_change(after))
 
-    def _make_room(self, size: int) -> None:
-        """Begins a segment where there is none, where this one is full, and where offsets have to be skipped."""
+    def _ensure_segment(self, size: int) -> None:
+        """Begins a segment if there is none, if the active one is full, or if offsets have to be skipped."""
         self._check_space()
         follows = self.files.segments and self.next_offset == self.files.written
         if follows and self.files.fits(self.group.size + size, alone=not self.group.messages):
@@ -171,7 +174,7 @@ class Writer:
         self.write()
         first = self.next_offset
         if self.files.segments and first == self.files.active.id:
-            first += 1  # a segment of nothing but state: its name is taken, and an offset is cheap
+            first += 1  # a segment with only state has that name already; skipping an offset is harmless
             self._begin_epoch()
         self.files.begin_segment(first, self.state, self.epoch, self.group.time_us)
         self.next_offset = first
@@ -179,19 +182,19 @@ class Writer:
         self._on_visible()
 
     def _check_space(self) -> None:
-        error = self._over_limit()
+        error = self._check_limit()
         now = time.monotonic()
         if error is None and now >= self._next_space_check:
-            error = self._disk_is_full()
+            error = self._check_disk()
             self._next_space_check = 0.0 if error else now + _SPACE_CHECK_S
         if error is not None:
             raise error
 
-    def lack_of_space(self) -> UnavailableError | None:
-        """The error that an append would end with for want of space; None if there is enough."""
-        return self._over_limit() or self._disk_is_full()
+    def find_space_problem(self) -> UnavailableError | None:
+        """Returns the error that an append would raise for lack of space; None if there is enough."""
+        return self._check_limit() or self._check_disk()
 
-    def _over_limit(self) -> UnavailableError | None:
+    def _check_limit(self) -> UnavailableError | None:
         limit = self._settings.size_limit
         if self.files.size + self.group.size > limit:
             return UnavailableError(
@@ -201,7 +204,7 @@ class Writer:
             )
         return None
 
-    def _disk_is_full(self) -> UnavailableError | None:
+    def _check_disk(self) -> UnavailableError | None:
         free = self.files.free()
         if free >= self._settings.min_free:
             return None
@@ -214,7 +217,7 @@ class Writer:
     # -- write -------------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Writes the frames drafted so far. If that fails, it is as if they had never been drafted."""
+        """Writes the drafted frames. If that fails, they count as never drafted."""
         group = self.group
         if not group.buffers:
             return
@@ -231,20 +234,20 @@ class Writer:
             return
         self.next_offset = group.next_offset
         self._last_time_us = group.time_us
-        self.tally.written(group)
+        self.counters.written(group)
         self.group = Group(self._log_id, self.epoch, group.synced, group.time_us, self.next_offset)
 
     def _sync(self) -> None:
         if self.files.sync():
-            self.tally.synced(self.files.sync_seconds)
+            self.counters.synced(self.files.sync_seconds)
         self._on_visible()
 
     def _new_group(self) -> Group:
         return Group(self._log_id, self.epoch, self.end, self.now(), self.next_offset)
 
 
-class Tally:
-    """What a topic has counted since the metrics were last brought up to date."""
+class CommitCounters:
+    """Counts what a topic has committed since the metrics were last updated."""
 
     def __init__(self, topic: str) -> None:
         self._metrics = (

@@ -313,9 +313,9 @@ def _read_times(table: Table, manifests: list[ManifestFile], field_id: int) -> I
 
 def _ask_broker(settings: Settings, address: str) -> dict[str, OldTopic]:
     from frazil.log.remote.client import Client
-    from frazil.log.trust import key_of
+    from frazil.log.trust import get_configured_key
 
-    with Client(address, settings.model.network, key=key_of(settings.model.log)) as client:
+    with Client(address, settings.model.network, key=get_configured_key(settings.model.log)) as client:
         infos = client.topics()
     return {
         info.name: OldTopic(

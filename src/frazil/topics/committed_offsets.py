@@ -1,4 +1,4 @@
-"""The offsets that the tables of a topic know: the log looks them up before it assigns its first offset."""
+"""The offsets that the tables of a topic contain; the log reads them before it assigns its first offset."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ OffsetLookup = Callable[[str, str], int | None]
 
 
 def committed_offsets(settings: Settings, catalog: str | None = None) -> OffsetLookup:
-    """A function of topic and log id that says below which offset the topic's tables know messages; None: no table.
+    """Returns a function of topic and log id that returns the end of the offsets in the topic's tables; None: no table.
 
-    A log asks once per topic, at its start: the catalog is opened for each question, and not held for a day.
+    A log calls it once per topic, when it is opened: the catalog is opened for each call, and not kept open.
 
     Raises:
-        ForeignLogError: by the function, where the table knows another log.
-        UnavailableError: by the function, where the catalog does not answer.
+        ForeignLogError: by the function, if the table belongs to another log.
+        UnavailableError: by the function, if the catalog does not answer.
     """
 
     def floor(topic: str, log_id: str) -> int | None:
@@ -44,6 +44,6 @@ def _floor(store: TableStore, settings: Settings, topic: str, log_id: str) -> in
             known += [0, *find_highest_offsets(table, topic).values()]
     if not known:
         return None
-    # Dead letters are committed first: after a crash between the two they may know more than the table.
+    # Dead letters are committed first: after a crash between the two they may be ahead of the table.
     letters = find_table(store, dead_letters_name(settings))
     return max(known + list(find_highest_offsets(letters, topic).values() if letters is not None else ()))

@@ -1,4 +1,4 @@
-"""Finds the log: a broker where one runs, else the log's folder, opened in this process."""
+"""Connects to the log: to a broker if one runs, otherwise to the log's folder, opened in this process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log = get_logger(__name__)
 
 
 def silent(_text: str) -> None:
-    """For who says by other means where the log is."""
+    """Ignores notes, for callers that report the log's location themselves."""
 
 
-def _told(text: str) -> None:
+def _log_note(text: str) -> None:
     log.info(text)
 
 
@@ -34,14 +34,14 @@ def log_folder(settings: Settings) -> Path:
 
 
 def has_log(settings: Settings) -> bool:
-    """Whether there can be messages: a broker is named, or the log's folder has topics."""
+    """Returns whether there can be messages: a broker is configured, or the log's folder has topics."""
     return settings.model.log.broker is not None or (log_folder(settings) / "topics").is_dir()
 
 
 def connect_patiently(
-    settings: Settings, *, note: Note = _told, catalog: str | None = None, patience_s: float = 2.0
+    settings: Settings, *, note: Note = _log_note, catalog: str | None = None, patience_s: float = 2.0
 ) -> LogAccess:
-    """The same as `connect`, but waits for another process that has the log open for a moment, as a command does."""
+    """Connects as `connect` does, but waits for a process that has the log open for a moment, as a command does."""
     end = time.monotonic() + patience_s
     while True:
         try:
@@ -52,17 +52,17 @@ def connect_patiently(
             time.sleep(0.02)
 
 
-def connect(settings: Settings, *, note: Note = _told, catalog: str | None = None) -> LogAccess:
-    """The log of the settings: `log.broker`, else the broker that holds the log's folder, else the folder itself.
+def connect(settings: Settings, *, note: Note = _log_note, catalog: str | None = None) -> LogAccess:
+    """Connects to the log: to `log.broker`, else the broker that owns the log's folder, else the folder itself.
 
     Args:
         settings: the settings.
-        note: is told where no broker runs and the log is opened here; by default the program's log output is.
-        catalog: name of the catalog with the topics' tables, by which the log knows which offsets are taken.
+        note: called with a text if no broker runs and the log is opened here; by default the text is logged.
+        catalog: name of the catalog with the topics' tables, which contain assigned offsets.
 
     Raises:
-        UsageError: there is a broker, and another catalog is asked for than that of the settings.
-        LockedError: a process without a broker has the folder open; says which.
+        UsageError: there is a broker, and the catalog is another than that of the settings.
+        LockedError: a process without a broker has the folder open; the message names it.
         UnavailableError: the broker does not answer.
     """
     from frazil.log.owner import read_owner
@@ -88,13 +88,13 @@ def connect(settings: Settings, *, note: Note = _told, catalog: str | None = Non
 
 
 def _key(settings: Settings) -> str | None:
-    from frazil.log.trust import key_of, read_key
+    from frazil.log.trust import get_configured_key, read_key
 
-    return key_of(settings.model.log) or read_key(log_folder(settings))
+    return get_configured_key(settings.model.log) or read_key(log_folder(settings))
 
 
 def open_log(settings: Settings, *, catalog: str | None = None) -> Log:
-    """The log's folder, opened in this process. It asks the topics' tables before it gives out an offset."""
+    """Opens the log's folder in this process. It queries the topics' tables before it assigns an offset."""
     from frazil.log import Log
 
     return Log.open(log_folder(settings), settings.model.log, floor=committed_offsets(settings, catalog))
@@ -102,7 +102,7 @@ def open_log(settings: Settings, *, catalog: str | None = None) -> Log:
 
 @contextmanager
 def flight_address(access: LogAccess, *, note: Note = silent) -> Iterator[str]:
-    """Where Spark's executors reach this log: at its broker, or at one that runs in this process for the time."""
+    """Yields the address at which Spark's executors reach this log: its broker, or one in this process."""
     from frazil.log.log import Log
     from frazil.log.remote.client import Client
 

@@ -1,8 +1,8 @@
 """Hands a log over from a pipeline that found no broker to a server that starts later.
 
-A pipeline without a broker opens the log itself, and would keep it for its lifetime. It says in the lock file that it
-yields. A server that finds the log so writes a request beside it and waits; the pipeline ends its batches, closes the
-log, and goes on as a client of the server.
+A pipeline without a broker opens the log itself, and would keep it for its lifetime. It announces in the lock file that
+it yields. A server that finds this writes a request beside it and waits; the pipeline finishes its batches, closes the
+log, and continues as a client of the server.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ log = get_logger(__name__)
 #: The request of a server that waits for the log.
 REQUEST = "HANDOVER"
 _EVERY_S = 0.2
-#: Seconds that a pipeline needs to close the log after its last batch, at most.
+#: Limit of the seconds that a pipeline needs to close the log after its last batch.
 _TO_CLOSE_S = 15.0
-#: Seconds that a pipeline which has just opened the log needs to start Spark, at most.
+#: Limit of the seconds that a pipeline needs to start Spark after it has opened the log.
 _TO_START_S = 180.0
-#: Seconds that a server needs to take the log once it is free; then the pipeline takes the log back.
+#: Seconds that a server has to take the log once it is free; then the pipeline takes it back.
 _TO_OPEN_S = 60.0
 
 
 def take_log(settings: Settings) -> Log:
-    """Opens the log for a server. A pipeline that has it and yields is asked for it.
+    """Opens the log for a server. Requests it from a pipeline that owns it and yields.
 
     Raises:
-        LockedError: another process has it and keeps it; says which.
+        LockedError: another process owns it and keeps it; the message names it.
     """
     folder = log_folder(settings)
     try:
@@ -72,7 +72,7 @@ def _yields(folder: Path) -> bool:
 
 
 def offer_handover(access: LogAccess) -> None:
-    """Tells servers that this process hands the log over, if it has opened the log itself.
+    """Announces that this process hands the log over, if it has opened the log itself.
 
     A request that comes before `ending_for_server` waits for it.
     """
@@ -84,7 +84,7 @@ def offer_handover(access: LogAccess) -> None:
 
 @contextmanager
 def ending_for_server(access: LogAccess, stop: threading.Event) -> Iterator[threading.Event]:
-    """An event that is set with `stop`, and when a server asks for a log that this process has opened."""
+    """Yields an event that is set with `stop`, and when a server requests a log that this process has opened."""
     from frazil.log import Log
 
     ending, over = threading.Event(), threading.Event()
@@ -107,7 +107,7 @@ def ending_for_server(access: LogAccess, stop: threading.Event) -> Iterator[thre
 
 
 def connect_again(settings: Settings, stop: threading.Event, *, note: Note) -> LogAccess | None:
-    """The log behind the server that has asked for it; opened here again where that server never came.
+    """Connects to the server that has requested the log; opens the log here again if that server never came.
 
     While another process has the log, it waits for as long as that takes: recovery of a large log may take minutes.
 

@@ -1,4 +1,4 @@
-"""The tables of topics: which columns they have, how they are laid out, and under which names."""
+"""The tables of topics: their columns, properties and names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 #: The sink that writes `topics.<topic>`.
 ARCHIVE = "archive"
-#: Who notes in the dead letters that some were sent again.
+#: The writer that records replays in the dead letters.
 REPLAY = "replay"
 DEAD_LETTERS = "dead_letters"
 
@@ -39,7 +39,7 @@ _DOCS = {
     "headers": "what the producer wrote on the envelope",
 }
 
-#: A row says what became of a message: `dead`, then perhaps `replaying` and `replayed`. Rows are never changed.
+#: A row records the status of a message: `dead`, then perhaps `replaying` and `replayed`. Rows are never changed.
 DEAD_LETTER = pa.schema(
     [
         pa.field("sink", pa.string(), nullable=False, metadata={"doc": "the sink that could not take the message"}),
@@ -64,7 +64,7 @@ DEAD_LETTER = pa.schema(
     ]
 )
 
-#: Bounds of payloads and headers help no query, and cost a fifteenth of the time that a file takes.
+#: Bounds of payloads and headers help no query, and would take a fifteenth of the time of writing a file.
 _METRICS = {
     "write.metadata.metrics.column.payload": "none",
     "write.metadata.metrics.column.headers.key": "none",
@@ -73,7 +73,7 @@ _METRICS = {
 #: Compressed, about: what compaction writes is read in pieces of this size, ahead and side by side. Java's own default
 #: of 128 MiB is a whole file, several times as large in memory, and halves the speed of a replay.
 _ROW_GROUP_BYTES = 8 * 1024 * 1024
-#: As Java's Parquet calls it; its plain `lz4` is another format that only Hadoop reads.
+#: The name in Java's Parquet; its plain `lz4` is another format that only Hadoop reads.
 _CODECS = {"lz4": "lz4_raw"}
 
 
@@ -85,13 +85,16 @@ def dead_letters_name(settings: Settings) -> str:
     return table_name(settings, DEAD_LETTERS)
 
 
-def replays_of(topic: str) -> str:
-    """Under this name the replays of a topic are counted, so that nobody takes their number for one of its offsets."""
+def get_replays_topic(topic: str) -> str:
+    """Returns the name under which replays of a topic are counted.
+
+    So their number is not mistaken for one of its offsets.
+    """
     return f"{topic}/replays"
 
 
 def table_schema(extra: pa.Schema) -> pa.Schema:
-    """The columns of a topic's table: those of every message, then the producers' own, which may be null."""
+    """Returns the columns of a topic's table: those of every message, then the producers' own, which are nullable."""
     known = [f.with_metadata({"doc": _DOCS[f.name]}) for f in MESSAGE]
     return pa.schema([*known, *(f.with_nullable(True) for f in extra)])
 
@@ -102,9 +105,9 @@ def table_properties(settings: Settings) -> dict[str, str]:
 
 
 def ensure_topic_table(store: TableStore, settings: Settings, info: TopicInfo) -> Table:
-    """The table of a topic, with every column of its messages that a table can have; made on first use.
+    """Returns the table of a topic, created on first use, with every column of its messages that a table can have.
 
-    What a message has in another column makes it a dead letter: only a log of an older Frazil holds such messages.
+    A message with a value in another column becomes a dead letter; only a log of an older Frazil holds such messages.
     """
     topics = settings.model.topics
     columns = table_schema(storable_columns(info.extra))
@@ -124,7 +127,7 @@ def _with_columns(store: TableStore, table: Table, columns: pa.Schema) -> Table:
     try:
         return evolve_schema(store, table, columns, widen=True)
     except SchemaMismatchError:
-        # Somebody changed the table. The rest is added; rows that do not fit become dead letters, one by one.
+        # The table was changed by others. The rest is added; rows that do not fit become dead letters, one by one.
         for column in columns:
             try:
                 table = evolve_schema(store, table, pa.schema([column]), widen=True)

@@ -50,16 +50,16 @@ def check_log(topic: str, log_id: str, position: Position | None, sink: str) -> 
         raise ForeignLogError(
             f"the table of topic '{topic}' (sink {sink}) was written from log {position.log_id}, "
             f"and this is log {log_id}",
-            cause="the log's folder was made anew or exchanged, or this is another topic of the same name",
+            cause="the log's folder was created again or replaced, or this is another topic of the same name",
             hint=f"frazil topic adopt {topic} if the table shall go on with this log, or bring the right log back",
         )
 
 
 def check_position(info: TopicInfo, position: Position | None, sink: str) -> None:
-    """Whether a sink's table and the log belong together.
+    """Checks that a sink's table and the log belong together.
 
     Raises:
-        ForeignLogError, TableAheadError: they do not, or not any more.
+        ForeignLogError, TableAheadError: they do not.
     """
     if position is None:
         return
@@ -74,9 +74,9 @@ def check_position(info: TopicInfo, position: Position | None, sink: str) -> Non
 
 
 def has_other_messages(access: LogAccess, info: TopicInfo, position: Position | None) -> bool:
-    """Whether the log has messages below a sink's position that are younger than the batch that took it there.
+    """Returns whether the log has messages below a sink's position that are younger than the batch that reached it.
 
-    An older copy of the log was brought back while that batch was under way: those offsets were given out twice.
+    An older copy of the log was restored while that batch was running: those offsets were assigned twice.
     """
     if position is None or position.log_id != info.log_id or position.epoch >= info.epoch:
         return False

@@ -1,4 +1,4 @@
-"""The logs that a topic's table has had before: what it says of their dead letters after it has adopted another one."""
+"""The logs that a topic's table belonged to before it adopted another one, and how their dead letters are found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEY = "frazil.former-logs"
 
 
 class PreviousLog(NamedTuple):
-    """A log, and the offset from which on its offsets do not count any more."""
+    """A log, and the offset from which on its offsets are no longer valid."""
 
     log_id: str
     end: int
@@ -28,16 +28,17 @@ def read_previous_logs(metadata: TableMetadata) -> tuple[PreviousLog, ...]:
 
 
 def add_previous_log(metadata: TableMetadata, former: PreviousLog) -> dict[str, str]:
-    """The table's properties that say it had this log too."""
+    """Returns table properties that record one more previous log."""
     return {_KEY: json.dumps([*read_previous_logs(metadata), former])}
 
 
 def filter_dead_letters_of(
     topic: str, log_id: str, former: tuple[PreviousLog, ...], start: int, end: int
 ) -> BooleanExpression:
-    """The dead letters that are messages of a topic with offsets in [start, end) which its table could not take.
+    """Returns the filter of a topic's dead letters with offsets in [start, end).
 
-    A topic that was made anew counts its offsets anew: letters of logs that its table does not know are not its own.
+    A topic that was created again starts its offsets again: dead letters of logs that its table does not know are
+    excluded.
     """
     from pyiceberg.expressions import And, EqualTo, LessThan, Or
 

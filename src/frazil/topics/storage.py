@@ -1,4 +1,4 @@
-"""Where a topic's messages are kept: in the log alone, or in the log and then in a table. Its users see one thing."""
+"""The storage of a topic's messages: the log alone, or the log and then a table, behind one interface."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class PersistentStorage(Protocol):
-    """What both kinds can do. Methods raise `NotFoundError` where the topic is gone."""
+    """The common interface. Methods raise `NotFoundError` if the topic is gone."""
 
     kind: ClassVar[Storage]
     topic: str
 
     def append(self, batch: Batch, level: Level | None = None) -> Ack:
-        """Appends a batch, and returns when it is as safe as the level says."""
+        """Appends a batch; returns when it is as safe as the level requires."""
         ...
 
     def read(
@@ -44,26 +44,26 @@ class PersistentStorage(Protocol):
         follow: bool = False,
         stop: threading.Event | None = None,
     ) -> Iterator[pa.Table]:
-        """The messages of a range in order; see `TopicReader.read`."""
+        """Yields the messages of a range in order; see `TopicReader.read`."""
         ...
 
     def bounds(self) -> Bounds:
-        """The oldest offset that can be read, and the visible end."""
+        """Returns the oldest readable offset and the visible end."""
         ...
 
     def offset_at(self, time: datetime) -> int: ...
 
     def retain(self, *, age_s: float | None = None, size: int | None = None, dry_run: bool = False) -> list[Removed]:
-        """Removes what is older than an age or beyond a size; by default as settings and topic say."""
+        """Removes what is older than an age or beyond a size; by default according to topic and settings."""
         ...
 
     def delete(self) -> None:
-        """Removes the topic, with everything that is kept of it."""
+        """Deletes the topic and all its data."""
         ...
 
 
 class LogStorage:
-    """The log alone: segments stay until retention takes them."""
+    """The log alone: segments stay until retention removes them."""
 
     kind: ClassVar[Storage] = "log"
 
@@ -117,10 +117,10 @@ class IcebergStorage(LogStorage):
         return self._store.store()
 
     def table(self) -> Table:
-        """The table as it is now.
+        """Loads the table as it is now.
 
         Raises:
-            NotFoundError: the pipeline has not made it yet.
+            NotFoundError: the pipeline has not created it yet.
         """
         table = self.find_table()
         if table is None:
@@ -133,7 +133,7 @@ class IcebergStorage(LogStorage):
         return find_table(self.store, self._name)
 
     def retain(self, *, age_s: float | None = None, size: int | None = None, dry_run: bool = False) -> list[Removed]:
-        """The table first: what is no longer there need not stay in the log."""
+        """Applies retention to the table first: what it no longer has need not stay in the log."""
         in_table = self.retain_table(age_s=age_s, size=size, dry_run=dry_run)
         in_log = self.retain_log(age_s=age_s, size=size, dry_run=dry_run)
         return [in_log, *([in_table] if in_table else [])]
@@ -152,7 +152,7 @@ class IcebergStorage(LogStorage):
         return retain_table(self.store, table, self.topic, age_s=age_s, size=size, dry_run=dry_run)
 
     def _report(self) -> None:
-        """Tells the log how far the table is: one that was opened just now knows it from nobody else."""
+        """Reports the table's position to a log that was just opened and does not know it."""
         from frazil.tables import find_position
         from frazil.tables.durability import sync_metadata
         from frazil.topics.layout import ARCHIVE
@@ -169,7 +169,10 @@ class IcebergStorage(LogStorage):
             self.access.report(self.topic, ARCHIVE, min(position.offsets.get(0, 0), info.written))
 
     def delete(self, *, purge: bool = True) -> None:
-        """The log first: then no pipeline makes the table anew. Without `purge` the table's files stay."""
+        """Deletes the log first, so that no pipeline creates the table again.
+
+        Without `purge` the table's files are kept.
+        """
         from frazil.catalogs import parse_name
 
         table = self.find_table()
@@ -181,7 +184,7 @@ class IcebergStorage(LogStorage):
 
 
 def open_storage(access: LogAccess, settings: Settings, topic: str, store: LazyStore) -> LogStorage | IcebergStorage:
-    """The storage of a topic, as its log says. It opens the store when it needs it; its owner closes it."""
+    """Returns the storage of a topic according to its log. The store is opened on demand; its owner closes it."""
     if access.info(topic).storage == "log":
         return LogStorage(access, topic)
     return IcebergStorage(access, topic, settings, store)
@@ -193,7 +196,7 @@ def retain_log(access: LogAccess, topic: str, *, age_s: float | None, size: int 
 
 
 def require_all_in_table(storage: LogStorage) -> None:
-    """Raises ConflictError where the log has messages that its table does not have yet."""
+    """Raises ConflictError if the log has messages that its table does not have yet."""
     if not isinstance(storage, IcebergStorage):
         return
     info = storage.access.info(storage.topic)

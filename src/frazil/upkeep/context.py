@@ -1,4 +1,4 @@
-"""What every action of upkeep works on: the settings, a catalog, and Spark where one is needed."""
+"""What every action of upkeep works on: settings, a catalog, and Spark."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
-#: Gives the session; the first call may start a JVM.
+#: Returns the session; the first call may start a JVM.
 Sessions = Callable[[], "SparkSession"]
 
 
 @dataclass(frozen=True)
 class UpkeepContext:
-    """One catalog whose tables are cared for.
+    """One catalog whose tables are maintained.
 
     Attributes:
         settings: all of them.
-        catalog: of that catalog.
-        store: its tables, read by PyIceberg; no JVM.
-        spark: commits and rewrites go through it.
-        stop: set when the work should end soon: before the next commit, not in the middle of one.
-        tasks: of Spark that may write files at once; None: as many as can run. Who needs a core meanwhile would wait
-            until one of them has ended, which takes seconds.
+        catalog: the settings of that catalog.
+        store: its tables, read by PyIceberg without a JVM.
+        spark: returns the session for commits and rewrites.
+        stop: set when the work should end soon: before the next commit, never during one.
+        tasks: Spark tasks that may write files at once; None: as many as can run. Others that need a core wait until
+            one of them ends, which takes seconds.
     """
 
     settings: Settings
@@ -41,18 +41,18 @@ class UpkeepContext:
     tasks: int | None = None
 
     def load(self, name: str) -> Table:
-        """A table by `namespace.table`, as it is now.
+        """Loads a table by `namespace.table`, as it is now.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: it does not exist.
         """
         return self.store.load(name)
 
     def storage_of(self, table: Table) -> TableStorage:
-        """The storage that the files of a table lie in."""
+        """Returns the storage of a table's files."""
         return TableStorage(self.settings, self.catalog, table)
 
     def sql_name(self, table: Table) -> str:
-        """The table as Spark SQL names it, each part quoted."""
+        """Returns the table's name in Spark SQL, each part quoted."""
         parts = (self.catalog.name, *table.name())
         return ".".join("`" + part.replace("`", "``") + "`" for part in parts)

@@ -1,4 +1,4 @@
-"""Iceberg for Java, by the JVM that Spark runs in: a table as it commits there, and its errors in our words."""
+"""Iceberg for Java in Spark's JVM: tables to commit to, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from frazil.upkeep.context import UpkeepContext
 
-#: By the names of Java's classes, as they stand in the chain of causes; the first line that has one decides.
+#: By names of Java classes in the chain of causes; the first row with a match decides.
 _KINDS: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
     (
         ("CommitStateUnknownException",),
@@ -47,7 +47,7 @@ _KINDS: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
         UnavailableError,
         "look whether catalog and storage answer: frazil doctor",
     ),
-    # A file of the plan is gone: somebody replaced it, and its time was over.
+    # A file of the plan is gone: it was replaced, and its grace has expired.
     (("NotFoundException", "FileNotFoundException", "NoSuchKeyException"), ConflictError, "try again"),
 )
 _MESSAGES: tuple[tuple[str, type[FrazilError], str], ...] = (
@@ -55,7 +55,7 @@ _MESSAGES: tuple[tuple[str, type[FrazilError], str], ...] = (
     ("Status Code: 401", CredentialsError, "look at the s3 keys"),
     ("Permission denied", NotAllowedError, "look at the rights of the table's folder"),
     ("Unable to execute HTTP request", UnavailableError, "look at s3.endpoint"),
-    # As executors tell it.
+    # As executors report it.
     ("exceptions.NotFoundException", ConflictError, "try again"),
     ("FileNotFoundException", ConflictError, "try again"),
     ("NoSuchKeyException", ConflictError, "try again"),
@@ -64,10 +64,10 @@ _DEPTH = 12
 
 
 def load(context: UpkeepContext, table: Table) -> Any:
-    """The table in Java to be changed, as it is now, whether or not Spark's catalog keeps tables in a cache."""
+    """Returns the table in Java as it is now, whether or not Spark's catalog caches tables."""
     require_no_replica(table)
     spark = context.spark()
-    # Iceberg's actions ask for the session that is active in their thread, and one of a pipeline has none.
+    # Iceberg's actions use the session that is active in their thread, and threads of a pipeline have none.
     activate_session(spark)
     with translated(table):
         found = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
@@ -79,21 +79,21 @@ def load(context: UpkeepContext, table: Table) -> Any:
 
 
 def forget(context: UpkeepContext, table: Table) -> None:
-    """Has Spark look at the table anew where somebody cached its rows (`CACHE TABLE`)."""
+    """Refreshes the table in Spark, in case its rows are cached (`CACHE TABLE`)."""
     spark = context.spark()
     if not spark._jsparkSession.sharedState().cacheManager().isEmpty():
         spark.catalog.refreshTable(context.sql_name(table))
 
 
 def actions(jvm: Any, session: SparkSession) -> Any:
-    """Iceberg's actions in a session."""
+    """Returns Iceberg's actions in a session."""
     return jvm.org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession)
 
 
 def runner_of(action: Any) -> Any:
-    """The part of an action that writes one group of files anew.
+    """Returns the part of an action that rewrites one group of files.
 
-    An action takes all that it plans into one commit, however much that is. Its parts are public but for this one.
+    An action commits all that it plans at once, however much that is. Its parts are public except for this one.
     """
     field = action.getClass().getDeclaredField("runner")
     field.setAccessible(True)
@@ -108,7 +108,7 @@ def java_map(jvm: Any, values: Mapping[str, object]) -> Any:
 
 
 def items(iterable: Any) -> Iterator[Any]:
-    """Of any Java Iterable. One that is Closeable ends with its last item."""
+    """Iterates over any Java Iterable; closes one that is Closeable after its last item."""
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
@@ -116,13 +116,13 @@ def items(iterable: Any) -> Iterator[Any]:
 
 @contextmanager
 def translated(table: Table) -> Iterator[None]:
-    """Within this block errors of Java and Spark come out as ours.
+    """Translates errors of Java and Spark inside the block.
 
     Raises:
-        CommitUnknownError: no answer came to a commit. It may have landed.
-        ConflictError: another writer was faster. Nothing of ours is in the table.
-        NotAllowedError, UnsupportedError, UnavailableError, NotFoundError: as they say.
-        FrazilError: anything else, with Java's own words.
+        CommitUnknownError: a commit got no reply. It may have landed.
+        ConflictError: another writer committed first. Nothing of ours is in the table.
+        NotAllowedError, UnsupportedError, UnavailableError, NotFoundError: as Java reports.
+        FrazilError: anything else, with Java's message.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -134,24 +134,24 @@ def translated(table: Table) -> Iterator[None]:
 
 
 def failure(error: Exception, name: str) -> FrazilError:
-    """Ours for one of Java's, which py4j hands on with its chain of causes."""
+    """Translates a Java error, which py4j passes on with its chain of causes."""
     causes = list(_causes(error))
     for kinds, ours, hint in _KINDS:
         for kind, text in causes:
             if kind in kinds:
-                return ours(f"{name}: {_words(text) or kind}", cause="", hint=hint)
+                return ours(f"{name}: {_first_sentence(text) or kind}", cause="", hint=hint)
     whole = "\n".join(text for _, text in causes)
     for words, ours, hint in _MESSAGES:
         if words in whole:
-            return ours(f"{name}: {_words(whole)}", cause="", hint=hint)
+            return ours(f"{name}: {_first_sentence(whole)}", cause="", hint=hint)
     kind, text = causes[-1] if causes else (type(error).__name__, first_line(error))
     return FrazilError(
-        f"{name}: Spark failed: {_words(text) or kind}", cause="", hint="the same with -v shows the stack"
+        f"{name}: Spark failed: {_first_sentence(text) or kind}", cause="", hint="the same with -v shows the stack"
     )
 
 
 def _causes(error: Exception) -> Iterator[tuple[str, str]]:
-    """Class and message of a Java error and of all that led to it, the outermost first."""
+    """Yields class and message of a Java error and of its causes, the outermost first."""
     current = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_DEPTH):
         if current is None:
@@ -160,6 +160,6 @@ def _causes(error: Exception) -> Iterator[tuple[str, str]]:
         current = current.getCause()
 
 
-def _words(text: str) -> str:
+def _first_sentence(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[0].strip() if lines else ""

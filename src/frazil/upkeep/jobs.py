@@ -1,4 +1,4 @@
-"""Spark jobs of upkeep, which can be cancelled without touching those of anybody else."""
+"""Spark jobs of upkeep, which can be cancelled without affecting any others."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: Inside one pool jobs wait for each other; between two of them the cores are shared, so that batches of sinks go on.
+#: Jobs of one pool wait for each other; pools share the cores, so that batches of sinks continue.
 _POOL = "spark.scheduler.pool"
 
 
 class Jobs:
-    """Gives the session; from then on the jobs of the calling thread, and of those it starts, carry a tag.
+    """Returns the session, and tags the jobs of the calling thread, and of threads that it starts, from then on.
 
     Iceberg's actions set the job group of their threads themselves, so that a group would not find them.
 
     Args:
-        start: gives the session; the first call may start a JVM.
+        start: returns the session; the first call may start a JVM.
     """
 
     def __init__(self, start: Sessions) -> None:
@@ -39,7 +39,7 @@ class Jobs:
         return session
 
     def part(self) -> Jobs:
-        """Jobs in the same session that can be cancelled for themselves."""
+        """Returns jobs in the same session that can be cancelled separately."""
         return Jobs(self._opened)
 
     def _opened(self) -> SparkSession:
@@ -48,13 +48,13 @@ class Jobs:
         return session
 
     def leave(self) -> None:
-        """The calling thread goes on with work that is not upkeep."""
+        """Ends the tagging: the calling thread continues with other work."""
         if self._session is not None:
             self._session.sparkContext.removeJobTag(self._tag)
             self._session.sparkContext.setLocalProperty(_POOL, None)
 
     def cancel(self) -> None:
-        """Ends the jobs that run. What they wrote was not committed, and is removed or found as orphans."""
+        """Cancels the running jobs. Their files are not committed, and are removed or found as orphans."""
         if self._session is not None:
             with suppress(Exception):  # the JVM may be gone
                 self._session.sparkContext.cancelJobsWithTag(self._tag)

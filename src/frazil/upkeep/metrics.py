@@ -1,4 +1,4 @@
-"""What upkeep tells of each table."""
+"""Metrics of upkeep, by table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ METADATA_BYTES = gauge(
 _GAUGES = (FILES, DELETE_FILES, SNAPSHOTS, METADATA_BYTES)
 
 
-def tell(table: str, outcome: Outcome) -> None:
+def record_outcome(table: str, outcome: Outcome) -> None:
     STEPS.labels(table, outcome.kind, outcome.result).inc()
     CONFLICTS.labels(table).inc(outcome.conflicts)
     BYTES_REWRITTEN.labels(table).inc(outcome.bytes_rewritten)
@@ -44,7 +44,7 @@ def tell(table: str, outcome: Outcome) -> None:
     BYTES_RECLAIMED.labels(table).inc(outcome.bytes_reclaimed)
 
 
-def show(census: Census) -> None:
+def show_census(census: Census) -> None:
     FILES.labels(census.table).set(census.files)
     DELETE_FILES.labels(census.table).set(census.delete_files)
     SNAPSHOTS.labels(census.table).set(census.snapshots)
@@ -52,7 +52,7 @@ def show(census: Census) -> None:
 
 
 def forget(table: str) -> None:
-    """Takes the gauges of a table away that is gone."""
+    """Removes the gauges of a table that is gone."""
     for one in _GAUGES:
         with suppress(KeyError):
             one.remove(table)

@@ -1,4 +1,4 @@
-"""What flows between the steps of upkeep: a census is taken, a plan made of it, its steps run, their outcome kept."""
+"""The data of upkeep's stages: a census leads to a plan, a plan to steps, a step to an outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from frazil.tables.bulk_delete import DeletedFiles
 
 Kind = Literal["retention", "compact", "deletes", "manifests", "expire", "reclaim", "metadata", "stats", "orphans"]
-#: In the order in which a turn takes them: what shrinks the table first, then what that left behind.
+#: In order of execution: what shrinks the table first, then what that leaves behind.
 KINDS: tuple[Kind, ...] = (
     "retention", "compact", "deletes", "manifests", "expire", "reclaim", "metadata", "stats", "orphans",
 )  # fmt: skip
@@ -19,15 +19,15 @@ Result = Literal["done", "nothing", "conflict", "unsupported", "stopped", "faile
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a policy wants done to a table.
+    """One action on a table that a policy requests.
 
     Attributes:
-        kind: what.
-        why: in words, with the numbers that decided it.
-        gain: what it would bring, by name: files, delete_files, manifests, snapshots, bytes.
-        cost: bytes to be read and written again, about.
-        options: for the action that runs it, such as a target size or ids of snapshots.
-        urgent: the table suffers already; it is not put off for the sake of a small share of time.
+        kind: of action.
+        why: the reason, with the numbers that decided it.
+        gain: the expected gain by name: files, delete_files, manifests, snapshots, bytes.
+        cost: approximate bytes to read and rewrite.
+        options: of the action, such as a target size or snapshot ids.
+        urgent: the table is affected already; the step is not postponed to save time.
     """
 
     kind: Kind
@@ -40,24 +40,24 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a step.
+    """The outcome of a step.
 
     Attributes:
         kind: of the step.
-        result: done; nothing (there was nothing left to do); conflict (another writer was faster, and nothing has
-            changed); unsupported (the catalog or table cannot); stopped (it was told to end before it was done: what is
-            counted here was done by then); failed.
-        files_before: data and delete files that the step took in.
-        files_after: those that it left in their place.
-        bytes_rewritten: written anew.
-        files_removed: deleted from storage.
+        result: done; nothing (there was nothing to do); conflict (another writer committed first, and nothing has
+            changed); unsupported (by the catalog or table); stopped (it was told to end early: the counts are of what
+            was done by then); failed.
+        files_before: data and delete files that were replaced.
+        files_after: files that replaced them.
+        bytes_rewritten: bytes written.
+        files_removed: files deleted from storage.
         bytes_reclaimed: their size.
-        snapshots_removed: taken out of the table's metadata.
-        conflicts: commits lost to other writers on the way.
-        snapshot_id: that the step has made, if one.
+        snapshots_removed: snapshots removed from the table's metadata.
+        conflicts: commits lost to other writers.
+        snapshot_id: the snapshot made by the step, if any.
         reason: why it was not done.
-        hint: what a person can do about that.
-        seconds: it took.
+        hint: what an operator can do about it.
+        seconds: its duration.
     """
 
     kind: Kind

@@ -79,7 +79,7 @@ def plan_topic_deletion(
     if info is None:
         close = difflib.get_close_matches(topic, [i.name for i in topics], n=1)
         hint = f"frazil topic delete {close[0]}" if close else "frazil topic list"
-        raise NotFoundError(f"there is no topic '{topic}' in the {access.where}", hint=hint)
+        raise NotFoundError(f"topic '{topic}' does not exist in the {access.where}", hint=hint)
     storage = IcebergStorage(access, topic, settings, store) if info.storage == "iceberg" else None
     if not force:
         _require_deletable(info, None if with_table else storage)
@@ -98,7 +98,7 @@ def delete_topic(access: LogAccess, settings: Settings, store: LazyStore, plan: 
 def _require_deletable(info: TopicInfo, kept_table: IcebergStorage | None) -> None:
     if info.problem is not None:
         raise IntegrityError(
-            f"topic '{info.name}' cannot be opened, so nobody knows what is in it",
+            f"topic '{info.name}' cannot be opened, so its contents are unknown",
             cause=info.problem,
             hint=f"frazil topic verify {info.name}, or --force",
         )

@@ -27,7 +27,7 @@ from frazil.extract.registry import TYPE, registry
 from frazil.extract.status import CHANGED, FAILED, GONE, OK
 from frazil.log.protocol import Ack
 from frazil.log.remote.producer import Producer
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.observe.faultpoints import reach
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics.sinks.jobs import end_task
@@ -248,7 +248,7 @@ class Teller:
 
     def _tell(self, bucket: str, results: list[dict[str, Any]]) -> None:
         for payload in self._messages(bucket, results, datetime.now(UTC)):
-            self._sent.append(self._producer.send(payload, headers=marked({"source": "extract"})))
+            self._sent.append(self._producer.send(payload, headers=add_mark({"source": "extract"})))
 
     def _messages(self, bucket: str, results: list[dict[str, Any]], at: datetime) -> Iterator[bytes]:
         payload = extraction(bucket, results, at)

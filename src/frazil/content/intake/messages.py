@@ -9,7 +9,7 @@ from typing import Any
 from frazil.content.intake import metrics
 from frazil.log.batch import Batch, batch_with_headers
 from frazil.log.protocol import Ack, Level, LogAccess
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 
 
 def headers_of(source: str, dialect: str | None = None) -> dict[str, str]:
@@ -63,7 +63,7 @@ def store(
         headers: of each of them.
         internal: they are Frazil's own (see `frazil.log.trust`), not events that came from outside.
     """
-    headers = marked(headers) if internal else headers
+    headers = add_mark(headers) if internal else headers
     ack = access.append(topic, batch_of(payloads, [headers] * len(payloads)), Level.disk, internal=internal)
     metrics.MESSAGES.labels(headers["source"]).inc(len(payloads))
     metrics.BYTES.labels(headers["source"]).inc(sum(map(len, payloads)))

@@ -12,7 +12,7 @@ from frazil.content.events.observation import observation
 from frazil.content.scan.listing import PAGE, Object
 from frazil.log.protocol import LogAccess
 from frazil.log.remote.producer import Producer
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 
 
 class Teller:
@@ -34,7 +34,7 @@ class Teller:
         """Returns when the objects are as safe as the log makes them."""
         for start in range(0, len(objects), PAGE):
             for payload in self._messages(objects[start : start + PAGE], observed_at):
-                ack = self._producer.publish(payload, headers=marked({"source": self._source}))
+                ack = self._producer.publish(payload, headers=add_mark({"source": self._source}))
                 self.end = max(self.end, ack.offset + ack.count)
 
     def _messages(self, objects: Sequence[Object], observed_at: datetime) -> Iterator[bytes]:

@@ -106,7 +106,7 @@ def content_pipeline(
     from frazil.topics.sinks.pipeline import Pipeline
 
     topic = settings.model.content.topic
-    return Pipeline(settings, access, spark, address, topics=[topic], catalog=catalog, caretaker=caretaker)
+    return Pipeline(settings, access, spark, address, topics=[topic], catalog=catalog, upkeep=caretaker)
 
 
 class Background:

@@ -16,7 +16,7 @@ from frazil.documents.model import FIELD_NAMES, Column, Document, Revision, pars
 from frazil.documents.store import Write
 from frazil.errors import FrazilError, UnavailableError, UsageError, first_line
 from frazil.log.remote.wire import to_json, unpack_error
-from frazil.log.trust import KEY_METADATA, proof_of
+from frazil.log.trust import KEY_METADATA, make_proof
 from frazil.settings.model import NetworkSettings
 
 #: Takes what only Frazil's own processes may ask, see `IcebergDocumentStore.answer_internal`. The header
@@ -78,7 +78,7 @@ class DocumentClient:
     def _ask(self, **request: Any) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key is not None:
-            headers[KEY_METADATA] = proof_of(self._key)
+            headers[KEY_METADATA] = make_proof(self._key)
         status, body = self._send(_to_json(request), headers)
         try:
             answer: dict[str, Any] = json.loads(body)

@@ -33,7 +33,7 @@ from frazil.documents.store import Write
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
 from frazil.log.batch import Batch
 from frazil.log.protocol import NOT_TAKEN, Ack, Level
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.observe.faultpoints import reach
 from frazil.observe.logs import get_logger
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 #: Writes of one commit, where many wait.
 _MAX_GROUP: Final = 5_000
-_HEADERS: Final = tuple(marked({"source": "documents"}).items())
+_HEADERS: Final = tuple(add_mark({"source": "documents"}).items())
 #: Bytes of a message's headers in the log, generously.
 _HEADER_BYTES: Final = 64
 

@@ -38,7 +38,7 @@ from frazil.errors import (
     UsageError,
 )
 from frazil.log.owner import OwnerInfo, read_owner
-from frazil.log.trust import key_of, read_key
+from frazil.log.trust import get_configured_key, read_key
 from frazil.observe.logs import get_logger
 from frazil.tables.store import LazyStore
 from frazil.topics.connection import connect as connect_log
@@ -361,7 +361,7 @@ class IcebergDocumentStore(ProjectionReads, Convenience):
             return None
         with self._lock:
             if address not in self._clients:
-                key = key_of(self._settings.model.log) or read_key(self._log_folder)
+                key = get_configured_key(self._settings.model.log) or read_key(self._log_folder)
                 self._clients[address] = DocumentClient(address, key, self._settings.model.network)
             return self._clients[address]
 

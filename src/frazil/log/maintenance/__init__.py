@@ -1,1 +1,1 @@
-"""What is done to a log besides writing and reading it: retention, import, verify, repair."""
+"""Maintenance of a log: retention, import, verification, repair."""

@@ -1,8 +1,8 @@
-"""Puts older messages back into a log, before its start, with the offsets and times that they had.
+"""Imports older messages into a log, before its start, with their original offsets and times.
 
-They are staged first: whole segments in a folder of their own, which is no part of the log, made by any process on the
-same machine. It can break off and go on. Then the process that has the log puts them in place, the newest first, by
-renaming, so that the log has no gap at any moment.
+They are staged first: whole segments in a separate folder, written by any process on the same machine. Staging can
+break off and resume. Then the process that owns the log installs them, the newest first, by renaming, so that the log
+never has a gap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from frazil.log.disk import Disk
 from frazil.log.frame import Header, Kind, pack_header, padding
 from frazil.log.maintenance.walk import walk_segment
 from frazil.log.protocol import Imported, decode_schema, encode_schema
-from frazil.log.recovery import head_of
+from frazil.log.recovery import read_previous_end
 from frazil.log.segment import Segment, segment_ids
 from frazil.observe.faultpoints import reach
 
@@ -36,17 +36,17 @@ FOLDER = ".import"
 _READY = "ready.json"
 _FRAME_ROWS = 1024
 _FRAME_BYTES = 1024 * 1024
-_KEPT = ("payload", "publish_time", "request_id", "producer_id", "producer_name", "headers")
+_COLUMNS = ("payload", "publish_time", "request_id", "producer_id", "producer_name", "headers")
 
 
 class Stage:
-    """Segments in the making. Rows come by offset; what is whole already is found again after a crash.
+    """Segments that are being staged. Rows come in order of offset; whole segments are found again after a crash.
 
     Args:
         folder: of the topic.
         log_id: of the topic, as in `TopicInfo`.
-        max_file_size: bytes of a segment, about.
-        disk: the disk; tests bring their own.
+        max_file_size: approximate bytes of a segment.
+        disk: the disk; replaced in tests.
     """
 
     def __init__(self, folder: Path, log_id: str, max_file_size: int, disk: Disk | None = None) -> None:
@@ -57,10 +57,10 @@ class Stage:
         self._frames: list[tuple[Header, bytes]] = []
         self._size = 0
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        self.reached = self._take_up()
+        self.reached = self._resume()
         """All below is staged; None where nothing is."""
 
-    def _take_up(self) -> int | None:
+    def _resume(self) -> int | None:
         self._disk.remove(self._folder / _READY)
         reached: int | None = None
         for segment_id in segment_ids(self._folder):
@@ -72,8 +72,8 @@ class Stage:
         return reached
 
     def add(self, rows: pa.Table) -> None:
-        """Takes up messages, with the columns of every message and the producers' own."""
-        own = [n for n in rows.column_names if n in _KEPT or n not in MESSAGE.names]
+        """Adds messages, with the common columns and the producers' own."""
+        own = [n for n in rows.column_names if n in _COLUMNS or n not in MESSAGE.names]
         for piece in _pieces(rows, min(_FRAME_BYTES, self._max_file_size // 4)):
             offsets = piece.column("offset")
             times = piece.column("publish_time").cast(pa.int64())
@@ -96,7 +96,7 @@ class Stage:
         self._size += header.frame_size
 
     def _seal(self, until: int | None) -> None:
-        """Writes a segment: first the file, then its index, which says that the file is whole."""
+        """Writes a segment: first the file, then its index, which marks the file as whole."""
         first = self._frames[0][0].base_offset if self._frames else self.reached
         assert first is not None
         segment = Segment(self._folder, first)
@@ -109,7 +109,7 @@ class Stage:
         parts = []
         for header, content in [(head, body), *self._frames]:
             parts += [pack_header(header), content, padding(len(content))]
-            segment.note(header)
+            segment.add_frame(header)
         if until is not None:
             segment.end_offset = until
         reach("log.import.segment.before")
@@ -119,10 +119,10 @@ class Stage:
         self.reached, self._frames, self._size = segment.end_offset, [], 0
 
     def finish(self, until: int | None, extra: pa.Schema) -> None:
-        """Says that all is staged.
+        """Marks the stage as complete.
 
         Args:
-            until: where the log's first segment says that the one before it ended; None where it does not say.
+            until: where the log's first segment says that the one before it ended; None if it does not say.
             extra: the producers' own columns in the messages.
         """
         end = self._frames[-1][0].end_offset if self._frames else self.reached
@@ -134,7 +134,7 @@ class Stage:
 
 
 def _pieces(rows: pa.Table, frame_bytes: int) -> list[pa.Table]:
-    """The rows in frames: offsets without a gap, not too many, not too large."""
+    """Splits rows into frames: offsets without a gap, limited in count and size."""
     offsets = rows.column("offset").to_numpy()
     sizes = pc.binary_length(rows.column("payload")).to_numpy().astype(np.int64)
     by_size = (np.cumsum(sizes) // frame_bytes).astype(np.int64)
@@ -147,20 +147,20 @@ def _pieces(rows: pa.Table, frame_bytes: int) -> list[pa.Table]:
 
 
 def discard(folder: Path) -> None:
-    """Removes what is left of a stage whose segments are in place, or not wanted any more."""
+    """Removes a stage whose segments are installed or no longer wanted."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)
 
 
 def first_segment_follows(folder: Path, start: int, log_id: str) -> int | None:
-    """Where the segment before the log's first one ended, by the head of that; None where it does not say."""
-    return head_of(folder, start, int(log_id[:16], 16))
+    """Returns where the segment before the log's first one ended, according to its head; None if that does not say."""
+    return read_previous_end(folder, start, int(log_id[:16], 16))
 
 
 def install(topic: TopicLog, disk: Disk) -> Imported:
-    """Puts staged segments in place. Producers and readers go on meanwhile.
+    """Installs staged segments. Producers and readers are not affected.
 
     Raises:
-        NotFoundError: nothing is staged, or not all of it yet.
+        NotFoundError: nothing is staged, or the stage is incomplete.
         IntegrityError: a staged segment is damaged.
         ConflictError: the log's start has moved since; stage again.
     """
@@ -170,7 +170,7 @@ def install(topic: TopicLog, disk: Disk) -> Imported:
         extra = decode_schema(json.loads((stage / _READY).read_bytes())["extra"])
     except FileNotFoundError:
         raise NotFoundError(f"nothing is staged for topic '{topic.name}'", hint="frazil topic migrate") from None
-    topic.learn(extra)  # which also makes sure that there is a segment that stays the last
+    topic.add_columns(extra)  # which also makes sure that there is a segment that stays the last
     ids = segment_ids(stage)
     for segment_id in ids:
         _check(topic, stage, segment_id)
@@ -196,7 +196,7 @@ def _install_one(topic: TopicLog, stage: Path, segment_id: int, disk: Disk) -> N
     staged = Segment.from_index(stage, segment_id)
     assert staged is not None
     first = files.segments[0]
-    follows = head_of(files.folder, first.id, int(topic.log_id[:16], 16))
+    follows = read_previous_end(files.folder, first.id, int(topic.log_id[:16], 16))
     if staged.end_offset > first.id or follows not in (None, staged.end_offset):
         raise ConflictError(
             f"the staged segments of topic '{topic.name}' end at offset {staged.end_offset},"

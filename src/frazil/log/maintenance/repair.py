@@ -1,7 +1,7 @@
-"""Goes on without what is damaged: whole frames stay, damaged bytes move into quarantine, lost offsets are listed.
+"""Repairs a damaged topic: whole frames stay, damaged bytes are quarantined, lost offsets are listed.
 
-A segment with a break becomes two: frames behind it get a file of their own, whose head says where the first ended.
-Offsets that were given out are never given out again, also where their messages are lost.
+A segment with a break becomes two: frames behind it get their own file, whose head states where the first ended.
+Offsets that were assigned are never assigned again, even if their messages are lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from frazil.log.disk import Disk
 from frazil.log.frame import Header, Kind, pack_header, padding, unpack_header
 from frazil.log.maintenance.verify import LogReport, verify_log
-from frazil.log.maintenance.walk import Run, Walked, recall, view_of
+from frazil.log.maintenance.walk import Run, WalkedSegment, apply_frames, map_file
 from frazil.log.owner import Owner
 from frazil.log.state import State
 from frazil.log.synced_mark import SyncedMark, SyncedMarkFile
@@ -25,7 +25,7 @@ from frazil.observe.faultpoints import reach
 
 @dataclass
 class Repair:
-    """What a repair does, or would do."""
+    """A repair that is planned or done."""
 
     topic: str
     lost: list[tuple[int, int]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A segment as it shall be: a new head where `head` is given, then bytes of an old file."""
+    """A segment after the repair: a new head if `head` is given, then bytes of an old file."""
 
     id: int
     head: bytes | None
@@ -52,10 +52,10 @@ class _Piece:
 
 
 def repair_log(directory: Path, topic: str, *, dry_run: bool, disk: Disk | None = None) -> Repair:
-    """Brings a damaged topic into a state in which it opens. Nobody else may have the log open.
+    """Repairs a topic so that it opens. No process may have the log open.
 
     Raises:
-        LockedError: a process has it; says which.
+        LockedError: a process has it open; the message names it.
     """
     owner = Owner.take(directory)
     try:
@@ -77,17 +77,17 @@ class _Repairing:
         if self._report.sound or not self._report.log_id:
             return self._plan
         for number, walked in enumerate(self._report.walked):
-            self._take(number, walked)
-        self._skip_what_was_given_out()
-        self._tell()
+            self._plan_segment(number, walked)
+        self._skip_assigned_offsets()
+        self._summarize()
         if not dry_run:
-            self._keep_damaged()
+            self._quarantine_damaged()
             self._write()
         return self._plan
 
     # -- plan ------------------------------------------------------------------------------------------------------
 
-    def _take(self, number: int, walked: Walked) -> None:
+    def _plan_segment(self, number: int, walked: WalkedSegment) -> None:
         for run in walked.runs:
             first, end = run.first, max(run.end_offset, walked.end_offset if run is walked.runs[-1] else 0)
             if self._end is not None and (first < self._end or (first == self._end == end and run.begin > 0)):
@@ -99,27 +99,27 @@ class _Repairing:
                 last = self._pieces[-1]  # only state was lost: the frames still follow each other
                 self._pieces[-1] = _Piece(last.id, last.head, (*last.parts, whole), end, run.epoch)
             else:
-                self._lose(first, walked.id if self._end is None else self._end)
-                self._pieces.append(self._headed(number, walked, run, first, end))
+                self._add_lost(first, walked.id if self._end is None else self._end)
+                self._pieces.append(self._make_piece_with_head(number, walked, run, first, end))
             self._end = end
 
-    def _headed(self, number: int, walked: Walked, run: Run, first: int, end: int) -> _Piece:
+    def _make_piece_with_head(self, number: int, walked: WalkedSegment, run: Run, first: int, end: int) -> _Piece:
         begin = run.begin
         if begin == 0 and walked.head is not None:
-            begin = unpack_header(view_of(walked.segment.path)).frame_size
+            begin = unpack_header(map_file(walked.segment.path)).frame_size
         state = self._state(number, run)
         head = self._head(first, state, run.epoch, until=end if end > run.end_offset else None)
         return _Piece(first, head, ((walked.segment.path, begin, run.end),), end, run.epoch)
 
     def _state(self, number: int, run: Run | None) -> State:
-        """What the frames before a run say, by the last head before it and what follows that."""
+        """Returns the state according to the last head before a run and the frames after it."""
         state = State()
         heads = [i for i, w in enumerate(self._report.walked[: number + 1]) if w.head is not None]
         for walked in self._report.walked[heads[-1] if heads else 0 : number + 1]:
-            view = view_of(walked.segment.path)
+            view = map_file(walked.segment.path)
             mine = run is not None and any(r is run for r in walked.runs)
             runs = [r for r in walked.runs if not mine or run is None or r.begin < run.begin or r.begin == 0]
-            recall(view, [_head_only(view) if mine and r is run else r for r in runs], state)
+            apply_frames(view, [_head_only(view) if mine and r is run else r for r in runs], state)
         return state
 
     def _head(self, segment_id: int, state: State, epoch: int, until: int | None = None) -> bytes:
@@ -132,11 +132,11 @@ class _Repairing:
         )  # fmt: skip
         return pack_header(header) + body + padding(len(body))
 
-    def _lose(self, until: int, after: int) -> None:
+    def _add_lost(self, until: int, after: int) -> None:
         if until > after:
             self._plan.lost.append((after, until))
 
-    def _skip_what_was_given_out(self) -> None:
+    def _skip_assigned_offsets(self) -> None:
         walked = self._report.walked
         mark = self._report.mark
         given = max([mark.offset if mark else 0, *(w.synced for w in walked), *(w.previous or 0 for w in walked)])
@@ -144,13 +144,13 @@ class _Repairing:
         given = max([given, *ends])
         if self._end is None or given > self._end:
             self._end = (walked[0].id if walked else 0) if self._end is None else self._end
-            self._lose(given, self._end)
+            self._add_lost(given, self._end)
             epoch = max((p.epoch for p in self._pieces), default=0) + 1
             state = self._state(len(walked) - 1, None)
             self._pieces.append(_Piece(given, self._head(given, state, epoch), (), given, epoch))
             self._end = given
 
-    def _tell(self) -> None:
+    def _summarize(self) -> None:
         kept = {p.id for p in self._pieces}
         gone = [w.id for w in self._report.walked if w.id not in kept]
         changed = [p.id for p in self._pieces if self._changes(p)]
@@ -165,18 +165,18 @@ class _Repairing:
 
     # -- do --------------------------------------------------------------------------------------------------------
 
-    def _keep_damaged(self) -> None:
+    def _quarantine_damaged(self) -> None:
         keep = self._folder / "quarantine"
         for walked in self._report.walked:
             for found in walked.breaks:
                 if found.end > found.start:
                     keep.mkdir(mode=0o700, exist_ok=True)
                     name = f"{walked.segment.path.stem}-{found.start}-{time.time_ns()}.damaged"
-                    self._disk.replace(keep / name, bytes(view_of(walked.segment.path)[found.start : found.end]))
+                    self._disk.replace(keep / name, bytes(map_file(walked.segment.path)[found.start : found.end]))
         self._disk.sync_folder(self._folder)
 
     def _write(self) -> None:
-        """New files first, then those that lose their end: so a crash never leaves a frame without a place."""
+        """Writes new files first, then those that lose their end, so that a crash never loses a frame."""
         old = {w.id for w in self._report.walked}
         contents = [(p.id, self._content(p)) for p in self._pieces if self._changes(p)]
         for segment_id, content in sorted(contents, key=lambda c: (c[0] in old, -c[0])):
@@ -192,7 +192,7 @@ class _Repairing:
         self._set_mark()
 
     def _content(self, piece: _Piece) -> bytes:
-        return b"".join([piece.head or b"", *(bytes(view_of(path)[begin:end]) for path, begin, end in piece.parts)])
+        return b"".join([piece.head or b"", *(bytes(map_file(path)[begin:end]) for path, begin, end in piece.parts)])
 
     def _set_mark(self) -> None:
         if not self._pieces:

@@ -1,4 +1,4 @@
-"""Retention of a topic's log: whole segments go, oldest first, and only what every enabled sink has committed."""
+"""Retention of a topic's log: removes whole segments, oldest first, that every enabled sink has committed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from frazil.settings.model import LogSettings
 
 @dataclass(frozen=True)
 class Policy:
-    """A segment may go when it is older than `age_s`, or when the log is larger than `size`. None: not for that."""
+    """A segment may be removed if it is older than `age_s`, or the log is larger than `size`. None: no limit."""
 
     age_s: float | None
     size: int | None
 
 
 def policy_of(topic: TopicFile, settings: LogSettings) -> Policy:
-    """The topic's own policy. Only one with a table falls back on the settings: a log alone keeps all by default."""
+    """Returns the topic's policy.
+
+    Only one with a table falls back on the settings: a log alone keeps everything by default.
+    """
     own = Policy(topic.retention_age_s, topic.retention_bytes)
     if own != Policy(None, None) or topic.storage == "log":
         return own
@@ -31,14 +34,14 @@ def policy_of(topic: TopicFile, settings: LogSettings) -> Policy:
 
 
 def committed_by_all(topic: TopicFile, reported: dict[str, int]) -> int | None:
-    """Up to which offset every enabled sink has committed; None: no sink needs the log."""
+    """Returns the offset up to which every enabled sink has committed; None: no sink needs the log."""
     if not topic.sinks:
         return None
     return min(reported.get(sink, 0) for sink in topic.sinks)
 
 
 def removable(segments: list[Segment], policy: Policy, committed: int | None, now_us: int, total: int) -> int:
-    """How many of the oldest segments may go. The last one is written to and stays."""
+    """Returns how many of the oldest segments may be removed. The last one is active and stays."""
     count = 0
     for segment in segments[:-1]:
         done = committed is None or segment.end_offset <= committed

@@ -1,4 +1,4 @@
-"""Looks through a topic's folder and says what is wrong where. It changes nothing, and may run beside a broker."""
+"""Verifies a topic's folder and reports each problem. Changes nothing, and may run beside a broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frazil.errors import IntegrityError, NotFoundError, UnsupportedError
-from frazil.log.maintenance.walk import Break, Walked, add_range, walk_segment
+from frazil.log.maintenance.walk import Break, WalkedSegment, add_range, walk_segment
 from frazil.log.owner import read_owner
 from frazil.log.segment import Segment, segment_ids
 from frazil.log.synced_mark import SyncedMark, read_synced_mark
@@ -20,7 +20,7 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be. Only an error means that messages are lost or in danger."""
+    """A problem. Only an error means that messages are lost or at risk."""
 
     severity: Severity
     what: str
@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass
 class LogReport:
-    """What is in a topic's folder."""
+    """The contents of a topic's folder."""
 
     topic: str
     log_id: str = ""
@@ -52,7 +52,7 @@ class LogReport:
     findings: list[Finding] = field(default_factory=list)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """Where messages are, in order and without the gaps."""
-    walked: list[Walked] = field(default_factory=list)
+    walked: list[WalkedSegment] = field(default_factory=list)
     mark: SyncedMark | None = None
 
     @property
@@ -68,7 +68,7 @@ class LogReport:
 
 
 def verify_log(directory: Path, topic: str) -> LogReport:
-    """Walks through all frames of a topic: CRCs, contents, offsets, the chain of segments, mark, indexes, quarantine.
+    """Checks all frames of a topic: CRCs, contents, offsets, the chain of segments, mark, indexes, quarantine.
 
     Raises:
         NotFoundError: the folder has no such topic.
@@ -76,7 +76,7 @@ def verify_log(directory: Path, topic: str) -> LogReport:
     """
     folder = directory / "topics" / topic
     if not (folder / NAME).exists():
-        raise NotFoundError(f"there is no topic '{topic}' in the log at {directory}", hint="frazil topic list")
+        raise NotFoundError(f"topic '{topic}' does not exist in the log at {directory}", hint="frazil topic list")
     report = LogReport(topic, open=read_owner(directory) is not None)
     try:
         report.log_id = TopicFile.read(folder).log_id
@@ -91,11 +91,11 @@ def verify_log(directory: Path, topic: str) -> LogReport:
     _check_chain(report)
     _check_mark(report, folder)
     _check_files(report, folder)
-    _sum_up(report)
+    _summarize(report)
     return report
 
 
-def _walk(folder: Path, report: LogReport, log_id: int) -> Iterator[Walked]:
+def _walk(folder: Path, report: LogReport, log_id: int) -> Iterator[WalkedSegment]:
     mark = report.mark
     for segment_id in segment_ids(folder):
         limit = None
@@ -108,7 +108,7 @@ def _walk(folder: Path, report: LogReport, log_id: int) -> Iterator[Walked]:
                 yield walked
 
 
-def _check_segment(report: LogReport, walked: Walked, *, last: bool) -> None:
+def _check_segment(report: LogReport, walked: WalkedSegment, *, last: bool) -> None:
     for found in walked.breaks:
         lost = (found.after, found.until)
         if found.start == found.end:
@@ -123,8 +123,8 @@ def _check_segment(report: LogReport, walked: Walked, *, last: bool) -> None:
             report.add("error", "damaged", walked.name, message, bytes=(found.start, found.end), offsets=lost)
 
 
-def _is_torn(mark: SyncedMark | None, walked: Walked, found: Break) -> bool:
-    """As recovery decides: torn is what neither the mark nor any frame behind it says to have been on disk."""
+def _is_torn(mark: SyncedMark | None, walked: WalkedSegment, found: Break) -> bool:
+    """Decides as recovery does: torn is what neither the mark nor any later frame says to have been synced."""
     if mark is not None and (
         mark.segment_id > walked.id or (mark.segment_id == walked.id and found.start < mark.position)
     ):
@@ -133,7 +133,7 @@ def _is_torn(mark: SyncedMark | None, walked: Walked, found: Break) -> bool:
 
 
 def _check_chain(report: LogReport) -> None:
-    before: Walked | None = None
+    before: WalkedSegment | None = None
     for walked in report.walked:
         known = walked.previous
         if before is not None and known is not None and known != before.end_offset:
@@ -188,7 +188,7 @@ def _check_files(report: LogReport, folder: Path) -> None:
         report.add("note", "quarantine", f"quarantine/{path.name}", f"{size:,} bytes were cut off once, and kept")
 
 
-def _check_index(report: LogReport, folder: Path, walked: Walked) -> None:
+def _check_index(report: LogReport, folder: Path, walked: WalkedSegment) -> None:
     found = Segment.from_index(folder, walked.id)
     name = walked.segment.index_path.name
     if found is None and not walked.segment.index_path.exists():
@@ -197,14 +197,14 @@ def _check_index(report: LogReport, folder: Path, walked: Walked) -> None:
         report.add("warning", "index", name, "the index does not fit its segment; remove it, and it is not used")
 
 
-def _same_index(found: Segment, walked: Walked) -> bool:
+def _same_index(found: Segment, walked: WalkedSegment) -> bool:
     made = walked.segment
     ends = (found.size, found.end_offset) == (made.size, walked.end_offset)
     entries = found._positions == made._positions and found._offsets == made._offsets and found._times == made._times
     return ends and entries
 
 
-def _sum_up(report: LogReport) -> None:
+def _summarize(report: LogReport) -> None:
     for walked in report.walked:
         report.segments += 1
         report.frames += walked.frames

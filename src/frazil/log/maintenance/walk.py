@@ -1,4 +1,4 @@
-"""Walks through a segment file to its very end, past whatever is damaged in it. Nothing is changed."""
+"""Walks through a segment file to its end, past any damage. Changes nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Break:
-    """Bytes [start, end) that are no frames of this log, or none where offsets are missing between two frames."""
+    """Bytes [start, end) that are not frames of this log; empty if offsets are missing between two frames."""
 
     start: int
     end: int
@@ -53,8 +53,8 @@ class Break:
 
 
 @dataclass
-class Walked:
-    """What a segment file holds."""
+class WalkedSegment:
+    """The contents of a segment file."""
 
     segment: Segment
     size: int
@@ -80,7 +80,7 @@ class Walked:
 
     @property
     def previous(self) -> int | None:
-        """Where the segment before ended, by the head of this one."""
+        """Where the segment before ended, according to the head of this one."""
         found = (self.head or {}).get("previous")
         return None if found is None else int(found)
 
@@ -92,22 +92,22 @@ class Walked:
 
 def walk_segment(
     folder: Path, segment_id: int, log_id: int, *, limit: int | None = None, at: tuple[int, ...] = ()
-) -> Walked:
-    """Every frame of a segment file.
+) -> WalkedSegment:
+    """Reads every frame of a segment file.
 
     Args:
         folder: of the topic.
-        segment_id: which.
+        segment_id: its id.
         log_id: frames of other logs do not count.
-        limit: bytes to look at; what lies behind may be written this moment.
-        at: positions of which `ends` shall tell.
+        limit: bytes to read; what follows may be being written.
+        at: positions to report in `ends`.
 
     Raises:
-        NewerVersionError: a later version of Frazil has written there: what this one makes of it is worth nothing.
+        NewerVersionError: a later version of Frazil has written there, so that the result would be meaningless.
     """
     segment = Segment(folder, segment_id)
-    found = Walked(segment, segment.path.stat().st_size)
-    view = view_of(segment.path)[: found.size if limit is None else limit]
+    found = WalkedSegment(segment, segment.path.stat().st_size)
+    view = map_file(segment.path)[: found.size if limit is None else limit]
     try:
         _walk(view, found, log_id, frozenset(at))
     except NewerVersionError as error:
@@ -115,22 +115,22 @@ def walk_segment(
     return found
 
 
-def view_of(path: Path) -> memoryview:
-    """A file's bytes without reading them all into memory; let go of when nobody looks any more."""
+def map_file(path: Path) -> memoryview:
+    """Maps a file's bytes without reading them all into memory; unmapped with the last view."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
 
 
-def _walk(view: memoryview, found: Walked, log_id: int, wanted: frozenset[int]) -> None:
+def _walk(view: memoryview, found: WalkedSegment, log_id: int, wanted: frozenset[int]) -> None:
     at, end = 0, found.id
     run: Run | None = None
     while at < len(view):
         header, problem = read_frame(view, at, log_id)
-        if header is not None and (problem := _place(header, run, end)) is None:
-            run = run or _begin(found, at, header)
-            _take(view, found, run, at, header)
+        if header is not None and (problem := _find_order_problem(header, run, end)) is None:
+            run = run or _begin_run(found, at, header)
+            _add_frame(view, found, run, at, header)
             at, end = run.end, run.end_offset
             if at in wanted:
                 found.ends[at] = end
@@ -146,16 +146,16 @@ def _walk(view: memoryview, found: Walked, log_id: int, wanted: frozenset[int]) 
         run, at, end = None, behind, end if offset is None else offset
 
 
-def _begin(found: Walked, at: int, header: Header) -> Run:
+def _begin_run(found: WalkedSegment, at: int, header: Header) -> Run:
     run = Run(at, at, header.base_offset, header.base_offset, header.epoch)
     found.runs.append(run)
     return run
 
 
-def _take(view: memoryview, found: Walked, run: Run, at: int, header: Header) -> None:
+def _add_frame(view: memoryview, found: WalkedSegment, run: Run, at: int, header: Header) -> None:
     if at == 0 and header.kind == Kind.state:
         found.head = read_state(view[HEADER_SIZE : HEADER_SIZE + header.body_size])
-    found.segment.note(header)
+    found.segment.add_frame(header)
     found.frames += 1
     if header.count:
         add_range(found.ranges, header.base_offset, header.end_offset)
@@ -164,7 +164,7 @@ def _take(view: memoryview, found: Walked, run: Run, at: int, header: Header) ->
 
 
 def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
-    """Adds a range behind others, or to the last one where it follows that."""
+    """Adds a range behind others, or extends the last one if it is adjacent."""
     if ranges and ranges[-1][1] == first:
         ranges[-1] = (ranges[-1][0], end)
     else:
@@ -172,7 +172,7 @@ def add_range(ranges: list[tuple[int, int]], first: int, end: int) -> None:
 
 
 def read_frame(view: memoryview, at: int, log_id: int) -> tuple[Header | None, str | None]:
-    """The frame at a position, or what is wrong with it."""
+    """Returns the frame at a position, or what is wrong with it."""
     try:
         header = unpack_header(view, at, log_id)
         check_body(view, at, header)
@@ -183,7 +183,7 @@ def read_frame(view: memoryview, at: int, log_id: int) -> tuple[Header | None, s
 
 
 def _content_problem(header: Header, body: Bytes) -> str | None:
-    """The CRC fits; so what is wrong now was wrong when it was written."""
+    """Returns what is wrong with a frame whose CRC matches, which must have been written so."""
     try:
         if header.kind == Kind.state:
             read_state(body)
@@ -196,8 +196,8 @@ def _content_problem(header: Header, body: Bytes) -> str | None:
     return None
 
 
-def _place(header: Header, run: Run | None, end: int) -> str | None:
-    """Why a frame cannot stand behind offset `end`; a new epoch may skip offsets."""
+def _find_order_problem(header: Header, run: Run | None, end: int) -> str | None:
+    """Returns why a frame cannot follow offset `end`; a new epoch may skip offsets."""
     skips = header.base_offset > end and header.epoch > (run.epoch if run else 0)
     if header.base_offset == end or skips:
         return None
@@ -205,7 +205,7 @@ def _place(header: Header, run: Run | None, end: int) -> str | None:
 
 
 def _next(view: memoryview, at: int, log_id: int, end: int) -> tuple[int, int | None]:
-    """Position and offset of the next frame that can follow; the end of the file where there is none."""
+    """Returns position and offset of the next frame that can follow, or the end of the file."""
     for position, header in _frames_after(view, at + 1, log_id):
         if header.base_offset >= end:
             return position, header.base_offset
@@ -220,12 +220,12 @@ def _frames_after(view: memoryview, start: int, log_id: int) -> Iterator[tuple[i
             yield position, header
 
 
-def recall(view: memoryview, runs: list[Run], state: State) -> None:
-    """Takes up what the frames of some runs say about producers, columns and subscriptions."""
+def apply_frames(view: memoryview, runs: list[Run], state: State) -> None:
+    """Applies what the frames of some runs say about producers, columns and subscriptions."""
     for run in runs:
         at = run.begin
         while at < run.end:
             header = unpack_header(view, at)
             body = view[at + HEADER_SIZE : at + HEADER_SIZE + header.body_size]
-            state.recall(header, bytes(body) if header.kind == Kind.state else None)
+            state.apply_frame(header, bytes(body) if header.kind == Kind.state else None)
             at += header.frame_size

@@ -1,4 +1,4 @@
-"""The broker: a log behind Arrow Flight. `wire` says what is spoken."""
+"""The broker: serves a log over Arrow Flight. `wire` describes the protocol."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from frazil.log.batch import Batch
 from frazil.log.log import Log
 from frazil.log.messages import decode_chunk, message_schema
 from frazil.log.protocol import Ack, Level, TopicInfo
-from frazil.log.remote.connections import cut_connections
-from frazil.log.remote.limits import Streams
+from frazil.log.remote.connections import Streams, cut_connections
 from frazil.log.remote.put_pipeline import LARGE_BATCH, PutPipeline
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import FRAMES, PROTOCOL, pack_chunk, pack_error, pack_reply, to_json, unpack_batch
-from frazil.log.trust import KEY_METADATA, proves
+from frazil.log.trust import KEY_METADATA, is_valid_proof
 from frazil.observe.logs import get_logger
 from frazil.settings.model import ServeSettings
 from frazil.version import __version__
 
-#: Methods of `LogAccess` that are actions.
+#: Methods of `LogAccess` that clients call as actions.
 ACTIONS = (
     "create_topic", "topics", "info", "delete_topic", "configure", "register", "sync", "wait", "spans", "offset_at",
     "epoch_below", "report", "retain", "commit", "import_segments", "places",
 )  # fmt: skip
-#: A call of `wait` holds a thread of the broker, so that it is short, and clients call again.
+#: A call of `wait` occupies a thread of the broker; so it is short, and clients repeat it.
 LONGEST_WAIT_S = 30.0
 MOST_WAITERS = 256
 _WAIT_STEP_S = 0.5
@@ -46,7 +45,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Target(BaseModel):
-    """The command of a DoPut descriptor: where its record batches go."""
+    """The command of a DoPut descriptor: the topic of its record batches."""
 
     model_config = ConfigDict(extra="forbid")
     topic: str
@@ -65,13 +64,13 @@ class Request(BaseModel):
 
 
 class Broker:
-    """Serves a log. The log stays its owner's: `stop` does not close it.
+    """Serves a log. The log is not closed by `stop`; its owner closes it.
 
     Args:
         log: any log.
-        host: the address to bind; another than loopback is open to the network.
-        port: the port to bind; 0 takes a free one, and `address` tells which.
-        max_streams: streams of producers and running reads at once; further ones are refused.
+        host: the address to bind; any other than loopback is open to the network.
+        port: the port to bind; with 0, `address` tells the free one that was taken.
+        max_streams: open streams of producers and readers; further ones are refused.
     """
 
     def __init__(
@@ -82,13 +81,13 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """Where clients find it: grpc://host:port."""
+        """The address for clients: grpc://host:port."""
         assert self._server is not None, "started"
         host = socket.gethostname() if self._host in ("0.0.0.0", "::") else self._host  # noqa: S104 - compared, not bound
         return f"grpc://{_bracketed(host)}:{self._server.port}"
 
     def start(self) -> Self:
-        """Takes calls from now on; returns at once.
+        """Starts accepting calls; returns at once.
 
         Raises:
             ConflictError: the port is taken.
@@ -104,12 +103,12 @@ class Broker:
         return self
 
     def stop(self, timeout: float = 10.0) -> None:
-        """Takes nothing new, lets running appends end and be acknowledged, then hangs up."""
+        """Rejects new calls, lets running appends finish and be acknowledged, then closes the connections."""
         if self._server is None:
             return
         server, self._server = self._server, None
-        server.drain(timeout)
-        # Streams of idle producers would keep gRPC waiting for ever.
+        server.stop_appends(timeout)
+        # gRPC would wait forever for streams of idle producers.
         closing = threading.Thread(target=server.shutdown, name="frazil-broker-stop", daemon=True)
         closing.start()
         deadline = time.monotonic() + timeout
@@ -131,19 +130,19 @@ def _bracketed(host: str) -> str:
 
 
 @contextmanager
-def _answering(call: str) -> Iterator[None]:
-    """Whatever a handler raises reaches the client as Frazil's error; a surprise is logged, and its traceback stays."""
+def _translating_errors(call: str) -> Iterator[None]:
+    """Sends errors of a handler to the client as Frazil's; unexpected ones are logged with their traceback."""
     outcome = "ok"
     try:
         yield
     except Exception as error:  # noqa: BLE001 - told, not swallowed
         outcome = "refused" if isinstance(error, FrazilError) else "failed"
-        raise _told(error) from None
+        raise _translate_error(error) from None
     finally:
         metrics.CALLS.labels(call, outcome).inc()
 
 
-def _told(error: Exception) -> flight.FlightError:
+def _translate_error(error: Exception) -> flight.FlightError:
     if isinstance(error, flight.FlightError):
         return error
     if not isinstance(error, FrazilError):
@@ -153,22 +152,22 @@ def _told(error: Exception) -> flight.FlightError:
     return kind(error.message, extra_info=pack_error(error))
 
 
-class _Call(flight.ServerMiddleware):  # type: ignore[misc]  # PyArrow comes untyped
-    """A call that brought the proof of a key."""
+class _ProofMiddleware(flight.ServerMiddleware):  # type: ignore[misc]  # PyArrow comes untyped
+    """A call that carries the proof of a key."""
 
     def __init__(self, proof: str) -> None:
         self.proof = proof
 
 
-class _Calls(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    def start_call(self, info: flight.CallInfo, headers: dict[str, list[str | bytes]]) -> _Call | None:
-        """Notes the proof of a call that has one."""
+class _ProofFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[str | bytes]]) -> _ProofMiddleware | None:
+        """Keeps the proof of a call, if it has one."""
         given = next((values for name, values in headers.items() if name.lower() == KEY_METADATA), None)
-        return _Call(str(given[0])) if given else None
+        return _ProofMiddleware(str(given[0])) if given else None
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes untyped
-    """Handlers. Each call has a thread of gRPC's; a stream keeps it while it is open."""
+    """The handlers. gRPC runs each call in a thread, which a stream occupies while it is open."""
 
     def __init__(self, served: Log, location: str, max_streams: int) -> None:
         self._log = served
@@ -181,17 +180,17 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         self._draining = threading.Event()
         self._actions = {name: _checked(getattr(served, name)) for name in ACTIONS}
         self._actions["wait"] = _checked(self._wait)
-        super().__init__(location, middleware={KEY_METADATA: _Calls()})
+        super().__init__(location, middleware={KEY_METADATA: _ProofFactory()})
 
     # -- stop --------------------------------------------------------------------------------------------------------
 
-    def drain(self, timeout: float) -> None:
-        """Takes no more appends, and waits for those that run."""
+    def stop_appends(self, timeout: float) -> None:
+        """Rejects new appends and waits for the running ones."""
         self._draining.set()
         with self._lock:
             self._ended.wait_for(lambda: self._running == 0, timeout)
 
-    # From the arrival of a batch until its acknowledgement is sent. No context manager: it would cost more than both.
+    # From the arrival of a batch until its acknowledgement is sent. A context manager would cost more than both.
 
     def _begin(self) -> None:
         with self._lock:
@@ -213,7 +212,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [("hello", "Version of broker and protocol"), *((name, f"LogAccess.{name}") for name in ACTIONS)]
 
-    @_answering("action")
+    @_translating_errors("action")
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         self._check_open()
         if action.type == "hello":
@@ -245,12 +244,12 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
 
     # -- publish -----------------------------------------------------------------------------------------------------
 
-    @_answering("exchange")
+    @_translating_errors("exchange")
     def do_exchange(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor,
         reader: flight.MetadataRecordBatchReader, writer: flight.MetadataRecordBatchWriter,
     ) -> None:  # fmt: skip
-        """Frazil's own batches. A refused batch does not end the stream: the next may be good."""
+        """Serves Frazil's own batches. A refused batch does not end the stream."""
         topic = _topic_of(descriptor)
         call = context.get_middleware(KEY_METADATA)
         pipe: PutPipeline | None = None
@@ -264,7 +263,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
                 self._end()
 
         with ExitStack() as stack:
-            stack.enter_context(self._streams.one())
+            stack.enter_context(self._streams.open())
             stack.enter_context(metrics.STREAMS.track_inprogress())
             for chunk in _received(reader, context):
                 message = memoryview(chunk.app_metadata or b"")
@@ -274,11 +273,11 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
                     answer([message])
                 else:
                     pipe.put(message)
-                del chunk, message  # an idle stream holds nothing
+                del chunk, message  # an idle stream keeps no memory
 
     def _replies_to(self, topic: str, messages: list[memoryview], proof: str | None) -> list[bytes]:
-        """Appends batches in one go; each is taken or refused by itself. A wrong proof gets nothing in."""
-        if proof is not None and not proves(proof, self._log.key):
+        """Appends batches in one commit; each is accepted or refused on its own. A wrong proof rejects all of them."""
+        if proof is not None and not is_valid_proof(proof, self._log.key):
             refusal = pack_reply(NotAllowedError("the key of this call is not that of the log", hint=_KEY_HINT))
             return [refusal] * len(messages)
         replies: list[Ack | FrazilError | None] = []
@@ -296,14 +295,14 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
         following = iter(outcomes)
         return [pack_reply(reply or next(following)) for reply in replies]
 
-    @_answering("put")
+    @_translating_errors("put")
     def do_put(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor,
         reader: flight.MetadataRecordBatchReader, writer: flight.FlightMetadataWriter,
     ) -> None:  # fmt: skip
-        """Record batches of any Flight client, never of Frazil itself. The first that is refused ends the stream."""
+        """Accepts record batches of any Flight client, never internal ones. The first refused batch ends the stream."""
         target = _target_of(descriptor)
-        with self._streams.one():
+        with self._streams.open():
             for chunk in _received(reader, context):
                 if chunk.data is None or not chunk.data.num_rows:
                     continue
@@ -311,8 +310,8 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
                 del chunk
 
     def _put(self, target: Target, rows: pa.RecordBatch, writer: flight.FlightMetadataWriter) -> None:
-        """Appends a record batch. It is copied on its way, so that its size is looked at first."""
-        size = rows.get_total_buffer_size()  # `nbytes` follows offsets, and nobody has checked them yet
+        """Appends a record batch. It is copied on the way, so that its size is checked first."""
+        size = rows.get_total_buffer_size()  # `nbytes` follows offsets, which are not validated yet
         if size > self._limit:
             raise UsageError(
                 f"a batch of {size:,} bytes is over the limit of {self._limit:,}",
@@ -327,39 +326,39 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
 
     # -- read --------------------------------------------------------------------------------------------------------
 
-    @_answering("get")
+    @_translating_errors("get")
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         request = _parsed(Request, ticket.ticket, "ticket")
         info = self._log.info(request.topic)
         start = info.start if request.start is None else request.start
         if request.format == "frames":
             return flight.GeneratorStream(FRAMES, self._frames(request.topic, start, request.end))
-        schema = message_schema(info.view, _known(request.columns, info))
+        schema = message_schema(info.view, _reject_unknown_columns(request.columns, info))
         return flight.GeneratorStream(schema, self._messages(info, start, request.end, schema))
 
     def _frames(self, topic: str, start: int, end: int | None) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        with _answering("frames"), self._streams.one():
+        with _translating_errors("frames"), self._streams.open():
             for chunk in self._log.chunks(topic, start, end):
                 self._check_open()
                 yield pack_chunk(chunk)
 
     def _messages(self, info: TopicInfo, start: int, end: int | None, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with _answering("messages"), self._streams.one():
+        with _translating_errors("messages"), self._streams.open():
             for chunk in self._log.chunks(info.name, start, end):
                 self._check_open()
                 yield from decode_chunk(chunk, info.view, start, end, schema.names).to_batches()
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
-        with _answering("list"):
+        with _translating_errors("list"):
             yield from (_flight_of(info) for info in self._log.topics())
 
-    @_answering("info")
+    @_translating_errors("info")
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         return _flight_of(self._log.info(_topic_of(descriptor)))
 
-    @_answering("schema")
+    @_translating_errors("schema")
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
         return flight.SchemaResult(message_schema(self._log.info(_topic_of(descriptor)).view))
 
@@ -367,7 +366,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # PyArrow comes u
 def _received(
     reader: flight.MetadataRecordBatchReader, context: flight.ServerCallContext
 ) -> Iterator[flight.FlightStreamChunk]:
-    """What a client sends, until it ends the stream or hangs up."""
+    """Yields what a client sends, until it ends the stream or disconnects."""
     while True:
         try:
             yield reader.read_chunk()
@@ -383,7 +382,7 @@ def _received(
 
 
 def _checked(method: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
-    """The method with its arguments checked against its annotations, because they come from outside."""
+    """Returns the method with its arguments validated against its annotations, because they are untrusted."""
     validated = validate_call(method)
 
     def call(arguments: dict[str, Any]) -> Any:
@@ -429,7 +428,7 @@ def _topic_of(descriptor: flight.FlightDescriptor) -> str:
     raise UsageError("the descriptor names no topic", hint="FlightDescriptor.for_path(topic)")
 
 
-def _known(columns: list[str] | None, info: TopicInfo) -> list[str] | None:
+def _reject_unknown_columns(columns: list[str] | None, info: TopicInfo) -> list[str] | None:
     names = message_schema(info.view).names
     unknown = sorted(set(columns or []) - set(names))
     if unknown:

@@ -18,26 +18,26 @@ from frazil.log.batch import Batch
 from frazil.log.frame import unpack_trusted
 from frazil.log.local_reader import LocalFrames
 from frazil.log.protocol import Ack, Chunk, Imported, Level, Registration, Retained, Span, Storage, TopicInfo
-from frazil.log.remote.failures import no_broker, rebuilt
+from frazil.log.remote.failures import make_no_broker_error, translate_error
 from frazil.log.remote.stream import BatchStream, LostError
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import PROTOCOL, to_json, unpack_chunk
 from frazil.observe.resilience import retry, worth_retrying
 from frazil.settings.model import NetworkSettings
 
-#: A call of `wait` is cut into pieces of this length.
+#: A call of `wait` is split into calls of this length.
 _WAIT_S = 20.0
 
 
 class Client:
-    """Talks to a broker; implements `LogAccess`. It connects at the first call, and again whenever it has to.
+    """A client of a broker; implements `LogAccess`. Connects on the first call, and again when it has to.
 
-    Safe for threads. It can be pickled: the copy makes a connection of its own.
+    Thread safe. It can be pickled; the copy makes a connection of its own.
 
     Args:
         address: grpc://host:port, as `frazil serve` prints it.
-        network: patience: timeouts and retries.
-        key: of the log's folder, which proves that this process belongs to the same installation.
+        network: timeouts and retries.
+        key: of the log's folder; proves that this process belongs to the same installation.
     """
 
     def __init__(self, address: str, network: NetworkSettings | None = None, key: str | None = None) -> None:
@@ -48,7 +48,7 @@ class Client:
         self._lock = threading.Lock()
         self._connecting = threading.Lock()
         self._connection: flight.FlightClient | None = None
-        #: By topic, and whether they are for messages of Frazil's own.
+        #: Idle streams by topic, and by whether they are for internal messages.
         self._idle: dict[tuple[str, bool], list[BatchStream]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,11 +78,11 @@ class Client:
         return Registration(**self._call("register", topic=topic, name=name, producer_id=producer_id))
 
     def append(self, topic: str, batch: Batch, level: Level | str | None = None, *, internal: bool = False) -> Ack:
-        """Appends a batch. One with a producer and a sequence is sent again when the connection breaks.
+        """Appends a batch. One with a producer and a sequence is resent when the connection breaks.
 
         Raises:
-            LostError: the connection broke; a batch without a sequence may be in the log, or not.
-            NotAllowedError: `internal`, and there is no key, or it is another than the log's.
+            LostError: the connection broke; a batch without a sequence may or may not be in the log.
+            NotAllowedError: `internal`, and the key is missing or is not that of the log.
         """
         asked = None if level is None else Level(level)
         if batch.sequence < 0:
@@ -96,7 +96,7 @@ class Client:
                 stream.put(batch, level)
             except LostError:
                 stream.close()
-                if used:  # it broke while it was idle, and nothing of the batch has gone out
+                if used:  # it broke while idle: nothing of the batch was sent
                     continue
                 raise
             except BaseException:
@@ -108,7 +108,7 @@ class Client:
         try:
             return stream.reply()
         finally:
-            if stream.answered:
+            if stream.is_answered:
                 with self._lock:
                     self._idle.setdefault(use, []).append(stream)
             else:
@@ -122,10 +122,10 @@ class Client:
         return self.stream(topic, internal=internal), False
 
     def stream(self, topic: str, *, internal: bool = False) -> BatchStream:
-        """A new stream of batches. Whoever asks for it closes it.
+        """Opens a stream of batches. The caller closes it.
 
         Args:
-            topic: where all its batches go.
+            topic: the topic of all batches.
             internal: they come from a component of Frazil; the stream sends the key.
 
         Raises:
@@ -139,12 +139,12 @@ class Client:
             topic,
             self.where,
             self.network.read_timeout,
-            on_loss=lambda: self._forget(connection),
+            on_loss=lambda: self._discard_connection(connection),
             key=self.key if internal else None,
         )
 
     def require_key(self) -> None:
-        """Raises NotAllowedError where this process cannot prove that it belongs to the broker's installation."""
+        """Raises NotAllowedError if this process cannot prove that it belongs to the broker's installation."""
         if self.key is None:
             raise NotAllowedError(
                 f"cannot publish messages of Frazil's own to the {self.where} without the key of its log",
@@ -166,7 +166,7 @@ class Client:
                 return end
 
     def chunks(self, topic: str, start: int, end: int | None = None) -> Iterator[Chunk]:
-        """Streams chunks; a stream that breaks is taken up again behind the last chunk."""
+        """Streams chunks; a broken stream is resumed behind the last chunk."""
         last: Chunk | None = None
         failed_since = attempts = 0.0
         while True:
@@ -194,13 +194,13 @@ class Client:
 
     def _chunks(self, topic: str, start: int, end: int | None) -> Generator[Chunk]:
         ticket = flight.Ticket(to_json({"topic": topic, "start": start, "end": end, "format": "frames"}))
-        # The time limit is that of the whole stream: one that ends by it is taken up again.
+        # The timeout is that of the whole stream: one that hits it is resumed.
         options = flight.FlightCallOptions(timeout=self.network.read_timeout)
         connection = self._connected()
         try:
             reader = connection.do_get(ticket, options)
         except (pa.ArrowException, OSError) as error:
-            raise self._failed(error, connection) from error
+            raise self._handle_failure(error, connection) from error
         try:
             while True:
                 try:
@@ -208,16 +208,16 @@ class Client:
                 except StopIteration:
                     return
                 except (pa.ArrowException, OSError) as error:
-                    raise self._failed(error, connection) from error
+                    raise self._handle_failure(error, connection) from error
                 yield unpack_chunk(found.data, found.app_metadata)
         finally:
             reader.cancel()
 
     def places(self, topic: str, start: int, end: int) -> LocalFrames:
-        """Where the visible frames of a range lie on the broker's machine: `read_nearby` reads them, if it is there.
+        """Returns where the visible frames of a range lie on the broker's machine, for `read_local_frames`.
 
         Raises:
-            UsageError: an older broker does not tell.
+            UsageError: the broker is older and does not support this.
         """
         return LocalFrames.from_dict(self._call("places", topic=topic, start=start, end=end))
 
@@ -249,7 +249,7 @@ class Client:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _call(self, action: str, **arguments: Any) -> Any:
-        """A call that may be made twice."""
+        """Calls a method that may be repeated."""
         return retry(
             lambda: self._ask(self._connected(), action, arguments), self.network, operation=f"broker {action}"
         )
@@ -265,7 +265,7 @@ class Client:
         try:
             (answer,) = connection.do_action(flight.Action(action, to_json(arguments)), options)
         except (pa.ArrowException, OSError) as error:
-            raise self._failed(error, connection) from error
+            raise self._handle_failure(error, connection) from error
         return json.loads(answer.body.to_pybytes())
 
     def _connected(self) -> flight.FlightClient:
@@ -284,17 +284,19 @@ class Client:
             raise
         if hello.get("protocol") != PROTOCOL:
             connection.close()
-            raise no_broker(self.where, f"it speaks version {hello.get('protocol')} of the protocol, not {PROTOCOL}")
+            raise make_no_broker_error(
+                self.where, f"it speaks version {hello.get('protocol')} of the protocol, not {PROTOCOL}"
+            )
         return connection
 
-    def _failed(self, error: Exception, connection: flight.FlightClient) -> FrazilError:
-        told = rebuilt(error, self.where)
-        if isinstance(told, UnavailableError):
-            self._forget(connection)
-        return told
+    def _handle_failure(self, error: Exception, connection: flight.FlightClient) -> FrazilError:
+        translated = translate_error(error, self.where)
+        if isinstance(translated, UnavailableError):
+            self._discard_connection(connection)
+        return translated
 
-    def _forget(self, connection: flight.FlightClient) -> None:
-        """The next call makes a new connection: gRPC is slow to find out by itself that a broker is back."""
+    def _discard_connection(self, connection: flight.FlightClient) -> None:
+        """Drops the connection, so that the next call makes a new one: gRPC is slow to notice that a broker is back."""
         with self._lock:
             if self._connection is not connection:
                 return
@@ -303,7 +305,7 @@ class Client:
         _close_all(idle)
 
     def close(self) -> None:
-        """Hangs up. A later call connects again."""
+        """Closes the connection. A later call connects again."""
         with self._lock:
             connection, self._connection = self._connection, None
             idle, self._idle = self._idle, {}
@@ -331,12 +333,12 @@ _ADDRESS = re.compile(r"grpc(\+tcp|\+tls)?://([^/:\[\]]+|\[[^/\]]+\]):\d{1,5}")
 
 def _address(given: str) -> str:
     if not _ADDRESS.fullmatch(given.rstrip("/")):
-        raise UsageError(f"{given!r} is no address of a broker", hint="grpc://host:port")
+        raise UsageError(f"{given!r} is not the address of a broker", hint="grpc://host:port")
     return given.rstrip("/")
 
 
 def end_of(chunk: Chunk) -> int:
-    """The offset behind the last message of a chunk."""
+    """Returns the offset behind the last message of a chunk."""
     data = memoryview(chunk.data)
     at = end = 0
     while at < len(data):
@@ -347,7 +349,7 @@ def end_of(chunk: Chunk) -> int:
 
 
 def _options(network: NetworkSettings) -> list[tuple[str, int]]:
-    """Patience for gRPC: by itself it waits 20 s for a connection, and up to two minutes between tries."""
+    """Returns gRPC options: by default gRPC waits 20 s for a connection, and up to two minutes between tries."""
     return [
         ("grpc.min_reconnect_backoff_ms", int(network.connect_timeout * 1000)),
         ("grpc.initial_reconnect_backoff_ms", 50),

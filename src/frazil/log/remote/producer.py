@@ -1,4 +1,4 @@
-"""A producer: publishes to one topic, each message once and in order, whatever happens to connection and broker."""
+"""A producer: publishes to one topic, each message once and in order, across failures of connection and broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Self, TypeAlias
 import pyarrow as pa
 
 from frazil.errors import FrazilError, UsageError, first_line
-from frazil.log.backpressure import BlockedCalls, Go
+from frazil.log.backpressure import BlockedCalls, Call
 from frazil.log.batch import Batch
 from frazil.log.protocol import Ack, Level, LogAccess
 from frazil.log.remote.client import Client
@@ -34,27 +34,27 @@ Messages: TypeAlias = Sequence[bytes] | pa.RecordBatch | pa.Table
 
 
 class Producer:
-    """Publishes to one topic. Safe for threads and coroutines at once; messages of one of them stay in order.
+    """Publishes to one topic. Safe for concurrent use by threads and coroutines; each keeps its order.
 
-    Whatever waits while a batch is on its way goes together as the next one. When the connection breaks, what has no
-    acknowledgement is sent again, and the log knows it by its sequence: nothing is lost, nothing comes twice.
+    Messages that arrive while a batch is in flight form the next batch. When the connection breaks, unacknowledged
+    batches are resent, and the log recognises them by their sequence: nothing is lost or duplicated.
 
     Args:
         log: a log of this process, a client, or the address of a broker.
-        topic: a topic that exists.
-        name: a name that this producer keeps over restarts. It shuts out an older producer of the same name.
-        level: how safe a message is to be when it is acknowledged; by default as the log's sync mode says.
-        batch_bytes: bytes at which a batch goes even if others are on their way.
-        linger_ms: how long a batch that is not full waits for more; 0: only while another is on its way.
-        max_in_flight_bytes: bytes that may wait for their acknowledgement; then publishers wait.
-        patience_s: how long a broker may be away before publishers are told.
-        network: timeouts of the connection, when an address is given.
-        internal: for messages of Frazil's own components; only these may have the header that says so.
-        key: of the log, when an address is given, for `internal`.
+        topic: an existing topic.
+        name: a name that this producer keeps across restarts. It fences an older producer of the same name.
+        level: how safe a message must be to be acknowledged; by default that of the log's sync mode.
+        batch_bytes: size at which a batch is sent although others are in flight.
+        linger_ms: how long a batch that is not full waits for more messages; 0: only while another is in flight.
+        max_in_flight_bytes: unacknowledged bytes at which publishers are blocked.
+        patience_s: how long a broker may be unreachable before publishers get an error.
+        network: timeouts of the connection, if an address is given.
+        internal: for messages of Frazil's own components; only these may have the reserved header.
+        key: of the log, if an address is given, for `internal`.
 
     Raises:
         NotAllowedError: `internal`, and the key is not known.
-        NotFoundError: there is no such topic.
+        NotFoundError: the topic does not exist.
         UnavailableError: there is no broker at the address.
     """
 
@@ -79,52 +79,54 @@ class Producer:
         if internal and isinstance(log, Client):
             log.require_key()
         self.topic, self.name = topic, name
-        self._outbox = SendBuffer(batch_bytes, linger_ms / 1000, max_in_flight_bytes)
+        self._buffer = SendBuffer(batch_bytes, linger_ms / 1000, max_in_flight_bytes)
         asked = None if level is None else Level(level)
-        self._courier = Sender(
-            log, _way_to(log, topic, internal), topic, self._outbox, name=name, level=asked, patience_s=patience_s
+        self._sender = Sender(
+            log, _make_link(log, topic, internal), topic, self._buffer, name=name, level=asked, patience_s=patience_s
         )
-        self._carrying = threading.Lock()
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        #: Messages of each loop's coroutines in this turn.
-        self._gathering: dict[asyncio.AbstractEventLoop, PendingBatch] = {}
-        #: Calls of coroutines that wait for room. While a loop has some, it gathers nothing.
-        self._outside = BlockedCalls()
+        self._send_lock = threading.Lock()
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        #: Messages that the coroutines of each loop published in its current iteration.
+        self._open_batches: dict[asyncio.AbstractEventLoop, PendingBatch] = {}
+        #: Calls of coroutines that are blocked by a full buffer. A loop with blocked calls has no open batch.
+        self._blocked_calls = BlockedCalls()
         self._closed = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._carry_what_waits, name=f"frazil-producer-{topic}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"frazil-producer-{topic}", daemon=True)
         self._thread.start()
 
     # -- publish -----------------------------------------------------------------------------------------------------
 
     def publish(self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None) -> Ack:
-        """Publishes a message, and returns when it is as safe as the level says."""
+        """Publishes a message; returns when it is as safe as the level requires."""
         waiter = ThreadWaiter()
-        self._hand_over(_get_running_loop())
-        self._outbox.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
-        return self._result(waiter)
+        self._enqueue_open_batch(_get_running_loop())
+        self._buffer.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
+        return self._wait_for_ack(waiter)
 
     async def publish_async(
         self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None
     ) -> Ack:
         """Publishes a message from a coroutine.
 
-        It goes when the loop has had its turn, together with those that other coroutines publish in the same turn.
+        It is sent at the end of the loop's iteration, together with the messages of other coroutines.
         """
         loop = get_running_loop()
         if type(payload) is not bytes or request_id is not None or headers:
             payload, request_id, headers = _bytes(payload), _id(request_id), _headers(headers)
         size = size_of(payload, headers) if headers else len(payload) + OVERHEAD
-        parcel = self._gathering.get(loop)
-        if parcel is None or parcel.size + size > parcel.most:
-            # Not a lambda: its cells would slow down those that need none.
-            return await self._in_order(loop, partial(self._gather, payload, request_id, headers, size, loop))
+        pending = self._open_batches.get(loop)
+        if pending is None or pending.size + size > pending.max_size:
+            # Not a lambda: its cells would slow down the calls that need none.
+            return await self._call_in_order(
+                loop, partial(self._add_to_open_batch, payload, request_id, headers, size, loop)
+            )
         waiter: asyncio.Future[Ack] = loop.create_future()
-        parcel.messages.append((payload, request_id, headers, waiter))
-        parcel.size += size
+        pending.messages.append((payload, request_id, headers, waiter))
+        pending.size += size
         return await waiter
 
-    def _gather(
+    def _add_to_open_batch(
         self,
         payload: bytes,
         request_id: int | None,
@@ -132,126 +134,129 @@ class Producer:
         size: int,
         loop: asyncio.AbstractEventLoop,
     ) -> asyncio.Future[Ack] | None:
-        """Puts a message into the parcel of this turn of a loop, or into a new one; None where there is no room.
+        """Adds a message to the batch of the loop's iteration, or to a new one; returns None if there is no room.
 
-        Only the loop's thread fills it, without a lock, until the turn ends.
+        Only the loop's thread fills that batch, without a lock, until the iteration ends.
         """
-        parcel = self._gathering.get(loop)
-        if parcel is None or parcel.size + size > parcel.most:
-            self._hand_over(loop)
-            most = self._outbox.room_for(size, loop, self._let_in)
-            if not most:
+        pending = self._open_batches.get(loop)
+        if pending is None or pending.size + size > pending.max_size:
+            self._enqueue_open_batch(loop)
+            max_size = self._buffer.get_room(size, loop, self._admit_calls)
+            if not max_size:
                 return None
-            parcel = PendingBatch(time.monotonic(), loop, most)
-            loop.call_soon(self._carry_from_loop, parcel)  # before anybody can use it
-            self._gathering[loop] = parcel
+            pending = PendingBatch(time.monotonic(), loop, max_size)
+            loop.call_soon(self._send_from_loop, pending)  # before it can be used
+            self._open_batches[loop] = pending
         waiter: asyncio.Future[Ack] = loop.create_future()
-        parcel.messages.append((payload, request_id, headers, waiter))
-        parcel.size += size
+        pending.messages.append((payload, request_id, headers, waiter))
+        pending.size += size
         return waiter
 
-    def _in_order(self, loop: asyncio.AbstractEventLoop, go: Go) -> asyncio.Future[Ack]:
-        """Lets a call of a coroutine go at once, or behind those of its loop that wait for room."""
-        answer = go() if loop not in self._outside else None
-        return answer if answer is not None else self._outside.wait(loop, go)
+    def _call_in_order(self, loop: asyncio.AbstractEventLoop, start: Call) -> asyncio.Future[Ack]:
+        """Starts a call of a coroutine, at once or after the blocked calls of its loop."""
+        answer = start() if loop not in self._blocked_calls else None
+        return answer if answer is not None else self._blocked_calls.block(loop, start)
 
-    def _let_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop not in self._outside:  # Ctrl-C came when it began to wait
+    def _admit_calls(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop not in self._blocked_calls:  # Ctrl-C came as it was blocked
             return
         try:
-            self._outside.let_in(loop)
-        except BaseException:  # Ctrl-C: the others must not wait for ever
-            loop.call_soon(self._let_in, loop)
+            self._blocked_calls.admit(loop)
+        except BaseException:  # Ctrl-C: the other calls must not stay blocked
+            loop.call_soon(self._admit_calls, loop)
             raise
         finally:
-            if loop in self._outside:
-                self._hand_over(loop)  # nobody may join those that were let in, while others wait
+            if loop in self._blocked_calls:
+                self._enqueue_open_batch(loop)  # admitted messages must not be joined while others are blocked
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """What this thread's loop has gathered goes before what follows."""
-        parcel = self._gathering.pop(loop, None) if loop is not None else None
-        if parcel is not None:
-            self._outbox.add_gathered(parcel)
-            self._ring()  # who waits for room now may be the loop that would carry it
+    def _enqueue_open_batch(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Enqueues the open batch of this thread's loop, so that later messages are ordered after it."""
+        pending = self._open_batches.pop(loop, None) if loop is not None else None
+        if pending is not None:
+            self._buffer.add_open_batch(pending)
+            self._wake_thread()  # the caller may block for room next, and be the loop that would send it
 
     def send(self, payload: bytes, request_id: int | None = None, headers: dict[str, str] | None = None) -> Future[Ack]:
-        """Hands a message over, and returns at once if there is room. `flush` tells what went wrong, if nobody asks."""
-        waiter = self._noted()
-        self._hand_over(_get_running_loop())
-        self._outbox.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
-        self._ring()
+        """Enqueues a message; returns at once if there is room.
+
+        `flush` raises the error of a future that is not awaited.
+        """
+        waiter = self._make_tracked_future()
+        self._enqueue_open_batch(_get_running_loop())
+        self._buffer.add(_bytes(payload), _id(request_id), _headers(headers), waiter)
+        self._wake_thread()
         return waiter
 
     def publish_batch(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Ack:
-        """Publishes messages as one batch: all of them are taken, or none. The acknowledgement has the first offset.
+        """Publishes messages as one batch: all or none are accepted. The acknowledgement has the first offset.
 
         Args:
-            messages: payloads; or a record batch or table with a column `payload`, and as it likes `request_id`,
-                `headers` and columns of its own.
+            messages: payloads; or a record batch or table with a column `payload`, and optionally `request_id`,
+                `headers` and further columns.
             request_ids: one per payload.
         """
         waiter = ThreadWaiter()
-        self._hand_over(_get_running_loop())
-        self._outbox.add_whole(_parcel(messages, request_ids, waiter))
-        return self._result(waiter)
+        self._enqueue_open_batch(_get_running_loop())
+        self._buffer.add_batch(_make_pending(messages, request_ids, waiter))
+        return self._wait_for_ack(waiter)
 
     async def publish_batch_async(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Ack:
         loop = get_running_loop()
         waiter: asyncio.Future[Ack] = loop.create_future()
-        parcel = _parcel(messages, request_ids, waiter)
+        pending = _make_pending(messages, request_ids, waiter)
 
-        def go() -> asyncio.Future[Ack] | None:
-            self._hand_over(loop)
-            if not self._outbox.offer_whole(parcel, loop, self._let_in):
+        def start() -> asyncio.Future[Ack] | None:
+            self._enqueue_open_batch(loop)
+            if not self._buffer.try_add_batch(pending, loop, self._admit_calls):
                 return None
-            self._ring()
+            self._wake_thread()
             return waiter
 
-        return await self._in_order(loop, go)
+        return await self._call_in_order(loop, start)
 
     def send_batch(self, messages: Messages, request_ids: Sequence[int | None] | None = None) -> Future[Ack]:
-        """Hands a batch over, and returns at once if there is room."""
-        waiter = self._noted()
-        self._hand_over(_get_running_loop())
-        self._outbox.add_whole(_parcel(messages, request_ids, waiter))
-        self._ring()
+        """Enqueues a batch; returns at once if there is room."""
+        waiter = self._make_tracked_future()
+        self._enqueue_open_batch(_get_running_loop())
+        self._buffer.add_batch(_make_pending(messages, request_ids, waiter))
+        self._wake_thread()
         return waiter
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that wait for their acknowledgement."""
-        return self._outbox.held
+        """Bytes that are not acknowledged yet."""
+        return self._buffer.held_bytes
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Waits until all that was handed over is answered.
+        """Waits until all enqueued messages are answered.
 
         Raises:
-            FrazilError: the first error since the last flush of a message that was given to `send` or `send_batch`.
+            FrazilError: the first error since the last flush of a message given to `send` or `send_batch`.
         """
-        self._hand_over(_get_running_loop())
-        count = self._outbox.close_open()
-        self._ring()
-        self._outbox.wait_settled(count)
+        self._enqueue_open_batch(_get_running_loop())
+        count = self._buffer.close_open()
+        self._wake_thread()
+        self._buffer.wait_settled(count)
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def close(self) -> None:
-        """Flushes, then lets go of the connection. It waits for a broker that is away, up to `patience_s`."""
+        """Flushes, then closes the connection. Waits up to `patience_s` for an unreachable broker."""
         if self._closed:
             return
-        self._hand_over(_get_running_loop())
-        self._outbox.refuse(UsageError(f"the producer of topic '{self.topic}' is closed"))
+        self._enqueue_open_batch(_get_running_loop())
+        self._buffer.reject(UsageError(f"the producer of topic '{self.topic}' is closed"))
         try:
             self.flush()
         finally:
             self._closed = True
-            self._ring()
+            self._wake_thread()
             self._thread.join(5.0)
-            if self._carrying.acquire(timeout=1.0):
-                self._courier.close()
+            if self._send_lock.acquire(timeout=1.0):
+                self._sender.close()
             if self._client is not None:
                 self._client.close()
 
@@ -265,65 +270,65 @@ class Producer:
 
     # -- who carries -------------------------------------------------------------------------------------------------
 
-    def _result(self, waiter: ThreadWaiter) -> Ack:
-        """The publisher itself carries if nobody else does: the way to another thread and back costs more than it."""
-        self._carry(waiter)
-        if not waiter.answered():  # it lingers, or somebody else carries it
-            self._ring()
+    def _wait_for_ack(self, waiter: ThreadWaiter) -> Ack:
+        """Sends in the publisher's own thread if no other sends: a round trip through another thread costs more."""
+        self._send_pending(waiter)
+        if not waiter.is_answered():  # it lingers, or another thread sends it
+            self._wake_thread()
         waiter.wait()
         return waiter.result()
 
-    def _carry(self, until: ThreadWaiter | None = None) -> None:
-        if not self._carrying.acquire(blocking=False):
-            return  # who carries looks for work once more after it has let go
+    def _send_pending(self, until: ThreadWaiter | None = None) -> None:
+        if not self._send_lock.acquire(blocking=False):
+            return  # the sending thread checks for work once more after it has released the lock
         try:
-            self._courier.run(until.answered if until is not None else _never)
+            self._sender.run(until.is_answered if until is not None else _never)
         finally:
-            self._carrying.release()
-            if self._courier.has_work():
-                self._ring()
+            self._send_lock.release()
+            if self._sender.has_work():
+                self._wake_thread()
 
-    def _carry_from_loop(self, parcel: PendingBatch) -> None:
-        """Sends what has gathered in this turn of a loop, if nothing else is on its way. A thread takes the reply."""
-        assert parcel.loop is not None or parcel.handed_over
-        if parcel.loop is not None and self._gathering.get(parcel.loop) is parcel:
-            del self._gathering[parcel.loop]
-        self._outbox.add_gathered(parcel)
+    def _send_from_loop(self, pending: PendingBatch) -> None:
+        """Sends the loop's open batch if nothing else is in flight. A thread takes the reply."""
+        assert pending.loop is not None or pending.is_enqueued
+        if pending.loop is not None and self._open_batches.get(pending.loop) is pending:
+            del self._open_batches[pending.loop]
+        self._buffer.add_open_batch(pending)
         try:
-            if self._carrying.acquire(blocking=False):
+            if self._send_lock.acquire(blocking=False):
                 try:
-                    self._courier.send_at_once()
+                    self._sender.send_at_once()
                 finally:
-                    self._carrying.release()
+                    self._send_lock.release()
         finally:
-            self._ring()
+            self._wake_thread()
 
-    def _carry_what_waits(self) -> None:
+    def _run(self) -> None:
         while not self._closed:
             with suppress(queue.Empty):
-                self._bell.get(timeout=self._outbox.due_in())
+                self._wakeups.get(timeout=self._buffer.due_in())
             try:
-                self._carry()
+                self._send_pending()
             except Exception as error:
-                # Nobody may wait for ever for a thread that is gone.
-                with self._carrying:
-                    self._courier.abandon(FrazilError("the producer failed", cause=first_line(error)))
+                # No publisher may wait forever for a thread that has ended.
+                with self._send_lock:
+                    self._sender.abandon(FrazilError("the producer failed", cause=first_line(error)))
                 raise
 
-    def _ring(self) -> None:
-        if self._bell.empty():
-            self._bell.put(None)
+    def _wake_thread(self) -> None:
+        if self._wakeups.empty():
+            self._wakeups.put(None)
 
-    def _noted(self) -> Future[Ack]:
-        waiter = _future()
-        waiter.add_done_callback(self._note)
+    def _make_tracked_future(self) -> Future[Ack]:
+        waiter = _make_future()
+        waiter.add_done_callback(self._record_error)
         return waiter
 
-    def _note(self, waiter: Future[Ack]) -> None:
+    def _record_error(self, waiter: Future[Ack]) -> None:
         self._error = self._error or waiter.exception()
 
 
-def _way_to(access: LogAccess, topic: str, internal: bool) -> Callable[[], Link]:
+def _make_link(access: LogAccess, topic: str, internal: bool) -> Callable[[], Link]:
     if isinstance(access, Client):
         return partial(access.stream, topic, internal=internal)
     return partial(LocalLink, access, topic, internal=internal)
@@ -333,8 +338,8 @@ def _never() -> bool:
     return False
 
 
-def _future() -> Future[Ack]:
-    """A future that cannot be cancelled: a message that was handed over cannot be taken back."""
+def _make_future() -> Future[Ack]:
+    """Returns a future that cannot be cancelled: an enqueued message cannot be withdrawn."""
     future: Future[Ack] = Future()
     future.set_running_or_notify_cancel()
     return future
@@ -362,15 +367,15 @@ def _headers(headers: dict[str, str] | None) -> dict[str, str] | None:
     raise UsageError("headers are names and values of text", hint="str(value)")
 
 
-def _parcel(messages: Messages, request_ids: Sequence[int | None] | None, waiter: Waiter) -> PendingBatch:
+def _make_pending(messages: Messages, request_ids: Sequence[int | None] | None, waiter: Waiter) -> PendingBatch:
     if isinstance(messages, pa.Table):
-        messages = _one_batch(messages)
+        messages = _to_single_batch(messages)
     if isinstance(messages, pa.RecordBatch):
         return PendingBatch.of_batch(Batch.of_arrow(messages), waiter)
     return PendingBatch.of_batch(Batch.of_messages(messages, request_ids), waiter)
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
+def _to_single_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     if len(batches) > 1:  # a column with more than 2 GiB of text
         raise UsageError("the table is too large for one batch", hint="smaller batches")

@@ -1,4 +1,4 @@
-"""The broker's end of a stream of large batches: the next ones arrive while the last ones are on their way to disk."""
+"""Pipelines a stream of large batches in the broker: the next ones arrive while the last ones are written."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-#: From this size on a batch is worth a second thread. Small ones wait for the disk, not for each other.
+#: Size from which a second thread pays off. Small batches wait for the disk, not for each other.
 LARGE_BATCH = 64 * 1024
 _MAX_QUEUED = 8 * 1024 * 1024
 
 
 class PutPipeline:
-    """Hands over messages in order, as many at once as have come.
+    """Hands messages over in order, as many at once as have arrived.
 
     Args:
-        take: is given messages, and answers them all; runs in a thread of its own.
+        take: appends messages and answers them; runs in a thread of its own.
     """
 
     def __init__(self, take: Callable[[list[memoryview]], None]) -> None:
@@ -31,10 +31,10 @@ class PutPipeline:
         self._thread.start()
 
     def put(self, message: memoryview) -> None:
-        """Queues a message. Blocks while too much waits.
+        """Queues a message. Blocks while too many bytes are queued.
 
         Raises:
-            BaseException: what `take` has raised; nothing is taken after that.
+            BaseException: the error of `take`; nothing is handed over after it.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._size < _MAX_QUEUED or self._error is not None)
@@ -55,13 +55,13 @@ class PutPipeline:
                 self._changed.notify_all()
             try:
                 self._take(messages)
-            except BaseException as error:  # noqa: BLE001 - told to the one who puts, or closes
+            except BaseException as error:  # noqa: BLE001 - raised again by `put` or `__exit__`
                 with self._changed:
                     self._error = error
                     self._queue.clear()
                     self._changed.notify_all()
                 return
-            del messages  # while it waits for the next ones, it holds nothing
+            del messages  # keep no memory while waiting for the next ones
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +69,7 @@ class PutPipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Waits until all is answered."""
+        """Waits until all messages are answered."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Where messages gather until they are sent. Its size is bounded: who would go beyond, waits."""
+"""The send buffer of a producer. Its size is bounded: publishers beyond it are blocked."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _MOST_MESSAGES = 100_000
 
 
 class SendBuffer:
-    """Single messages gather in an open parcel. It is closed when it is full, when it has lingered, or when asked.
+    """Collects single messages in an open batch, which is closed when it is full, has lingered, or is requested.
 
     Args:
-        batch_bytes: bytes at which a parcel is full.
-        linger_s: how long a parcel that is not full waits for more; 0: until nothing is on its way.
-        limit: bytes that may be held, from `add` until the acknowledgement.
+        batch_bytes: size at which a batch is full.
+        linger_s: how long a batch that is not full waits for more messages; 0: until nothing is in flight.
+        limit: bytes that may be held from `add` until the acknowledgement.
     """
 
     def __init__(self, batch_bytes: int, linger_s: float, limit: int) -> None:
         self._batch_bytes, self._linger_s, self._limit = batch_bytes, linger_s, limit
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        #: Loops whose coroutines wait for room.
+        #: Loops with blocked coroutines, and what to call when there is room.
         self._loops: dict[Loop, Callable[[Loop], None]] = {}
         self._threads = 0
         self._open: PendingBatch | None = None
         self._closed: deque[PendingBatch] = deque()
-        self.held = 0
+        self.held_bytes = 0
         self._added = 0
         self._settled = 0
         self._refusal: BaseException | None = None
@@ -43,58 +43,58 @@ class SendBuffer:
     # -- in ----------------------------------------------------------------------------------------------------------
 
     def add(self, payload: bytes, request_id: int | None, headers: dict[str, str] | None, waiter: Waiter) -> None:
-        """Adds a message of a thread; waits in it for room."""
+        """Adds a message of a thread; blocks it until there is room."""
         size = size_of(payload, headers)
         with self._lock:
             self._wait_for_room(size)
             self._put((payload, request_id, headers, waiter), size)
 
-    def room_for(self, size: int, loop: Loop, let_in: Callable[[Loop], None]) -> int:
-        """How many bytes a loop may gather, at least this many; 0: it is let in when that may have changed."""
+    def get_room(self, size: int, loop: Loop, on_room: Callable[[Loop], None]) -> int:
+        """Returns how many bytes a loop may collect, at least `size`; 0: `on_room` is called when there is room."""
         with self._lock:
             if not self._has_room(size):
-                self._loops[loop] = let_in
+                self._loops[loop] = on_room
                 return 0
-            return max(size, min(self._batch_bytes, _MOST_MESSAGES * OVERHEAD, self._limit - self.held))
+            return max(size, min(self._batch_bytes, _MOST_MESSAGES * OVERHEAD, self._limit - self.held_bytes))
 
-    def add_gathered(self, parcel: PendingBatch) -> None:
-        """Adds what the coroutines of a loop have gathered in a turn, unless it is here already."""
+    def add_open_batch(self, pending: PendingBatch) -> None:
+        """Adds the open batch of a loop, unless it was added already."""
         with self._lock:
-            if parcel.handed_over or not parcel.messages:  # Ctrl-C may have come before its first message
+            if pending.is_enqueued or not pending.messages:  # Ctrl-C may have come before its first message
                 return
-            parcel.handed_over = True
+            pending.is_enqueued = True
             refusal = self._refusal
             if refusal is None:
-                self._join(parcel)
+                self._merge(pending)
         if refusal is not None:
-            parcel.fail(refusal)
+            pending.fail(refusal)
 
-    def _join(self, parcel: PendingBatch) -> None:
-        self.held += parcel.size
-        self._added += len(parcel)
-        before = self._open
-        if before is None or before.size + parcel.size > self._batch_bytes:
+    def _merge(self, pending: PendingBatch) -> None:
+        self.held_bytes += pending.size
+        self._added += len(pending)
+        open_batch = self._open
+        if open_batch is None or open_batch.size + pending.size > self._batch_bytes:
             self._close()
-            self._open = parcel
+            self._open = pending
         else:
-            before.messages += parcel.messages
-            before.size += parcel.size
-            before.loop = parcel.loop if before.loop is parcel.loop else None
+            open_batch.messages += pending.messages
+            open_batch.size += pending.size
+            open_batch.loop = pending.loop if open_batch.loop is pending.loop else None
         self._close_if_full()
 
-    def add_whole(self, parcel: PendingBatch) -> None:
-        """Adds a ready batch; waits in this thread for room."""
+    def add_batch(self, pending: PendingBatch) -> None:
+        """Adds a publisher's batch; blocks this thread until there is room."""
         with self._lock:
-            self._wait_for_room(parcel.size)
-            self._put_whole(parcel)
+            self._wait_for_room(pending.size)
+            self._put_batch(pending)
 
-    def offer_whole(self, parcel: PendingBatch, loop: Loop, let_in: Callable[[Loop], None]) -> bool:
-        """Adds a ready batch of a loop if there is room; else the loop is let in when that may have changed."""
+    def try_add_batch(self, pending: PendingBatch, loop: Loop, on_room: Callable[[Loop], None]) -> bool:
+        """Adds a publisher's batch of a loop if there is room; otherwise `on_room` is called later."""
         with self._lock:
-            if not self._has_room(parcel.size):
-                self._loops[loop] = let_in
+            if not self._has_room(pending.size):
+                self._loops[loop] = on_room
                 return False
-            self._put_whole(parcel)
+            self._put_batch(pending)
             return True
 
     def _put(self, message: Message, size: int) -> None:
@@ -104,19 +104,19 @@ class SendBuffer:
         self._open.messages.append(message)
         self._open.size += size
         self._open.loop = None
-        self.held += size
+        self.held_bytes += size
         self._added += 1
         self._close_if_full()
 
     def _close_if_full(self) -> None:
-        parcel = self._open
-        if parcel is not None and (parcel.size >= self._batch_bytes or len(parcel.messages) >= _MOST_MESSAGES):
+        pending = self._open
+        if pending is not None and (pending.size >= self._batch_bytes or len(pending.messages) >= _MOST_MESSAGES):
             self._close()
 
-    def _put_whole(self, parcel: PendingBatch) -> None:
+    def _put_batch(self, pending: PendingBatch) -> None:
         self._close()
-        self._closed.append(parcel)
-        self.held += parcel.size
+        self._closed.append(pending)
+        self.held_bytes += pending.size
         self._added += 1
 
     def _close(self) -> None:
@@ -129,7 +129,7 @@ class SendBuffer:
     def _has_room(self, size: int) -> bool:
         if self._refusal is not None:
             raise self._refusal
-        return self.held + size <= self._limit or self.held == 0
+        return self.held_bytes + size <= self._limit or self.held_bytes == 0
 
     def _wait_for_room(self, size: int) -> None:
         while not self._has_room(size):
@@ -139,25 +139,25 @@ class SendBuffer:
             finally:
                 self._threads -= 1
 
-    def _let_loops_in(self) -> None:
-        for loop, let_in in self._loops.items():
-            with suppress(RuntimeError):  # it is closed: nobody waits any more
-                loop.call_soon_threadsafe(let_in, loop)
+    def _notify_loops(self) -> None:
+        for loop, on_room in self._loops.items():
+            with suppress(RuntimeError):  # the loop is closed: there is no waiter any more
+                loop.call_soon_threadsafe(on_room, loop)
         self._loops.clear()
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def take(self, *, idle: bool, most: float = math.inf) -> PendingBatch | None:
-        """The next parcel that is due.
+    def take(self, *, idle: bool, max_size: float = math.inf) -> PendingBatch | None:
+        """Returns the next batch that is due, if any.
 
         Args:
-            idle: nothing is on its way.
-            most: a larger one stays.
+            idle: nothing is in flight.
+            max_size: a larger batch is left.
         """
         with self._lock:
             if not self._closed and self._is_due(idle):
                 self._close()
-            return self._closed.popleft() if self._closed and self._closed[0].size <= most else None
+            return self._closed.popleft() if self._closed and self._closed[0].size <= max_size else None
 
     def has_due(self) -> bool:
         with self._lock:
@@ -167,34 +167,34 @@ class SendBuffer:
         if self._open is None:
             return False
         if self._linger_s:
-            return time.monotonic() - self._open.born >= self._linger_s
+            return time.monotonic() - self._open.created_at >= self._linger_s
         return idle
 
     def due_in(self) -> float | None:
-        """Seconds until the open parcel has lingered; None where there is none, or where it is due already."""
+        """Returns the seconds until the open batch has lingered; None if there is none, or it is due already."""
         with self._lock:
-            left = 0.0 if self._open is None else self._open.born + self._linger_s - time.monotonic()
-            return left if left > 0 else None
+            remaining = 0.0 if self._open is None else self._open.created_at + self._linger_s - time.monotonic()
+            return remaining if remaining > 0 else None
 
-    def settled(self, parcel: PendingBatch) -> None:
-        """A parcel has been answered, for good or ill: there is room again."""
+    def release(self, pending: PendingBatch) -> None:
+        """Frees the room of a batch that was answered."""
         with self._lock:
-            self.held -= parcel.size
-            self._settled += len(parcel)
+            self.held_bytes -= pending.size
+            self._settled += len(pending)
             if self._threads:
                 self._changed.notify_all()
-            self._let_loops_in()
+            self._notify_loops()
 
     # -- all of it ---------------------------------------------------------------------------------------------------
 
     def close_open(self) -> int:
-        """Makes what gathers due. Returns how many messages were added until now."""
+        """Makes the open batch due. Returns how many messages were added until now."""
         with self._lock:
             self._close()
             return self._added
 
     def wait_settled(self, count: int) -> None:
-        """Waits until so many messages have been answered."""
+        """Blocks until that many messages have been answered."""
         with self._lock:
             while self._settled < count:
                 self._threads += 1
@@ -206,14 +206,14 @@ class SendBuffer:
     def take_all(self) -> list[PendingBatch]:
         with self._lock:
             self._close()
-            parcels = list(self._closed)
+            batches = list(self._closed)
             self._closed.clear()
-            return parcels
+            return batches
 
-    def refuse(self, error: BaseException) -> None:
-        """Takes no more messages: who adds or waits gets this error."""
+    def reject(self, error: BaseException) -> None:
+        """Rejects further messages: publishers, blocked ones included, get this error."""
         with self._lock:
             self._refusal = self._refusal or error
             self._close()
             self._changed.notify_all()
-            self._let_loops_in()
+            self._notify_loops()

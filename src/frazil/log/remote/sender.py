@@ -1,4 +1,4 @@
-"""Carries parcels to the log, in order, each once: numbers them, waits for replies, and sends again what got lost."""
+"""Sends pending batches to the log in order, each once: numbers them, takes replies, and resends what was lost."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from frazil.log.remote.stream import LostError
 from frazil.observe.backoff import Backoff
 from frazil.observe.logs import get_logger
 
-#: Batches on their way at once. The log remembers more per producer, so that each retry gets its offsets.
-MOST_ON_THE_WAY = REMEMBERED // 2
-#: Bytes that gRPC takes without waiting for the broker, where nothing else is on its way.
-_AT_ONCE = 64 * 1024
-#: After the second failure in a row: the first try to connect again is made at once.
+#: Batches in flight. The log remembers more per producer, so that each retry gets its offsets.
+MAX_IN_FLIGHT = REMEMBERED // 2
+#: Bytes that gRPC accepts without waiting for the broker while nothing else is in flight.
+_NON_BLOCKING_BYTES = 64 * 1024
+#: From the second failure in a row on: the first reconnect is immediate.
 _BACKOFF = Backoff(first=0.04, longest=1.0)
-_MOST_REFUSALS = 1000
+_MAX_REFUSALS = 1000
 
 log = get_logger(__name__)
 
 
 class Link(Protocol):
-    """A way to the log. Replies come in the order of batches."""
+    """A connection to the log. Replies come in the order of batches."""
 
     def put(self, batch: Batch, level: Level | None) -> None: ...
     def reply(self) -> Ack: ...
@@ -43,7 +43,7 @@ class Link(Protocol):
 
 
 class LocalLink:
-    """The way to a log of this process. A batch is appended when its reply is asked for."""
+    """A connection to a log of this process. A batch is appended when its reply is requested."""
 
     def __init__(self, access: LogAccess, topic: str, *, internal: bool = False) -> None:
         self._access, self._topic, self._internal = access, topic, internal
@@ -60,16 +60,16 @@ class LocalLink:
 
 
 class Sender:
-    """One thread at a time may use it.
+    """Sends the batches of one producer. Not thread safe.
 
     Args:
         access: the log, or a client of its broker; registers the producer.
-        link: makes a way to the log.
-        topic: where the parcels go.
+        link: makes a connection to the log.
+        topic: the destination.
         name: the producer's name, or None.
-        level: how safe a message is to be when it is acknowledged.
-        outbox: where the parcels come from.
-        patience_s: how long it looks for a log that is away before it gives up what it has.
+        level: how safe a message must be to be acknowledged.
+        buffer: the source of batches.
+        patience_s: how long a log may be unreachable before pending messages fail.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Sender:
         access: LogAccess,
         link: Callable[[], Link],
         topic: str,
-        outbox: SendBuffer,
+        buffer: SendBuffer,
         *,
         name: str | None = None,
         level: Level | None = None,
@@ -85,18 +85,18 @@ class Sender:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._access, self._new_link, self._topic, self._name, self._level = access, link, topic, name, level
-        self._outbox, self._patience_s, self._sleep = outbox, patience_s, sleep
+        self._buffer, self._patience_s, self._sleep = buffer, patience_s, sleep
         self._link: Link | None = None
         self._sent: deque[PendingBatch] = deque()
-        self._again: deque[PendingBatch] = deque()
+        self._resend: deque[PendingBatch] = deque()
         self._next = 0
-        #: Below it, copies of batches may lie in a connection that broke, and reach the log late.
+        #: Sequences below it may have copies in a broken connection, which reach the log late.
         self._stray_below = 0
         self._failures = 0
-        self._away_since = 0.0
+        self._lost_since = 0.0
         self._refusals = 0
         self._identity = access.register(topic, name)
-        #: None where another one is needed before anything is sent.
+        #: None if a new one is needed before anything is sent.
         self._registration: Registration | None = self._identity
 
     @property
@@ -104,57 +104,57 @@ class Sender:
         return self._registration
 
     def has_work(self) -> bool:
-        return bool(self._sent or self._again) or self._outbox.has_due()
+        return bool(self._sent or self._resend) or self._buffer.has_due()
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Carries until there is nothing to do, or `done` says so."""
+        """Sends until there is nothing to do, or `done` returns True."""
         try:
             while not done() and self._step():
                 pass
-        except BaseException:  # Ctrl-C: whatever is under way is sent again by the next who carries
+        except BaseException:  # Ctrl-C: the next caller resends what is in flight
             self._drop_link()
             raise
 
     def send_at_once(self) -> None:
-        """Sends what is due, where that cannot block: for a small parcel, while nothing else is on its way."""
-        if self._link is None or self._registration is None or self._failures or self._sent or self._again:
+        """Sends what is due if that cannot block: a small batch, while nothing else is in flight."""
+        if self._link is None or self._registration is None or self._failures or self._sent or self._resend:
             return
-        parcel = self._outbox.take(idle=True, most=_AT_ONCE)
-        if parcel is None:
+        pending = self._buffer.take(idle=True, max_size=_NON_BLOCKING_BYTES)
+        if pending is None:
             return
         try:
-            self._send(parcel)
+            self._send(pending)
         except LostError as error:
-            self._lost(error)
+            self._handle_loss(error)
         except BaseException:
             self._drop_link()
             raise
 
     def _step(self) -> bool:
-        """Sends one parcel, or takes one reply. Whether there was anything to do."""
+        """Sends one batch or takes one reply. Returns whether there was anything to do."""
         try:
-            parcel = self._due()
-            if parcel is not None:
-                self._send(parcel)
+            pending = self._take_due()
+            if pending is not None:
+                self._send(pending)
             elif self._sent:
                 self._receive()
             else:
                 return False
         except LostError as error:
-            self._lost(error)
+            self._handle_loss(error)
         return True
 
-    def _due(self) -> PendingBatch | None:
-        if len(self._sent) >= MOST_ON_THE_WAY:
+    def _take_due(self) -> PendingBatch | None:
+        if len(self._sent) >= MAX_IN_FLIGHT:
             return None
-        return self._again.popleft() if self._again else self._outbox.take(idle=not self._sent)
+        return self._resend.popleft() if self._resend else self._buffer.take(idle=not self._sent)
 
     def close(self) -> None:
         self._drop_link()
 
     def abandon(self, error: FrazilError) -> None:
-        """Takes nothing more, and tells all who wait."""
-        self._outbox.refuse(error)
+        """Rejects further messages, and fails all pending ones."""
+        self._buffer.reject(error)
         self._drop_link()
         while self._sent:
             self._fail(self._sent.popleft(), error)
@@ -162,31 +162,31 @@ class Sender:
 
     # -- send --------------------------------------------------------------------------------------------------------
 
-    def _send(self, parcel: PendingBatch) -> None:
-        self._again.appendleft(parcel)  # it is kept, whatever happens here
-        link = self._linked()
+    def _send(self, pending: PendingBatch) -> None:
+        self._resend.appendleft(pending)  # it is kept if anything below fails
+        link = self._connect()
         if self._registration is None:
             self._register_anew()
             return
         registration = self._registration
         try:
-            batch = parcel.encoded()
-        except Exception as error:  # noqa: BLE001 - told to its publishers
-            self._again.popleft()
-            self._again.extendleft(reversed(self._refused(parcel, _as_frazil(error))))
+            batch = pending.encode()
+        except Exception as error:  # noqa: BLE001 - delivered to its publishers
+            self._resend.popleft()
+            self._resend.extendleft(reversed(self._requeue_refused(pending, _wrap_error(error))))
             return
-        parcel.batch = batch.numbered(registration.producer_id, registration.producer_epoch, self._next)
-        self._sent.append(self._again.popleft())
+        pending.batch = batch.with_sequence(registration.producer_id, registration.producer_epoch, self._next)
+        self._sent.append(self._resend.popleft())
         self._next += 1
-        self._put(link, parcel)
+        self._put(link, pending)
 
-    def _put(self, link: Link, parcel: PendingBatch) -> None:
-        parcel.attempts += 1
-        assert parcel.batch is not None
-        link.put(parcel.batch, self._level)
+    def _put(self, link: Link, pending: PendingBatch) -> None:
+        pending.attempts += 1
+        assert pending.batch is not None
+        link.put(pending.batch, self._level)
 
     def _register_anew(self) -> None:
-        """Shuts out copies of batches that lie in broken connections; those that the log has after all are done."""
+        """Fences copies of batches in broken connections, and settles those that the log has taken after all."""
         old = self._identity
         try:
             new = self._access.register(self._topic, self._name, old.producer_id)
@@ -200,36 +200,36 @@ class Sender:
         if (new.producer_id, new.before_epoch) != (old.producer_id, old.producer_epoch):
             return
         taken = {sequence: (offset, time_us) for sequence, offset, _, time_us in new.before}
-        waiting, self._again = self._again, deque()
-        for parcel in waiting:
-            batch = parcel.batch
+        waiting, self._resend = self._resend, deque()
+        for pending in waiting:
+            batch = pending.batch
             was_sent = batch is not None and batch.is_idempotent and batch.producer_epoch == old.producer_epoch
             if batch is None or not was_sent or batch.sequence > new.before_last:
-                self._again.append(parcel)
+                self._resend.append(pending)
                 continue
             offset, time_us = taken.get(batch.sequence, (-1, 0))
-            self._settle(parcel, Ack(self._topic, offset, batch.count, Level.disk, time_us, duplicate=True))
+            self._settle(pending, Ack(self._topic, offset, batch.count, Level.disk, time_us, duplicate=True))
 
     # -- the way -----------------------------------------------------------------------------------------------------
 
-    def _linked(self) -> Link:
-        """The way to the log. A new one first brings again what has no reply."""
+    def _connect(self) -> Link:
+        """Returns the connection to the log. A new one first resends the unanswered batches."""
         if self._link is None:
             try:
                 self._link = self._new_link()
             except FrazilError as error:
                 raise LostError(error.message, cause=error.cause, hint=error.hint) from error
-            for parcel in self._sent:
-                self._put(self._link, parcel)
+            for pending in self._sent:
+                self._put(self._link, pending)
         return self._link
 
-    def _lost(self, error: LostError) -> None:
+    def _handle_loss(self, error: LostError) -> None:
         self._drop_link()
         now = time.monotonic()
         if not self._failures:
-            self._away_since = now
+            self._lost_since = now
             log.info("connection lost", topic=self._topic, cause=error.cause, unanswered=len(self._sent))
-        elif now - self._away_since > self._patience_s:
+        elif now - self._lost_since > self._patience_s:
             self._give_up(error)
             return
         if self._failures:
@@ -244,36 +244,36 @@ class Sender:
             self._link = None
 
     def _give_up(self, error: LostError) -> None:
-        """Tells all who wait. What was sent may be in the log, so that its sequences must not be used again."""
-        away = f"no way to the {self._access.where} for {self._patience_s:g} s"
+        """Fails all pending messages. Sent batches may be in the log, so that their sequences are not used again."""
+        lost = f"no way to the {self._access.where} for {self._patience_s:g} s"
         self._failures = 0
-        for parcel in self._sent:
+        for pending in self._sent:
             self._fail(
-                parcel,
+                pending,
                 UnavailableError(
-                    f"{away}: whether messages on their way to topic '{self._topic}' are in the log is not known",
+                    f"{lost}: whether messages on their way to topic '{self._topic}' are in the log is not known",
                     cause=error.cause,
                     hint=error.hint,
                 ),
             )
         self._sent.clear()
-        self._fail_unsent(UnavailableError(f"{away}: nothing was sent", cause=error.cause, hint=error.hint))
+        self._fail_unsent(UnavailableError(f"{lost}: nothing was sent", cause=error.cause, hint=error.hint))
         self._new_registration()
 
     # -- replies -----------------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
         outcome = self._reply()
-        parcel = self._sent.popleft()
+        pending = self._sent.popleft()
         if isinstance(outcome, FrazilError):
-            self._sort_out(parcel, outcome)
+            self._handle_refusal(pending, outcome)
         else:
             self._refusals = 0
-            self._settle(parcel, outcome)
+            self._settle(pending, outcome)
 
     def _reply(self) -> Ack | FrazilError:
         try:
-            answer: Ack | FrazilError = self._linked().reply()
+            answer: Ack | FrazilError = self._connect().reply()
         except LostError:
             raise
         except FrazilError as error:
@@ -281,10 +281,10 @@ class Sender:
         self._failures = 0
         return answer
 
-    def _sort_out(self, parcel: PendingBatch, refusal: FrazilError) -> None:
-        """After a refusal the log refuses all that is on its way behind it, as out of sequence. It is taken back."""
-        assert parcel.batch is not None
-        sequence = refusal.expected if isinstance(refusal, OutOfSequenceError) else parcel.batch.sequence
+    def _handle_refusal(self, pending: PendingBatch, refusal: FrazilError) -> None:
+        """Takes back what is in flight behind a refused batch, because the log refuses it as out of sequence."""
+        assert pending.batch is not None
+        sequence = refusal.expected if isinstance(refusal, OutOfSequenceError) else pending.batch.sequence
         outcome: Ack | FrazilError = refusal
         back: list[PendingBatch] = []
         sure = certain = True
@@ -292,35 +292,38 @@ class Sender:
             while True:
                 if isinstance(outcome, FrazilError):
                     certain = certain and isinstance(outcome, NOT_TAKEN)
-                    back += self._refused(parcel, outcome)
+                    back += self._requeue_refused(pending, outcome)
                 else:
                     sure = False
-                    self._settle(parcel, outcome)
+                    self._settle(pending, outcome)
                 if not self._sent:
                     break
                 outcome = self._reply()
-                parcel = self._sent.popleft()
+                pending = self._sent.popleft()
         except LostError:
             sure = False
-            back += self._unanswered(certain)
-        self._again.extendleft(reversed(back))
-        # An old copy, in the log or in a broken connection, could pass for a renumbered batch: a new epoch bars it.
+            back += self._take_unanswered(certain)
+        self._resend.extendleft(reversed(back))
+        # A stale copy, in the log or in a broken connection, could pass for a renumbered batch: a new epoch fences it.
         if not sure or not certain or sequence < self._stray_below:
             self._drop_link()
             self._registration = None
         elif self._registration is not None:
             self._next = sequence
-            for parcel in back:  # under the numbers that they had, others go now
-                parcel.batch = None if parcel.batch is None else parcel.batch.numbered(0, 0, -1)
+            for pending in back:  # their sequences are assigned to other batches now
+                pending.batch = None if pending.batch is None else pending.batch.with_sequence(0, 0, -1)
 
-    def _unanswered(self, certain: bool) -> list[PendingBatch]:
-        """What is on its way behind a refused batch was not taken, unless an earlier connection has brought it."""
-        left, self._sent = list(self._sent), deque()
-        back = [parcel for parcel in left if parcel.attempts == 1 and certain]
-        for parcel in left:
-            if parcel not in back:
+    def _take_unanswered(self, certain: bool) -> list[PendingBatch]:
+        """Takes back what is in flight behind a refused batch.
+
+        It was not taken, unless an earlier connection brought it.
+        """
+        unanswered, self._sent = list(self._sent), deque()
+        back = [pending for pending in unanswered if pending.attempts == 1 and certain]
+        for pending in unanswered:
+            if pending not in back:
                 self._fail(
-                    parcel,
+                    pending,
                     UnavailableError(
                         f"the connection to the {self._access.where} broke again: whether a batch for topic"
                         f" '{self._topic}' is in the log is not known"
@@ -328,27 +331,27 @@ class Sender:
                 )
         return back
 
-    def _refused(self, parcel: PendingBatch, error: FrazilError) -> list[PendingBatch]:
-        """What of a refused parcel is sent again: nothing if its publishers have been told."""
+    def _requeue_refused(self, pending: PendingBatch, error: FrazilError) -> list[PendingBatch]:
+        """Returns what to resend of a refused batch; nothing if its publishers have got the error."""
         if isinstance(error, OutOfSequenceError):
             self._refusals += 1
-            if self._refusals <= _MOST_REFUSALS:
-                return [_fresh(parcel)]
-        if isinstance(error, UnknownProducerError) and self._name is None and parcel.attempts == 1:
+            if self._refusals <= _MAX_REFUSALS:
+                return [_reset_attempts(pending)]
+        if isinstance(error, UnknownProducerError) and self._name is None and pending.attempts == 1:
             self._registration = None
-            return [_fresh(parcel)]
-        if isinstance(error, UnavailableError) and parcel.attempts > 1:
-            # For now only; and a copy in a broken connection may be taken later. It goes again when that is shut out.
-            return [_fresh(parcel)]
-        if isinstance(error, UsageError) and not parcel.whole and len(parcel) > 1:
-            return parcel.halves()  # a bad message does not take its neighbours with it
-        self._fail(parcel, error)
+            return [_reset_attempts(pending)]
+        if isinstance(error, UnavailableError) and pending.attempts > 1:
+            # It is temporary, and a copy in a broken connection may be taken later: resent once that copy is fenced.
+            return [_reset_attempts(pending)]
+        if isinstance(error, UsageError) and not pending.is_batch and len(pending) > 1:
+            return pending.split()  # one bad message must not fail its neighbours
+        self._fail(pending, error)
         if isinstance(error, (FencedError, UnknownProducerError)):
             self._new_registration(error)
         return []
 
     def _new_registration(self, error: FrazilError | None = None) -> None:
-        """A producer without a name begins anew. A named one ends: its name may be somebody else's by now."""
+        """Drops the registration. A producer with a name ends, since the name may belong to another one by now."""
         self._registration = None
         if self._name is not None:
             ended = error or ConflictError(
@@ -356,32 +359,32 @@ class Sender:
                 cause="what it sends next could be taken for what was lost",
                 hint="a new producer of the same name",
             )
-            self._outbox.refuse(ended)
+            self._buffer.reject(ended)
             self._fail_unsent(ended)
 
     # -- the publishers ----------------------------------------------------------------------------------------------
 
-    def _settle(self, parcel: PendingBatch, ack: Ack) -> None:
-        parcel.settle(ack)
-        self._outbox.settled(parcel)
+    def _settle(self, pending: PendingBatch, ack: Ack) -> None:
+        pending.settle(ack)
+        self._buffer.release(pending)
 
-    def _fail(self, parcel: PendingBatch, error: FrazilError) -> None:
-        parcel.fail(error)
-        self._outbox.settled(parcel)
+    def _fail(self, pending: PendingBatch, error: FrazilError) -> None:
+        pending.fail(error)
+        self._buffer.release(pending)
 
     def _fail_unsent(self, error: FrazilError) -> None:
-        unsent = [*self._again, *self._outbox.take_all()]
-        self._again.clear()
-        for parcel in unsent:
-            self._fail(parcel, error)
+        unsent = [*self._resend, *self._buffer.take_all()]
+        self._resend.clear()
+        for pending in unsent:
+            self._fail(pending, error)
 
 
-def _fresh(parcel: PendingBatch) -> PendingBatch:
-    parcel.attempts = 0
-    return parcel
+def _reset_attempts(pending: PendingBatch) -> PendingBatch:
+    pending.attempts = 0
+    return pending
 
 
-def _as_frazil(error: Exception) -> FrazilError:
+def _wrap_error(error: Exception) -> FrazilError:
     if isinstance(error, FrazilError):
         return error
     return UsageError("a message cannot be encoded", cause=first_line(error))

@@ -1,4 +1,4 @@
-"""The client's end of a stream of batches: put batches, take replies, in order."""
+"""The client's end of a stream of batches: batches are put, and their replies taken, in order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pyarrow as pa
 from frazil.errors import UnavailableError
 from frazil.log.batch import Batch
 from frazil.log.protocol import Ack, Level
-from frazil.log.remote.failures import rebuilt
+from frazil.log.remote.failures import translate_error
 from frazil.log.remote.transport import flight
 from frazil.log.remote.wire import pack_batch, unpack_reply
-from frazil.log.trust import KEY_METADATA, proof_of
+from frazil.log.trust import KEY_METADATA, make_proof
 
 
 class LostError(UnavailableError):
@@ -23,15 +23,15 @@ class LostError(UnavailableError):
 
 
 class BatchStream:
-    """Not for two threads at once.
+    """A stream of batches to one topic. Not thread safe.
 
     Args:
         client: a connection to the broker.
-        topic: where all batches of the stream go.
-        where: the broker, for messages to people.
-        silence: seconds without a reply after which the broker counts as gone.
+        topic: the topic of all batches.
+        where: the broker, for messages.
+        silence: seconds without a reply after which the broker counts as dead.
         on_loss: called when the connection breaks.
-        key: of the log, for a stream of Frazil's own messages.
+        key: of the log, for a stream of internal messages.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class BatchStream:
         self._topic, self._where, self._silence, self._on_loss = topic, where, silence, on_loss
         self._unanswered = 0
         self._waiting_since: float | None = None
-        self._gone = self._broken = False
+        self._is_silent = self._is_broken = False
         try:
-            headers = [] if key is None else [(KEY_METADATA.encode(), proof_of(key).encode())]
+            headers = [] if key is None else [(KEY_METADATA.encode(), make_proof(key).encode())]
             options = flight.FlightCallOptions(headers=headers)
             self._writer, self._reader = client.do_exchange(flight.FlightDescriptor.for_path(topic), options)
         except (pa.ArrowException, OSError) as error:
             raise self._lost(error) from error
-        _watch.add(self)
+        _monitor.add(self)
 
     def put(self, batch: Batch, level: Level | None = None) -> None:
         """Sends a batch. Blocks while the broker does not keep up.
@@ -70,11 +70,11 @@ class BatchStream:
         self._unanswered += 1
 
     def reply(self) -> Ack:
-        """The acknowledgement of the oldest batch without one.
+        """Returns the acknowledgement of the oldest unanswered batch.
 
         Raises:
             LostError: the connection is gone.
-            FrazilError: the log has refused the batch; later ones are answered all the same.
+            FrazilError: the log has refused the batch; later ones are still answered.
         """
         try:
             chunk = self._reader.read_chunk()
@@ -87,40 +87,40 @@ class BatchStream:
         return unpack_reply(memoryview(chunk.app_metadata), self._topic)
 
     @property
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         """Whether every batch has its reply, and the stream still works."""
-        return not self._unanswered and not self._broken
+        return not self._unanswered and not self._is_broken
 
     def close(self) -> None:
-        _watch.remove(self)
-        if not self.answered:
+        _monitor.remove(self)
+        if not self.is_answered:
             self._reader.cancel()
-        with suppress(pa.ArrowException, OSError):  # it was broken before
+        with suppress(pa.ArrowException, OSError):  # the connection was broken already
             self._writer.close()
 
     def give_up_if_silent(self, now: float) -> None:
-        """Called by another thread: breaks a stream whose broker does not answer."""
+        """Cancels the stream if the broker does not answer. Called by another thread."""
         since = self._waiting_since
         if since is not None and now - since > self._silence:
-            self._gone = True
+            self._is_silent = True
             self._reader.cancel()
 
     def _lost(self, error: Exception | None) -> LostError:
-        self._broken = True
+        self._is_broken = True
         self._on_loss()
-        told = None if error is None else rebuilt(error, self._where)
-        if self._gone:
+        translated = None if error is None else translate_error(error, self._where)
+        if self._is_silent:
             cause = f"no reply for {self._silence:g} s"
         else:
-            cause = (told.cause or told.message) if told else "it has ended the stream"
-        hint = told.hint if told else None
+            cause = (translated.cause or translated.message) if translated else "it has ended the stream"
+        hint = translated.hint if translated else None
         return LostError(
             f"the connection to the {self._where} broke", cause=cause, hint=hint or "start it: frazil serve"
         )
 
 
-class _Watch:
-    """One thread for all streams of the process: gRPC itself would wait for ever for a broker that hangs."""
+class _SilenceMonitor:
+    """One thread that watches all streams of the process: gRPC itself would wait forever for a broker that hangs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -148,4 +148,4 @@ class _Watch:
                 stream.give_up_if_silent(now)
 
 
-_watch = _Watch()
+_monitor = _SilenceMonitor()

@@ -1,4 +1,4 @@
-"""Arrow Flight, as Frazil uses it."""
+"""Arrow Flight with the environment that Frazil needs."""
 
 from __future__ import annotations
 

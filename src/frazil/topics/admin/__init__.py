@@ -1,1 +1,1 @@
-"""What is done to topics by hand: adopt, verify, migrate, describe."""
+"""Administration of topics: create, describe, verify, migrate, adopt."""

@@ -1,4 +1,4 @@
-"""Brings a topic's table and its log together again, where only a person can say what shall count."""
+"""Reconciles a topic's table and log if only an operator can decide which one counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.errors import ConflictError, NotFoundError, UsageError
 from frazil.log.protocol import LogAccess, TopicInfo
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
-from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, replays_of
+from frazil.topics.layout import ARCHIVE, REPLAY, dead_letters_name, get_replays_topic
 from frazil.topics.positions import has_other_messages, recorded_position
 from frazil.topics.previous_logs import PreviousLog, add_previous_log
 from frazil.topics.sinks.registry import sink_tables
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from frazil.tables import Position, TableStore
 
 Choice = Literal["rewind", "keep"]
-#: Ranges that are listed one by one; the rest is counted.
+#: Ranges that are listed; further ones are only counted.
 _MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """What is not right between table and log, and what adopting makes of it."""
+    """The mismatch of table and log, and what adopting makes of it."""
 
     topic: str
     problem: Literal["none", "new_log", "rolled_back", "gap", "other_messages", "letters_rolled_back"]
@@ -42,9 +42,9 @@ class Adoption:
 
 
 class Adopting:
-    """Plans, then does it. The table must not change in between.
+    """Plans an adoption, then executes it. The table must not change in between.
 
-    A topic may have several sinks: the first one that cannot go on is meant.
+    For a topic with several sinks, it concerns the first one that cannot continue.
     """
 
     def __init__(
@@ -70,11 +70,10 @@ class Adopting:
         self._chosen = self._sinks[-1]
 
     def plan(self) -> Adoption:
-        """What is wrong, and what will be done.
+        """Determines the mismatch and the plan.
 
         Raises:
-            UsageError: the table was rolled back, or has other messages than the log, and nobody has said what that
-                shall mean.
+            UsageError: the table was rolled back, or has other messages than the log, and no choice was given.
             ConflictError: log and table have different messages under the same offsets.
         """
         for sink in self._sinks:
@@ -84,10 +83,10 @@ class Adopting:
         return plan
 
     def do(self, plan: Adoption) -> None:
-        """Does what was planned.
+        """Executes the plan.
 
         Raises:
-            ConflictError: the table has changed since it was planned, or the log has let go of what it needs.
+            ConflictError: the table has changed since the plan, or the log has removed what it needs.
         """
         self._chosen.do(plan)
 
@@ -125,7 +124,7 @@ class _Sink:
 
         found = []
         for table in self._sides:
-            for sink, name in ((self._sink, self._topic), (REPLAY, replays_of(self._topic))):
+            for sink, name in ((self._sink, self._topic), (REPLAY, get_replays_topic(self._topic))):
                 try:
                     find_position(table, sink, name)
                 except RolledBackError:
@@ -219,7 +218,7 @@ class _Sink:
 
     def _roll_back(self, offset: int) -> Adoption:
         reached = self._reached(offset)
-        to = "where nobody knows" if reached is None else reached
+        to = "an unknown offset" if reached is None else reached
         told = f"the table was rolled back from offset {offset} to {to}"
         if self._choice is None:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Compares messages of a topic's log with the rows of its table that have the same offsets."""
+"""Compares the messages of a topic's log with the rows of its table that have the same offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from frazil.log.columns import MESSAGE
 from frazil.log.frame import unpack_trusted
-from frazil.log.maintenance.walk import Run, Walked, view_of
+from frazil.log.maintenance.walk import Run, WalkedSegment, map_file
 from frazil.log.messages import decode_chunk
 from frazil.log.protocol import Chunk, OffsetGoneError, TopicView
 from frazil.log.reading import CHUNK_BYTES
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 _COLUMNS = pa.schema([MESSAGE.field(name) for name in ("offset", "publish_time", "payload")])
 
 
-#: Gives the frames of a log from one offset to another.
+#: Returns the frames of a log from one offset to another.
 Chunks = Callable[[int, int], Iterator[Chunk]]
 
 
-def differing(chunks: Chunks, topic: str, table: Table, start: int, end: int, network: NetworkSettings) -> Any:
-    """The offsets in [start, end) under which the table has another message than the log, in order.
+def find_differences(chunks: Chunks, topic: str, table: Table, start: int, end: int, network: NetworkSettings) -> Any:
+    """Yields the offsets in [start, end) under which table and log have different messages, in order.
 
-    What only one of them has does not count, nor what the log lets go of meanwhile.
+    Offsets that only one of them has do not count, nor those that the log removes in the meantime.
 
     Raises:
         IntegrityError: a frame of the log is damaged.
@@ -47,18 +47,18 @@ def differing(chunks: Chunks, topic: str, table: Table, start: int, end: int, ne
 
 
 def can_compare(table: Table) -> bool:
-    """Whether the table still has the columns by which messages are compared."""
+    """Returns whether the table still has the columns that are compared."""
     return set(_COLUMNS.names) <= set(table.schema().column_names)
 
 
-def chunks_of(walked: Sequence[Walked], start: int, end: int) -> Iterator[Chunk]:
-    """The whole frames of segment files that were walked through before."""
+def read_chunks(walked: Sequence[WalkedSegment], start: int, end: int) -> Iterator[Chunk]:
+    """Reads the whole frames of segment files that were walked before."""
     for segment in walked:
         runs = [run for run in segment.runs if run.first < end and run.end_offset > start]
         if not runs:
             continue
         try:
-            view = view_of(segment.segment.path)
+            view = map_file(segment.segment.path)
         except FileNotFoundError:  # retention of the process that has it open was faster
             continue
         for run in runs:
@@ -85,7 +85,7 @@ def _messages(chunks: Iterator[Chunk], topic: str, start: int, end: int) -> Iter
 
 
 def _differences(messages: Iterator[pa.Table], rows: Iterator[pa.Table]) -> Iterator[Any]:
-    """Both come in order. As much as both have is compared, then more is taken of the one that has come less far."""
+    """Merges both sides, which come in order: compares what both have, then reads on where less was read."""
     one, other = _COLUMNS.empty_table(), _COLUMNS.empty_table()
     while True:
         while not one.num_rows or not other.num_rows:

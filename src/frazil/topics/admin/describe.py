@@ -1,4 +1,4 @@
-"""A topic as a person wants to see it: log, table, sinks with their lag, columns, subscriptions."""
+"""Describes a topic: log, table, sinks with their lag, columns, subscriptions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def describe_topic(access: LogAccess, settings: Settings, topic: str, store: LazyStore) -> dict[str, Any]:
-    """Everything about a topic, in what JSON has."""
+    """Returns everything about a topic in JSON-compatible types."""
     info = access.info(topic)
     table = find_table(store.store(), table_name(settings, topic)) if info.storage == "iceberg" else None
     in_table = _table(table, topic) if table is not None else None
-    # The log knows offsets only from a pipeline that runs.
+    # The log knows offsets only from a running pipeline.
     sinks = {**info.sinks, **_committed(store, settings, info, table)}
     return {
         "topic": topic,

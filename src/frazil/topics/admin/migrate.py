@@ -1,8 +1,8 @@
 """Moves a topic from one storage to the other, while producers write and readers read.
 
-To a table: the topic's archive sink is switched on, and takes the log from its start. To the log: what the log no
-longer has is copied back from the table, staged as segments, and put in place by the process that has the log. Either
-can break off at any moment; the same call goes on where it was.
+To a table: the topic's archive sink is enabled, and takes the log from its start. To the log: what the log no longer
+has is copied back from the table, staged as segments, and installed by the process that owns the log. Either can break
+off at any moment; the same call resumes it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
-#: Retention that removes nothing: what is being copied must not move. Seconds.
+#: Seconds of a retention that removes nothing: what is being copied must stay.
 _HOLD_S = 1e12
-#: Seconds that a running pipeline has to take the topic up, before this process does the work itself.
+#: Seconds that a running pipeline has to take over the topic, before this process does the work itself.
 PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
 class Migration:
-    """What a migration does, or has done."""
+    """A migration that is planned or done."""
 
     topic: str
     storage: Storage
@@ -59,10 +59,10 @@ class Migrating:
     Args:
         access: the log.
         settings: the settings.
-        topic: which.
+        topic: its name.
         store: the catalog with the topic's table.
-        note: is told what goes on.
-        patience_s: seconds that a running pipeline gets to take the topic up.
+        note: called with progress messages.
+        patience_s: seconds that a running pipeline has to take over the topic.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Migrating:
     # -- to a table ------------------------------------------------------------------------------------------------
 
     def plan_to_iceberg(self, *, from_start_of_log: bool = False) -> Migration:
-        """What has to be copied into the table.
+        """Determines what has to be copied into the table.
 
         Raises:
             OffsetGoneError: the log has lost its beginning, and the table does not have it.
@@ -113,25 +113,28 @@ class Migrating:
         return Migration(self._topic, "iceberg", info.storage != "iceberg", start, max(start, info.written))
 
     def to_iceberg(self, *, from_start_of_log: bool = False) -> Migration:
-        """Gives the topic a table, and returns when that has all that was in the log at the beginning."""
+        """Gives the topic a table; returns when it has all that was in the log at the beginning."""
         plan = self.plan_to_iceberg(from_start_of_log=from_start_of_log)
         reach("migrate.configure.before")
         self._access.configure(self._topic, {"storage": "iceberg", **self._release()})
         reach("migrate.configure.after")
         end = self._access.sync(self._topic)
-        if plan.start < end and not self._a_pipeline_does_it(end):
+        if plan.start < end and not self._wait_for_pipeline(end):
             self._do_it_here(end)
         return Migration(self._topic, "iceberg", plan.changes, plan.start, end)
 
     def _release(self) -> dict[str, Any]:
-        """Lets go of what a migration to the log holds that somebody has given up."""
+        """Releases what an abandoned migration to the log holds."""
         if self._access.info(self._topic).retention_age_s != _HOLD_S:
             return {}
         discard(log_folder(self._settings) / "topics" / self._topic)
         return {"retention_age_s": None}
 
-    def _a_pipeline_does_it(self, end: int) -> bool:
-        """Waits for the table as long as it moves. A log that is open in this process has no other pipeline."""
+    def _wait_for_pipeline(self, end: int) -> bool:
+        """Waits for the table as long as its position advances.
+
+        A log that is open in this process has no other pipeline.
+        """
         if not self._at_broker:
             return False
         self._note(f"waiting for the pipeline to take offsets up to {end}")
@@ -160,7 +163,7 @@ class Migrating:
     # -- to the log ------------------------------------------------------------------------------------------------
 
     def plan_to_log(self) -> Migration:
-        """What has to be copied back into the log."""
+        """Determines what has to be copied back into the log."""
         info = self._access.info(self._topic)
         if info.storage == "log":
             return Migration(self._topic, "log", False, info.start, info.start)
@@ -179,10 +182,10 @@ class Migrating:
         return reader_of(self._access, self._settings, self._topic, self._store)
 
     def to_log(self) -> Migration:
-        """Brings everything back into the log, then leaves the table alone. The table stays.
+        """Copies everything back into the log, then leaves the table as it is.
 
         Raises:
-            UnsupportedError: the log lies on another machine.
+            UnsupportedError: the log is on another machine.
         """
         info = self._access.info(self._topic)
         if info.storage == "log":
@@ -190,7 +193,7 @@ class Migrating:
         folder = self._folder() if self._oldest(info) < info.start else None
         if info.retention_age_s not in (None, _HOLD_S) or info.retention_bytes is not None:
             self._note("the topic's own retention is lifted: a log alone keeps all, until you say otherwise")
-        # What is copied must stay where it is. If this breaks off, the log only keeps more than it has to.
+        # What is copied must stay. If this breaks off, the log merely keeps more than it has to.
         self._access.configure(self._topic, {"retention_age_s": _HOLD_S, "retention_bytes": None})
         plan = self.plan_to_log()
         if plan.start < plan.end:

@@ -1,4 +1,4 @@
-"""Compares a topic's log with its table, offset by offset, and says what is wrong where."""
+"""Compares a topic's log with its table, offset by offset, and reports each mismatch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.settings import Settings
 from frazil.tables.metadata.bounds import HIGHEST
 from frazil.tables.reading.retrying import MissingFileCheck
 from frazil.tables.store import LazyStore, find_table
-from frazil.topics.admin.compare import Chunks, can_compare, chunks_of, differing
+from frazil.topics.admin.compare import Chunks, can_compare, find_differences, read_chunks
 from frazil.topics.connection import log_folder
 from frazil.topics.layout import ARCHIVE, dead_letters_name, table_name
 from frazil.topics.positions import recorded_position
@@ -32,7 +32,7 @@ _MOST_LISTED = 20
 
 @dataclass
 class TopicReport:
-    """What was found in log and table."""
+    """Findings in log and table."""
 
     topic: str
     log: LogReport | None = None
@@ -54,12 +54,12 @@ class TopicReport:
 
 
 def verify_topic(access: LogAccess | None, settings: Settings, topic: str, store: LazyStore) -> TopicReport:
-    """Walks through a topic's log where it lies on this machine, then through its table.
+    """Verifies a topic's log if it is on this machine, then its table.
 
     Args:
-        access: the log; None where it cannot be opened, and its folder alone is looked at.
+        access: the log; None if it cannot be opened, and only its folder is checked.
         settings: the settings.
-        topic: which.
+        topic: its name.
         store: the catalog with its table.
     """
     report = TopicReport(topic)
@@ -86,14 +86,14 @@ def verify_topic(access: LogAccess | None, settings: Settings, topic: str, store
             comparing.run(_dead_offsets(settings, topic, store, table))
             comparing.check_messages(access, settings)
             break
-        except OSError as error:  # compaction and expiry may go on meanwhile
+        except OSError as error:  # compaction and expiry may run concurrently
             files.check(error, table.metadata.current_snapshot_id)
             report.findings, report.table = list(of_log), None
     return report
 
 
 def _dead_offsets(settings: Settings, topic: str, store: LazyStore, table: Table) -> frozenset[int]:
-    """Offsets that the archive sink could not take."""
+    """Returns the offsets that the archive sink could not take."""
     letters = find_table(store.store(), dead_letters_name(settings))
     position = recorded_position(table, topic)
     if letters is None or position is None:
@@ -116,7 +116,7 @@ class _Comparing:
         if position is None:
             return
         reached = position.offsets.get(0, 0)
-        seen = _Seen(self._table)
+        seen = _OffsetCounts(self._table)
         self._report.table = {
             "name": self._name,
             "position": reached,
@@ -128,7 +128,7 @@ class _Comparing:
         self._check_position(position, reached)
         self._list("doubled", "offsets that are in the table more than once", seen.doubled())
         if seen.last is not None and seen.last >= reached:
-            message = f"rows up to offset {seen.last}, but the table's position is {reached}: somebody else has written"
+            message = f"rows up to offset {seen.last}, but the table's position is {reached}: another writer added some"
             self._add("error", "position", message, offsets=(reached, seen.last + 1))
         self._check_missing(seen, reached, dead)
 
@@ -156,7 +156,7 @@ class _Comparing:
             message = f"offsets {reached} to {start} are neither in the log nor in the table"
             self._add("error", "gap", message, offsets=(reached, start))
 
-    def _check_missing(self, seen: _Seen, reached: int, dead: frozenset[int]) -> None:
+    def _check_missing(self, seen: _OffsetCounts, reached: int, dead: frozenset[int]) -> None:
         """What the log has below the position must be in the table; what it no longer has, nobody can tell."""
         log = self._report.log
         table = self._report.table or {}
@@ -180,7 +180,7 @@ class _Comparing:
         log, table, info = self._report.log, self._report.table, self._info
         chunks: Chunks
         if log is not None:
-            log_id, held, chunks = log.log_id, log.ranges, partial(chunks_of, log.walked)
+            log_id, held, chunks = log.log_id, log.ranges, partial(read_chunks, log.walked)
         elif access is not None and info is not None:
             log_id, held, chunks = info.log_id, [(info.start, info.end)], partial(access.chunks, info.name)
         else:
@@ -193,7 +193,7 @@ class _Comparing:
         start = max(table["first"], min((a for a, _ in held), default=0))
         end = min(table["position"], max((b for _, b in held), default=0))
         try:
-            found = differing(chunks, self._report.topic, self._table, start, end, settings.model.network)
+            found = find_differences(chunks, self._report.topic, self._table, start, end, settings.model.network)
         except IntegrityError as error:  # of a log on another machine; of one on this the frames were looked at
             self._add("error", "damaged", error.in_one_line)
             return
@@ -210,8 +210,8 @@ class _Comparing:
             )
 
 
-class _Seen:
-    """How often each offset occurs in a table: one byte per offset."""
+class _OffsetCounts:
+    """Counts each offset's rows in a table, in one byte per offset."""
 
     def __init__(self, table: Table) -> None:
         self.rows = 0
@@ -252,7 +252,7 @@ class _Seen:
         return _ranges(np.flatnonzero(self._counts > 1) + self._base)
 
     def missing(self, start: int, end: int, without: frozenset[int]) -> list[tuple[int, int]]:
-        """The offsets of [start, end) that are not there."""
+        """Returns the offsets of [start, end) that do not occur."""
         if end <= start:
             return []
         there: Any = np.zeros(end - start, bool)

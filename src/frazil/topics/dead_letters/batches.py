@@ -14,7 +14,7 @@ from frazil.errors import IntegrityError, UsageError
 from frazil.log.batch import Batch
 from frazil.log.columns import HEADERS, MESSAGE
 from frazil.log.protocol import TopicInfo
-from frazil.log.trust import marked
+from frazil.log.trust import add_mark
 from frazil.settings import Settings
 from frazil.tables import TableStore
 from frazil.tables.reading.retrying import MissingFileCheck
@@ -162,6 +162,6 @@ def _record_batch(info: TopicInfo, messages: pa.Table, as_internal: bool) -> pa.
 
 
 def _headers(row: dict[str, Any], as_internal: bool) -> list[tuple[str, str | None]]:
-    mark = list(marked({}).items()) if as_internal else []
+    mark = list(add_mark({}).items()) if as_internal else []
     kept = [(k, v) for k, v in row["headers"] or [] if k != REPLAYED_FROM and (k, v) not in mark]
     return [*kept, *mark, (REPLAYED_FROM, f"{row['topic']}/{row['partition']}/{row['offset']}")]

@@ -91,11 +91,11 @@ def list_dead_letters(
         oldest_first: begin with the oldest instead.
     """
 
-    def look(table: Table) -> list[DeadLetter]:
+    def read_rows(table: Table) -> list[DeadLetter]:
         found = _Listing(store, table, filters or DeadLetterFilter(), status, limit, oldest_first).run()
         return [_letter(row) for row in found.to_pylist()]
 
-    return on_current(store, settings, look, [])
+    return on_current(store, settings, read_rows, [])
 
 
 def show_dead_letter(store: TableStore, settings: Settings, topic: str, offset: int) -> DeadLetter:
@@ -106,12 +106,12 @@ def show_dead_letter(store: TableStore, settings: Settings, topic: str, offset: 
     """
     filters = DeadLetterFilter(topic=topic, first=offset, before=offset + 1)
 
-    def look(table: Table) -> list[DeadLetter]:
+    def read_rows(table: Table) -> list[DeadLetter]:
         found = letters_by_offset(store, table, filters, DEAD_LETTER.names, offset)
         return [_letter(row) for letters in found for row in letters.to_pylist()]
 
     none: list[DeadLetter] = []
-    letters = on_current(store, settings, look, none)
+    letters = on_current(store, settings, read_rows, none)
     if not letters:
         raise NotFoundError(
             f"offset {offset} of topic '{topic}' is no dead letter", hint=f"frazil topic dead-letters list {topic}"
@@ -124,11 +124,11 @@ def count_waiting(
 ) -> int:
     """How many letters of a filters nobody has sent again to the end; of some offsets, or of all."""
 
-    def look(table: Table) -> int:
+    def read_rows(table: Table) -> int:
         found = letters_by_offset(store, table, filters)
         return sum(at_offsets(waiting(letters), offsets).num_rows for letters in found)
 
-    return on_current(store, settings, look, 0)
+    return on_current(store, settings, read_rows, 0)
 
 
 def waiting(letters: pa.Table) -> pa.Table:

@@ -95,12 +95,12 @@ def replay_dead_letters(
 
 
 def _require(store: TableStore, settings: Settings, filters: DeadLetterFilter, offsets: Collection[int]) -> None:
-    def look(table: Table) -> set[int]:
+    def read_rows(table: Table) -> set[int]:
         found = letters_by_offset(store, table, filters)
         return {o for letters in found for o in at_offsets(waiting(letters), offsets)["offset"].to_pylist()}
 
     none: set[int] = set()
-    if missing := sorted(set(offsets) - on_current(store, settings, look, none)):
+    if missing := sorted(set(offsets) - on_current(store, settings, read_rows, none)):
         raise NotFoundError(
             f"offset {missing[0]} of topic '{filters.topic}' is no dead letter that waits to be sent again",
             hint=f"frazil topic dead-letters list {filters.topic}",
@@ -135,8 +135,8 @@ class _Replaying:
     def resume(self) -> int:
         """Ends what others have begun."""
         begun: list[Intent] = []
-        for intent in self._look(lambda table: unfinished(self._store, table, self._info.name), begun):
-            found = self._look(partial(self._portion_of, intent), None)
+        for intent in self._read_current(lambda table: unfinished(self._store, table, self._info.name), begun):
+            found = self._read_current(partial(self._portion_of, intent), None)
             if found is not None:
                 self._send(intent, found)
         return self.sent
@@ -144,7 +144,7 @@ class _Replaying:
     def send(self, filters: DeadLetterFilter, offsets: Collection[int] | None, *, as_internal: bool) -> None:
         chosen, start, intent = self._as_of_now(filters), 0, None
         while True:
-            portion = self._look(partial(self._next, chosen, offsets, start), None)
+            portion = self._read_current(partial(self._next, chosen, offsets, start), None)
             if portion is None:
                 return
             last = int(portion.keys["offset"][-1].as_py())
@@ -163,8 +163,8 @@ class _Replaying:
             intent = Intent(intent.producer_id, intent.producer_epoch, following)
             start = last + 1
 
-    def _look(self, look: Callable[[Table], T], otherwise: T) -> T:
-        return on_current(self._store, self._settings, look, otherwise)
+    def _read_current(self, read_rows: Callable[[Table], T], otherwise: T) -> T:
+        return on_current(self._store, self._settings, read_rows, otherwise)
 
     def _without_refused(self, portion: _Portion) -> _Portion:
         refused: set[MessageKey] = set()
@@ -187,10 +187,10 @@ class _Replaying:
     def _as_of_now(self, filters: DeadLetterFilter) -> DeadLetterFilter:
         """Without what comes up from now on."""
 
-        def look(table: Table) -> int:
+        def read_rows(table: Table) -> int:
             return max((f.upper for f in plan_letters(self._store, table, filters.messages()).files), default=-1) + 1
 
-        end = self._look(look, 0)
+        end = self._read_current(read_rows, 0)
         return replace(filters, before=end if filters.before is None else min(end, filters.before))
 
     def _next(
@@ -247,7 +247,7 @@ class _Replaying:
             try:
                 self._note(portion, "replayed", intent, refused)
             except PositionMovedError:
-                done, table = self._look(partial(self._is_done, intent), (False, portion.table))
+                done, table = self._read_current(partial(self._is_done, intent), (False, portion.table))
                 if done:
                     return  # another replay found this one, and took it to its end
                 portion = replace(portion, table=table)

@@ -20,7 +20,7 @@ from frazil.tables.writing.type_conversion import convert_all_rows
 from frazil.topics.dead_letters.filters import DeadLetterFilter
 from frazil.topics.dead_letters.rows import KEY, columns, rows_by_offset
 from frazil.topics.dead_letters.writer import letters
-from frazil.topics.layout import REPLAY, replays_of
+from frazil.topics.layout import REPLAY, get_replays_topic
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -90,9 +90,9 @@ def note(
     Raises:
         PositionMovedError: one has; look again.
     """
-    expected = find_position(table, REPLAY, replays_of(topic))
+    expected = find_position(table, REPLAY, get_replays_topic(topic))
     count = expected.offsets[0] if expected else 0
-    reached = Position(REPLAY, replays_of(topic), {0: count + 1}, "-", 0, str(uuid.uuid4()))
+    reached = Position(REPLAY, get_replays_topic(topic), {0: count + 1}, "-", 0, str(uuid.uuid4()))
     given = {name: keys[name] for name in KEY} | {
         "status": status if released is None else pc.if_else(released, "released", status),
         "replay": intent.to_json(),

@@ -1,4 +1,4 @@
-"""Dead letters of the archive as files of the topic's table: a read finds in them the messages that the table lacks."""
+"""Dead letters of the archive as files of the topic's table, so that reads include what the table lacks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KEPT = [name for name in MESSAGE.names if name in DEAD_LETTER.names]
 
 @dataclass(frozen=True)
 class DeadLetterSource:
-    """One snapshot of the dead-letter table, and whose letters of it count. It has no open handles."""
+    """One snapshot of the dead-letter table, filtered by topic and log. It has no open handles."""
 
     metadata: TableMetadata
     io: FileIO
@@ -44,62 +44,64 @@ class DeadLetterSource:
     former: tuple[PreviousLog, ...]
     broker_addr: str
 
-    def of(self, file: PlannedFile, start: int, end: int, names: list[str]) -> pa.Table:
-        """Letters with offsets in [start, end)."""
+    def read_rows(self, file: PlannedFile, start: int, end: int, names: list[str]) -> pa.Table:
+        """Returns dead letters with offsets in [start, end)."""
         from pyiceberg.io.pyarrow import ArrowScan
 
         chosen = self.metadata.schema().select(*names)
         return ArrowScan(self.metadata, self.io, chosen, self.expression(start, end)).to_table([file.task])
 
     def read(self, file: PlannedFile, wanted: pa.Schema, start: int, end: int) -> pa.Table:
-        """Returns the messages that became dead letters, as the log gave them."""
+        """Returns the messages that became dead letters, with the columns that the log gave them."""
         kept = [name for name in _KEPT if name in self.metadata.schema().column_names]  # an older table has fewer
-        rows = self.of(file, start, end, [*kept, "columns"])
+        rows = self.read_rows(file, start, end, [*kept, "columns"])
         given = {name: rows[name].cast(MESSAGE.field(name).type) for name in kept}
         for name, value in (("topic_name", self.topic), ("broker_addr", self.broker_addr)):
             given[name] = pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
-        own = [json.loads(text) if text else {} for text in rows["columns"].to_pylist()]
-        return pa.table(list(_columns(given, own, wanted, rows.num_rows)), schema=wanted)
+        extras = [json.loads(text) if text else {} for text in rows["columns"].to_pylist()]
+        return pa.table(list(_columns(given, extras, wanted, rows.num_rows)), schema=wanted)
 
     def expression(self, start: int, end: int) -> BooleanExpression:
         return filter_dead_letters_of(self.topic, self.log_id, self.former, start, end)
 
 
 class OffsetCache:
-    """The offsets of a topic in each file of dead letters. A file never changes, so that it is looked into once."""
+    """The offsets of a topic in each file of dead letters. A file never changes, so that it is read once."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[object, ...], list[int]] = {}
+        self._offsets: dict[tuple[object, ...], list[int]] = {}
 
-    def of(self, letters: DeadLetterSource, files: Sequence[PlannedFile], network: NetworkSettings) -> list[list[int]]:
-        """Per file; what is known of others is forgotten."""
-        known = self._of
+    def read_rows(
+        self, letters: DeadLetterSource, files: Sequence[PlannedFile], network: NetworkSettings
+    ) -> list[list[int]]:
+        """Returns the offsets per file; forgets files that are not given."""
+        known = self._offsets
         found: dict[tuple[object, ...], list[int]] = {}
         for file in files:
             deletes = sorted(one.file_path for one in file.task.delete_files)
             key = (letters.log_id, letters.former, file.path, *deletes)
             offsets = known.get(key)
             if offsets is None:
-                looked_up = read_with_retry(partial(letters.of, file, 0, HIGHEST, ["offset"]), network)
+                looked_up = read_with_retry(partial(letters.read_rows, file, 0, HIGHEST, ["offset"]), network)
                 offsets = looked_up["offset"].to_pylist()
             found[key] = offsets
-        self._of = found
+        self._offsets = found
         return list(found.values())
 
 
 def add_dead_letters(
     plan: TopicPlan, table: Table, info: TopicInfo, network: NetworkSettings, known: OffsetCache | None = None
 ) -> TopicPlan:
-    """The plan of a topic's table, with the files that have what the table could not take.
+    """Returns the plan of a topic's table with the dead letters' files.
 
-    Load the dead letters after the topic's table: they are committed first, so that they know all that it left out.
+    Load the dead letters after the topic's table: they are committed first, and so include all that it lacks.
 
     Args:
         plan: of the topic's table.
         table: the dead letters.
         info: the topic.
-        network: patience with their storage.
-        known: what the last plan has looked up.
+        network: retries of their storage.
+        known: the cached offsets of earlier plans.
 
     Raises:
         OSError: a file has gone, or storage does not answer.
@@ -119,8 +121,8 @@ def add_dead_letters(
     offsets: set[int] = set()
     files = []
     asked = order_files(table, tasks)
-    # A file's statistics are about all topics: what it has of this one is looked up.
-    for file, held in zip(asked, (known or OffsetCache()).of(letters, asked, network), strict=True):
+    # A file's statistics cover all topics: the offsets of this one are read.
+    for file, held in zip(asked, (known or OffsetCache()).read_rows(letters, asked, network), strict=True):
         found = [offset for offset in held if offset < plan.position]
         if found:
             files.append(replace(file, lower=min(found), upper=max(found), source=letters))
@@ -136,7 +138,7 @@ def get_snapshot_ids(*tables: Table | None) -> tuple[int | None, ...]:
 
 
 def _columns(
-    given: dict[str, pa.Array], own: list[dict[str, object]], wanted: pa.Schema, rows: int
+    given: dict[str, pa.Array], extras: list[dict[str, object]], wanted: pa.Schema, rows: int
 ) -> Iterator[pa.Array]:
     for field in wanted:
         if field.name in given:
@@ -144,11 +146,11 @@ def _columns(
         elif field.name in MESSAGE.names:
             yield pa.nulls(rows, field.type)
         else:
-            yield _array([row.get(field.name) for row in own], field.type)
+            yield _array([row.get(field.name) for row in extras], field.type)
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
-    """Null where a value is of another type: a log that was adopted knows a column only as the table now has it."""
+    """Converts values to a column; null for a value of another type, since an adopted log has the table's columns."""
     try:
         return pa.array([from_plain(value, kind) for value in values], kind)
     except (TypeError, ValueError, AttributeError, ArithmeticError):

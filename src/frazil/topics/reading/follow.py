@@ -1,4 +1,4 @@
-"""One read of a topic: a cursor that only goes forward, over the table and the log."""
+"""One read of a topic: a cursor that only moves forward, over the table and the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frazil.topics.reading.topic_plan import TopicPlan
 if TYPE_CHECKING:
     from frazil.topics.reading.reader import TopicReader
 
-#: Seconds that a follower waits for messages before it looks whether it shall stop.
+#: Seconds that a follower waits for messages before it checks whether to stop.
 WAIT_S = 0.25
 
 
@@ -81,7 +81,7 @@ class Reading:
             return plan
         if self._cursor >= info.start:
             return None
-        raise self._reader.gone(self._cursor, info, plan)
+        raise self._reader.make_gone_error(self._cursor, info, plan)
 
     def _from_table(self, plan: TopicPlan, end: int | None = None) -> Iterator[pa.Table]:
         upto = min(limit for limit in (plan.position, self._end, end) if limit is not None)
@@ -127,7 +127,7 @@ class Reading:
             if end >= self._cursor and start <= upto:
                 if not (yield from self._frames_until(start, info)):
                     return
-                yield from self._passed_over(min(end, upto), info)
+                yield from self._has_rows_in_gap(min(end, upto), info)
                 if self._stop.is_set():
                     return
 
@@ -141,23 +141,23 @@ class Reading:
             table = decode_chunk(chunk, info.view, self._cursor, upto, names)
             if table.num_rows:
                 following = int(table.column("offset")[-1].as_py()) + 1
-                if following - self._cursor > table.num_rows and self._is_another(info, following):
+                if following - self._cursor > table.num_rows and self._is_reopened(info, following):
                     return False
                 self._cursor = following
                 yield conform(table, wanted)
             if self._stop.is_set():
                 return False
-        if self._cursor < upto and self._is_another(info, upto):
+        if self._cursor < upto and self._is_reopened(info, upto):
             return False
         self._cursor = max(self._cursor, upto)
         return True
 
-    def _is_another(self, info: TopicInfo, end: int) -> bool:
+    def _is_reopened(self, info: TopicInfo, end: int) -> bool:
         """Whether the log was opened anew since: perhaps it is an older copy, which has other gaps, or ends sooner."""
         now = self._reader.info()
         return (now.log_id, now.epoch) != (info.log_id, info.epoch) or now.end < end
 
-    def _passed_over(self, end: int, info: TopicInfo) -> Iterator[pa.Table]:
+    def _has_rows_in_gap(self, end: int, info: TopicInfo) -> Iterator[pa.Table]:
         """What the table has where the log has nothing: an older copy of it was brought back, or it was repaired."""
         while self._cursor < end and not self._stop.is_set():
             plan = self._known

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import NotFoundError, UsageError
-from frazil.log.columns import MESSAGE, TIME, merged
+from frazil.log.columns import MESSAGE, TIME, merge_columns
 from frazil.log.messages import message_schema
 from frazil.log.protocol import LogAccess, OffsetGoneError, TopicInfo, TopicView
 from frazil.settings import NetworkSettings, Settings
@@ -35,25 +35,25 @@ _TIMES = pa.schema([MESSAGE.field("offset"), MESSAGE.field("publish_time")])
 
 @dataclass(frozen=True)
 class Bounds:
-    """What can be read of a topic now: offsets in [start, end)."""
+    """The readable offsets of a topic: [start, end)."""
 
     start: int
     end: int
 
 
 class TopicReader:
-    """Reads a topic wherever its messages are, while sinks, compaction, expiry and retention go on.
+    """Reads a topic wherever its messages are, while sinks, compaction, expiry and retention run.
 
-    The only state of a read is its cursor, the next offset that it wants. A file that has gone makes it plan again on
-    a fresh snapshot; a segment that has gone sends it back to the table. It fails only if neither has the offset.
+    The only state of a read is its cursor, the next offset. A file that has gone makes it plan again on a fresh
+    snapshot; a segment that has gone sends it back to the table. It fails only if neither has the offset.
 
     Args:
         access: the log.
         topic: the topic's name.
         load: loads the topic's table as it is now, or raises NotFoundError; None reads the log alone.
-        letters: loads the dead letters, where what the table could not take is found; None where there are none.
-        first: where a read looks first for what both have.
-        network: patience with the storage of the table.
+        letters: loads the dead letters, which hold what the table could not take; None if there are none.
+        first: which one a read prefers for what both have.
+        network: retries of the table's storage.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TopicReader:
         self.first = first
         self.network = network or NetworkSettings()
         self._load, self._letters = load, letters
-        self._dead = OffsetCache()
+        self._offset_cache = OffsetCache()
         #: The last plan and the metadata that it was made of, in one: threads share a reader.
         self._known: tuple[str, TopicPlan] | None = None
 
@@ -115,7 +115,7 @@ class TopicReader:
         return Reading(self, first, end, columns, follow, stop or threading.Event(), budget).tables()
 
     def bounds(self) -> Bounds:
-        """The oldest offset that can be read, and the visible end."""
+        """Returns the oldest readable offset and the visible end."""
         info = self.info()
         plan = self.plan(info)
         if plan is None:
@@ -124,13 +124,13 @@ class TopicReader:
         return Bounds(max(0, oldest), max(info.end, plan.position))
 
     def schema(self, columns: Collection[str] | None = None) -> pa.Schema:
-        """The columns that a read gives: those of every message, then those that producers have added."""
+        """Returns the columns of a read: those of every message, then those that producers have added."""
         info = self.info()
         self.plan(info)
         return self.schema_of(info, columns)
 
     def offset_at(self, time: datetime | int) -> int:
-        """The first offset that was published at or after a time; the visible end if there is none.
+        """Returns the first offset published at or after a time, or the visible end if there is none.
 
         Args:
             time: without a time zone it is taken for UTC; as a number, microseconds since 1970.
@@ -158,7 +158,7 @@ class TopicReader:
         return self.access.info(self.topic)
 
     def plan(self, info: TopicInfo) -> TopicPlan | None:
-        """The files of the table as it is now; None where the topic has no table.
+        """Plans the files of the table as it is now; returns None if the topic has no table.
 
         Raises:
             ForeignLogError: the table was written from another log.
@@ -175,7 +175,7 @@ class TopicReader:
                 try:
                     made = plan_topic(table, self.topic, self.network)
                     if letters is not None:
-                        made = add_dead_letters(made, letters, info, self.network, self._dead)
+                        made = add_dead_letters(made, letters, info, self.network, self._offset_cache)
                 except OSError as error:
                     files.check(error, get_snapshot_ids(table, letters))
                     continue
@@ -185,7 +185,7 @@ class TopicReader:
         return None
 
     def forget(self, plan: TopicPlan) -> None:
-        """A file of this plan has gone: the next one is made anew, also if only the dead letters have changed."""
+        """Discards a plan of which a file has gone, even if only the dead letters have changed."""
         known = self._known
         if known is not None and known[1] is plan:
             self._known = "", plan  # its columns stay known
@@ -195,11 +195,11 @@ class TopicReader:
         known, extra = self._known, info.extra
         for column in known[1].extra() if known is not None else ():
             with suppress(UsageError):  # somebody has given it another type in the table: the log's counts
-                extra = merged(extra, pa.schema([column]), self.topic)
+                extra = merge_columns(extra, pa.schema([column]), self.topic)
         whole = message_schema(TopicView(info.name, info.broker_addr, extra))
         return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
-    def gone(self, cursor: int, info: TopicInfo, plan: TopicPlan | None) -> OffsetGoneError:
+    def make_gone_error(self, cursor: int, info: TopicInfo, plan: TopicPlan | None) -> OffsetGoneError:
         held = [info.start, *([plan.floor] if plan is not None and plan.files else [])]
         first = min((offset for offset in held if offset > cursor), default=info.start)
         return OffsetGoneError(
@@ -230,14 +230,14 @@ def open_reader(
     catalog: str | None = None,
     first: Literal["table", "log"] = "table",
 ) -> Iterator[TopicReader]:
-    """The reader of a topic with the table that the settings give it. The catalog is opened when a table is needed.
+    """Opens the reader of a topic with its table. The catalog is opened when the table is needed.
 
     Args:
         access: the log.
         settings: the settings.
         topic: the topic's name.
         catalog: name of the catalog with the topics' tables; by default the default one.
-        first: where a read looks first for what both have.
+        first: which one a read prefers for what both have.
     """
     with LazyStore(settings, catalog) as store:
         yield reader_of(access, settings, topic, store, first=first)
@@ -251,7 +251,7 @@ def reader_of(
     *,
     first: Literal["table", "log"] = "table",
 ) -> TopicReader:
-    """The same, of a catalog that somebody else opens and closes."""
+    """Makes a reader on a catalog that the caller opens and closes."""
     name, letters = table_name(settings, topic), dead_letters_name(settings)
     return TopicReader(
         access,
@@ -264,12 +264,12 @@ def reader_of(
 
 
 def microseconds(time: datetime) -> int:
-    """Microseconds since 1970; a time without a zone is taken for UTC."""
+    """Returns microseconds since 1970; a time without a zone is taken for UTC."""
     return int(pa.scalar(time if time.tzinfo else time.replace(tzinfo=UTC), TIME).value)
 
 
 def _first_at(plan: TopicPlan, time_us: int, network: NetworkSettings) -> int | None:
-    """The lowest offset in the table that was published at or after a time. Statistics leave one file to look into."""
+    """Returns the lowest offset in the table published at or after a time. Statistics leave one file to read."""
     later = plan.only([f for f in plan.files if f.latest_us >= time_us])
     time = pa.scalar(time_us, TIME)
     for scanned in scan_in_order(later, _TIMES, 0, plan.position, network=network):

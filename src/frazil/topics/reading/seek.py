@@ -1,4 +1,4 @@
-"""Places in a topic as people name them: an offset, a time, `start` or `end`."""
+"""Resolves seek targets in a topic: an offset, a time, `start` or `end`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SeekTarget = int | datetime.datetime | Literal["start", "end"]
 
 
 def parse_seek_target(text: str) -> SeekTarget:
-    """What a text means; a time without a zone is taken for UTC.
+    """Parses a seek target; a time without a zone is taken for UTC.
 
     Raises:
-        UsageError: it is no place.
+        UsageError: the text is not one.
     """
     if text == "start" or text == "end":
         return text  # type: ignore[return-value]
@@ -25,18 +25,19 @@ def parse_seek_target(text: str) -> SeekTarget:
         time = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{text[:100]!r} is no place in a topic", hint="an offset, a time as 2026-01-31T12:00:00Z, start or end"
+            f"{text[:100]!r} is not a position in a topic",
+            hint="an offset, a time as 2026-01-31T12:00:00Z, start or end",
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
 
 
 def seek(reader: TopicReader, text: str) -> int:
-    """The offset that a text leads to."""
+    """Returns the offset of a seek target given as text."""
     return resolve_seek_target(reader, parse_seek_target(text))
 
 
 def resolve_seek_target(reader: TopicReader, place: SeekTarget) -> int:
-    """Returns the offset of a place as the topic is now."""
+    """Returns the offset of a seek target as the topic is now."""
     if isinstance(place, datetime.datetime):
         return reader.offset_at(place)
     if place == "start" or place == "end":
@@ -44,4 +45,4 @@ def resolve_seek_target(reader: TopicReader, place: SeekTarget) -> int:
         return bounds.start if place == "start" else bounds.end
     if isinstance(place, int):
         return place
-    raise UsageError(f"{place!r} is no place in a topic", hint="an offset, a datetime, 'start' or 'end'")
+    raise UsageError(f"{place!r} is not a position in a topic", hint="an offset, a datetime, 'start' or 'end'")

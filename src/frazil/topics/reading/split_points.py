@@ -1,4 +1,4 @@
-"""Cuts a range of offsets where the files that hold it have about as many bytes on both sides."""
+"""Splits a range of offsets so that the files of each part have about the same size."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from frazil.tables.reading.ordered_plan import PlannedFile
 def find_split_points(
     files: Sequence[PlannedFile], start: int, end: int, target: int, *, least: int = 0
 ) -> Iterator[int]:
-    """Offsets strictly inside (start, end) at which a new part begins.
+    """Yields offsets strictly inside (start, end) at which a new part begins.
 
     Args:
-        files: what is to be read.
+        files: the files to read.
         start: the first offset.
         end: the offset to stop before.
-        target: bytes of a part, about.
-        least: what a file counts at least, because to open it costs something too.
+        target: approximate bytes of a part.
+        least: minimum size that a file counts, because opening it has a cost.
     """
     held, last = 0, start
-    for lower, size in sorted(_atoms(files, start, end, target, least)):
+    for lower, size in sorted(_split_files(files, start, end, target, least)):
         if held and held + size > target and lower > last:
             yield lower
             held, last = 0, lower
         held += size
 
 
-def _atoms(files: Sequence[PlannedFile], start: int, end: int, target: int, least: int) -> Iterator[tuple[int, int]]:
-    """(first offset, bytes) of pieces no larger than the target, as if rows lay evenly in their file."""
+def _split_files(
+    files: Sequence[PlannedFile], start: int, end: int, target: int, least: int
+) -> Iterator[tuple[int, int]]:
+    """Yields (first offset, bytes) of pieces no larger than the target, as if rows were evenly distributed."""
     for file in files:
         low, high = max(start, file.lower), min(end, file.upper + 1)
         size = max(file.size, least)

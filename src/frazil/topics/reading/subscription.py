@@ -1,4 +1,4 @@
-"""A named place in a topic, kept by the log."""
+"""A named position in a topic, stored by the log."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from frazil.topics.reading.reader import TopicReader
 
 
 class Subscription:
-    """Reads a topic from where the last `commit` of this name left it.
+    """Reads a topic from where the last `commit` under this name left it.
 
-    A message is delivered at least once: after a crash the reading goes on at the last commit, and what was read
-    since then comes again. To have an effect once, keep the offset with the effect and pass it to `TopicReader.read`.
+    Messages are delivered at least once: after a crash, reading resumes at the last commit. For an effect exactly once,
+    store the offset with the effect and pass it to `TopicReader.read`.
 
     Two consumers of one name are not coordinated: both get every message, and the later commit counts. Retention does
-    not wait for subscriptions; one that slept too long gets OffsetGoneError, which says where it can go on.
+    not wait for subscriptions; one that is too late gets OffsetGoneError, which states where it can continue.
     """
 
     def __init__(self, reader: TopicReader, name: str) -> None:
@@ -29,7 +29,7 @@ class Subscription:
 
     @property
     def position(self) -> int | None:
-        """The stored position: the next offset that is wanted. None before the first commit."""
+        """Returns the stored position, the next offset. None before the first commit."""
         return self._reader.info().subscriptions.get(self.name)
 
     def read(
@@ -39,7 +39,7 @@ class Subscription:
         follow: bool = False,
         stop: threading.Event | None = None,
     ) -> Iterator[pa.Table]:
-        """The messages from the stored position on, or from the oldest. See `TopicReader.read`."""
+        """Yields the messages from the stored position on, or from the oldest. See `TopicReader.read`."""
         wanted = None if columns is None else list(columns)
         asked = wanted if wanted is None or "offset" in wanted else [*wanted, "offset"]
         for table in self._reader.read(self.position, columns=asked, follow=follow, stop=stop):
@@ -50,7 +50,7 @@ class Subscription:
         """Stores the position durably, and returns it.
 
         Args:
-            offset: the next offset that is wanted; by default what follows the last table that `read` gave.
+            offset: the next offset; by default the one after the last table that `read` yielded.
         """
         wanted = self._next if offset is None else offset
         if wanted is None:

@@ -1,4 +1,4 @@
-"""The tail of a topic: the messages that a table does not have yet, as far as they are few and belong to the table."""
+"""The tail of a topic: the few messages that a table does not have yet."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TailReader(Generic[T]):
         Raises:
             OffsetGoneError: retention has removed messages from the log, so that the table must be newer by now.
         """
-        if (found := self._kept(position) or self._unreadable) is not None:
+        if (found := self._find_cached(position) or self._unreadable) is not None:
             return found
         try:
             with self._open_log() as access:
@@ -120,7 +120,7 @@ class TailReader(Generic[T]):
             self._unreadable = None if self._live else lag
             return lag
 
-    def _kept(self, position: Position | None) -> Tail[T] | None:
+    def _find_cached(self, position: Position | None) -> Tail[T] | None:
         """The tail, if the log need not be asked for it."""
         info = self._info
         if self._live or info is None or (position is not None and position.log_id != info.log_id):
@@ -155,13 +155,13 @@ class TailReader(Generic[T]):
         if self._parts and self._parts[0].start != start:  # the table ends within a part
             self._parts = ()
         self._log_id = info.log_id
-        if (more := self._more(access, info, self._parts[-1].end if self._parts else start)) is None:
+        if (more := self._read_more(access, info, self._parts[-1].end if self._parts else start)) is None:
             self._too_long = info.log_id, start
             return self._lag(waiting)
         self._parts += more
         return Tail(info.log_id, start, info.end, self._parts)
 
-    def _more(self, access: LogAccess, info: TopicInfo, start: int) -> tuple[Part[T], ...] | None:
+    def _read_more(self, access: LogAccess, info: TopicInfo, start: int) -> tuple[Part[T], ...] | None:
         """The messages from an offset on; None if the tail gets too long by them."""
         if start >= info.end:
             return ()

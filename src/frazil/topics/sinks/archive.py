@@ -1,4 +1,4 @@
-"""The archive sink: every message of a topic, as it is, into `topics.<topic>`."""
+"""The archive sink: every message of a topic, unchanged, into `topics.<topic>`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ArchiveSink:
 
     def backfill(self, topic: str) -> Backfill | None:
         del topic
-        return None  # its own table is where the others look
+        return None  # its own table is the source of the others' backfill
 
     def write(self, table: Table, plan: Plan, run: Runner) -> list[Written]:
         return run(self._work(table, plan), plan.spans)
@@ -77,7 +77,7 @@ class ArchiveSink:
             try:
                 self._dead_letters.commit(plan.reached(self.name), dead)
             except FrazilError:
-                # The batch is begun again, with files of its own. What is dead may have landed, and stays.
+                # The batch is retried with new files. Its dead letters may have landed, and stay.
                 discard_files(table.io, [file.file_path for file in files_of(written, "main")])
                 raise
             reach("sink.dead_letters.after")
@@ -95,7 +95,7 @@ class ArchiveSink:
         return commit.table
 
     def run_idle_work(self, table: Table, position: Position) -> Table:
-        """Takes out what retention does not keep."""
+        """Applies retention to the table."""
         del position
         topics = self._settings.model.topics
         removal = expire(self._store, table, age_s=topics.retention_age_s, size=topics.retention_bytes)
@@ -109,7 +109,7 @@ class ArchiveSink:
 
 @dataclass(frozen=True)
 class ArchiveWork:
-    """Reads a span from the log and writes it as files, chunk by chunk."""
+    """Reads a span from the log and writes it to files, chunk by chunk."""
 
     address: str
     view: TopicView
@@ -147,7 +147,7 @@ class ArchiveWork:
 
 
 def read_span(address: str, view: TopicView, span: Span, *, nearby: bool) -> Iterator[pa.Table]:
-    """The messages of a span as they lie in the log: out of its files if they are here, else from the broker.
+    """Yields the messages of a span: from the log's files on this machine if possible, otherwise from the broker.
 
     What the log no longer has comes from the archive.
     """
@@ -155,7 +155,7 @@ def read_span(address: str, view: TopicView, span: Span, *, nearby: bool) -> Ite
         yield from read_archived(span, view)
         return
     client, start = _client(address), span.start
-    for chunk, following in _nearby(client, view.topic, span) if nearby else ():
+    for chunk, following in _read_local(client, view.topic, span) if nearby else ():
         try:
             messages = decode_chunk(chunk, view, start, span.end)
         except IntegrityError:
@@ -167,7 +167,7 @@ def read_span(address: str, view: TopicView, span: Span, *, nearby: bool) -> Ite
             yield decode_chunk(chunk, view, start, span.end)
 
 
-def _nearby(client: Client, topic: str, span: Span) -> Iterator[tuple[Chunk, int]]:
+def _read_local(client: Client, topic: str, span: Span) -> Iterator[tuple[Chunk, int]]:
     try:
         found = client.places(topic, span.start, span.end)
     except UsageError:  # a broker of an older version
@@ -177,7 +177,7 @@ def _nearby(client: Client, topic: str, span: Span) -> Iterator[tuple[Chunk, int
 
 @lru_cache(maxsize=4)
 def _client(address: str) -> Client:
-    """Kept by the worker for the batches to come."""
+    """Returns a client that the worker keeps for later batches."""
     from frazil.log.remote.client import Client
 
     return Client(address)

@@ -1,6 +1,6 @@
-"""A span of a topic that lies in its archive table, read on the executors as if it came from the log.
+"""A span of a topic in its archive table, which executors read as if it came from the log.
 
-What the archive could not take comes from its dead letters, in their places.
+What the archive could not take comes from its dead letters, in the right order.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ class FilesGoneError(UnavailableError):
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedSpan(Span):
-    """Offsets, and the files of one snapshot that hold them. It is pickled."""
+    """Offsets, and the files of one snapshot that hold them. Picklable."""
 
     archive: TopicPlan
     network: NetworkSettings
 
 
 def read_archived(span: ArchivedSpan, view: TopicView) -> Iterator[pa.Table]:
-    """The messages of a span by offset, with the columns that the log gives them.
+    """Yields the messages of a span by offset, with the columns that the log gave them.
 
     Raises:
-        FilesGoneError: a file is no longer there.
+        FilesGoneError: a file no longer exists.
         UnavailableError: storage does not answer.
     """
-    with _told_of(view.topic):
+    with _translating_errors(view.topic):
         for scanned in scan_in_order(span.archive, message_schema(view), span.start, span.end, network=span.network):
             for at in range(0, scanned.table.num_rows, _ROWS):
                 yield scanned.table.slice(at, _ROWS)
 
 
 @contextmanager
-def _told_of(topic: str) -> Iterator[None]:
-    """Errors of storage inside the block, as errors of the topic's archive."""
+def _translating_errors(topic: str) -> Iterator[None]:
+    """Translates errors of storage inside the block to errors of the topic's archive."""
     try:
         yield
     except OSError as error:

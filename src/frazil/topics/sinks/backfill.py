@@ -130,7 +130,7 @@ class Backfill:
         return LogGapError(
             f"sink {self._sink} needs topic '{self._topic}' from offset {start} on, and offsets {start} to {first} are"
             f" gone: the log begins at {info.start}, and {missing}",
-            cause="retention has removed them before the sink was enabled, or the sink's own table was made anew",
+            cause="retention has removed them before the sink was enabled, or the sink's own table was created again",
             hint=f"frazil topic adopt {self._topic} to go on at {first} without them",
         )
 

@@ -1,4 +1,4 @@
-"""The sink engine: takes one topic through one sink into its table, batch by batch, exactly once."""
+"""The sink engine: moves one topic through one sink into its table, batch by batch, exactly once."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: Where more waits than a batch should have, it may have this many times as much: a commit less, and a job.
+#: A sink that lags may take this many times the target size at once, which saves commits and jobs.
 _BEHIND = 4
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What came of one turn."""
+    """The counts of one or more batches."""
 
     rows: int = 0
     dead: int = 0
@@ -55,17 +55,17 @@ NOTHING = BatchResult()
 
 
 class Engine:
-    """One topic and one sink. Not for several threads at once.
+    """One topic and one sink. Not thread safe.
 
     Args:
-        topic: which.
-        sink: into which tables.
+        topic: its name.
+        sink: writes the tables.
         access: the log.
-        run: where the work is done; `on_spark(session)`.
-        settings: when a batch is ready, and how many tasks it may have.
-        parallelism: tasks of a big batch, where the settings do not say.
-        storage: the breaker of the server that the tasks write to: while it is open, no batch is begun.
-        clock: seconds since 1970, as the broker's clock.
+        run: runs the work; `on_spark(session)`.
+        settings: when a batch is due, and how many tasks it may have.
+        parallelism: tasks of a big batch, if the settings do not say.
+        storage: the circuit breaker of the storage that tasks write to; while it is open, no batch begins.
+        clock: seconds since 1970, comparable with the broker's clock.
     """
 
     def __init__(
@@ -94,25 +94,25 @@ class Engine:
         self._table: Table | None = None
         self._position: Position | None = None
         self._columns: pa.Schema | None = None
-        #: Id and epoch of the log at the last look.
-        self._looked_at: tuple[str, int] | None = None
+        #: Id and epoch of the log at the last refresh.
+        self._refreshed_for: tuple[str, int] | None = None
         self._next_sync = 0.0
         self._next_idle_work = 0.0
         self.lag_s = 0.0
         """How long the oldest message that the table does not have was waiting at the last look."""
         self._waiting_since: float | None = None
-        self._nothing_until = 0
+        self._empty_until = 0
         self._prepared = False
         self._backfilling = False
         self._trials = Trials()
 
     def run_batch(self, *, at_once: bool = False) -> BatchResult:
-        """Takes one batch, if one is ready; `at_once`, whatever is there.
+        """Takes one batch if one is due; with `at_once`, whatever there is.
 
-        Any error leaves the engine as new: the next turn asks the table where it is.
+        Any error resets the engine: the next batch reads the position from the table.
 
         Raises:
-            ForeignLogError, TableAheadError, LogGapError, RolledBackError: a person has to decide.
+            ForeignLogError, TableAheadError, LogGapError, RolledBackError: an operator has to decide.
         """
         try:
             return self._run_batch(at_once)
@@ -122,7 +122,9 @@ class Engine:
             self.reset()
             return NOTHING
         except FilesGoneError as error:
-            log.info("the archive was compacted meanwhile", topic=self.topic, sink=self.sink.name, cause=error.cause)
+            log.info(
+                "the archive was compacted in the meantime", topic=self.topic, sink=self.sink.name, cause=error.cause
+            )
             self.reset()
             assert self._backfill is not None, "only its spans have such files"
             self._backfill.missed(error)
@@ -132,18 +134,18 @@ class Engine:
             raise
 
     def reset(self) -> None:
-        """Forgets what it knows of the table."""
+        """Discards all that is known of the table."""
         self._prepared = False
         self.invalidate()
         self.offset = None
 
     def invalidate(self) -> None:
-        """Asks the table at the next turn where it is: somebody may have taken it back, or dropped it."""
+        """Makes the next batch read the position from the table, which may have been rolled back or dropped."""
         self._table = self._position = self._columns = None
-        self._nothing_until = 0
+        self._empty_until = 0
 
     def catch_up(self, end: int | None = None) -> BatchResult:
-        """Takes batches until the table has all that is in the log now, or below `end`."""
+        """Takes batches until the table contains the log up to its present end, or up to `end`."""
         if end is None:
             end = self.visible_end()
         total = NOTHING
@@ -152,81 +154,88 @@ class Engine:
         return total
 
     def report_stuck(self, behind: int) -> None:
-        """Lets the lag grow while turns fail before they could measure it."""
+        """Updates the lag while batches fail before they can measure it."""
         self._waiting_since = self._waiting_since or self._clock()
-        whose = (self.topic, self.sink.name)
-        metrics.LAG_OFFSETS.labels(*whose).set(behind)
-        metrics.LAG_SECONDS.labels(*whose).set(self._clock() - self._waiting_since)
+        labels = (self.topic, self.sink.name)
+        metrics.LAG_OFFSETS.labels(*labels).set(behind)
+        metrics.LAG_SECONDS.labels(*labels).set(self._clock() - self._waiting_since)
 
     def visible_end(self) -> int:
-        """The end of the log, all of it on disk."""
+        """Returns the end of the log after a sync."""
         return self._access.sync(self.topic)
 
     def has_reached(self, end: int) -> bool:
-        """Whether the table has everything below an offset that the log has."""
-        return self.offset is not None and max(self.offset, self._nothing_until) >= end
+        """Returns whether the table contains every message below an offset."""
+        return self.offset is not None and max(self.offset, self._empty_until) >= end
 
     def idle_work_due_s(self) -> float | None:
-        """Seconds until the sink has something to do that belongs to what it has taken already; None: nothing."""
+        """Returns the seconds until the sink's next idle work on rows that it has taken; None: there is none."""
         waits = self.sink.idle_work_due_s()
         return None if waits is None else max(waits, self._next_idle_work - self._clock())
 
     def _run_batch(self, at_once: bool) -> BatchResult:
         if not self._prepared:
-            # The log asks the tables for its floor before its first sync: from then on its end is not below them.
+            # Before its first sync the log reads its floor from the tables: its end is not below them from then on.
             self._access.sync(self.topic)
             self._prepared = True
         before = info = self._access.info(self.topic)
-        if self._table is None or self._is_behind(info) or self._is_passed(info) or self._is_another(info):
+        if (
+            self._table is None
+            or self._is_behind_log_start(info)
+            or self._is_overtaken(info)
+            or self._is_reopened(info)
+        ):
             info = self._refresh(info)
         assert self._table is not None
-        if self._start(info) > info.written:  # opened anew, and perhaps as an older copy: it asks the tables first
+        if (
+            self._start(info) > info.written
+        ):  # reopened, perhaps as an older copy, which reads its floor from the tables first
             self._access.sync(self.topic)
             info = self._access.info(self.topic)
         check_position(info, self._position, self.sink.name)
         start = self._start(info)
         self.offset = start
-        if self._is_behind(info):
+        if self._is_behind_log_start(info):
             check_start(before, start, self.sink.name)
-            self.invalidate()  # it went on only just now
+            self.invalidate()  # retention removed it just now
             return NOTHING
         self._run_idle_work()
         if (log_start := self._log_start(info, start)) > start:
-            spans = self._earlier(replace(info, start=log_start), start)
+            spans = self._plan_backfill(replace(info, start=log_start), start)
         else:
-            spans = self._ready(info, start, self._visible_end(info, start, at_once), at_once)
+            spans = self._plan_if_due(info, start, self._visible_end(info, start, at_once), at_once)
         if not spans:
             return NOTHING
         return self._commit_batch(spans)
 
-    def _is_behind(self, info: TopicInfo) -> bool:
-        """Whether the log has let go of what comes next. If another pipeline has taken it, the table says so."""
+    def _is_behind_log_start(self, info: TopicInfo) -> bool:
+        """Returns whether the log has removed what comes next. The table knows if another pipeline has taken it."""
         return self._backfill is None and self._start(info) < info.start
 
-    def _is_another(self, info: TopicInfo) -> bool:
-        """Whether the log was opened anew since the last look: perhaps it is an older copy, or one that was adopted."""
-        return self._looked_at != (info.log_id, info.epoch)
+    def _is_reopened(self, info: TopicInfo) -> bool:
+        """Returns whether the log was reopened since the last refresh, perhaps as an older or an adopted copy."""
+        return self._refreshed_for != (info.log_id, info.epoch)
 
-    def _is_passed(self, info: TopicInfo) -> bool:
-        """Whether another pipeline has told the log that it has taken what comes next: it need not be written first."""
+    def _is_overtaken(self, info: TopicInfo) -> bool:
+        """Returns whether another pipeline has reported a later position: its messages need not be written first."""
         return (info.sinks.get(self.sink.name) or 0) > self._start(info)
 
     def _refresh(self, info: TopicInfo) -> TopicInfo:
-        """Where the table is, and the log then. It is told, because a crash may have come between commit and report."""
+        """Reads the position from the table and reports it, since a crash may have come between commit and report."""
         reach("sink.look.before")
         self._table = self.sink.table(info)
         self._columns = info.extra
         self._position = find_position(self._table, self.sink.name, self.topic)
-        info = self._access.info(self.topic)  # the table may be further by now than the log was then
+        info = self._access.info(self.topic)  # the table may have passed the end that the log had before
         check_messages(self._access, info, self._position, self.sink.name)
-        self._looked_at = info.log_id, info.epoch
+        self._refreshed_for = info.log_id, info.epoch
         reach("sink.look.after")
         if self._position is not None and self._position.log_id == info.log_id:
             sync_metadata(self._table)
             self._report(min(self._position.offsets.get(PARTITION, 0), info.written))
         elif self._position is None and info.start > 0 and self._backfill is None:
             log.warning(
-                "the log begins later than the topic: messages before are not in the table and cannot be taken",
+                "the log begins later than the topic: earlier messages are missing from the table and cannot be read",
                 topic=self.topic,
                 sink=self.sink.name,
                 missing=f"0 to {info.start}",
@@ -239,31 +248,31 @@ class Engine:
         return info.start if self._backfill is None else 0
 
     def _log_start(self, info: TopicInfo, start: int) -> int:
-        """Where the log begins for a sink: behind a gap in which it stands, if the archive has what is missing."""
+        """Returns where the log begins for the sink: behind a gap at its position that the archive can fill."""
         gap_end = next((high for low, high in info.gaps if low <= start < high), None)
         if self._backfill is not None and gap_end is not None and self._backfill.has(info, start):
             return gap_end
         return info.start
 
-    def _earlier(self, info: TopicInfo, start: int) -> list[Span]:
-        """The spans of the next batch out of the archive: what the log no longer has waits for nothing."""
+    def _plan_backfill(self, info: TopicInfo, start: int) -> list[Span]:
+        """Returns the spans of the next batch from the archive, which is due at once."""
         assert self._backfill is not None
         spans = self._backfill.spans(info, start, self._settings.target_bytes, self._tasks)
         if not self._backfilling:
             self._backfilling = True
             log.info(
-                "what the log no longer has is taken from the archive",
+                "reading messages that the log no longer has from the archive",
                 topic=self.topic,
                 sink=self.sink.name,
                 offsets=f"{start} to {info.start}",
             )
         now = self._clock()
         waited = now - spans[0].time_us / 1e6 if spans[0].time_us else 0.0
-        self._tell_lag(info.end - start, sum(s.size for s in spans), waited)
+        self._update_lag(info.end - start, sum(s.size for s in spans), waited)
         return spans
 
     def _visible_end(self, info: TopicInfo, start: int, at_once: bool) -> int:
-        """Only what is on the disk counts. Where the log is in no hurry with that, it is asked once per lag."""
+        """Returns the visible end. A log that does not sync each commit is asked to sync once per permitted lag."""
         if info.written <= max(info.end, start):
             return info.end
         now = self._clock()
@@ -273,27 +282,27 @@ class Engine:
         reach("sink.sync.before")
         return self._access.sync(self.topic)
 
-    def _ready(self, info: TopicInfo, start: int, end: int, at_once: bool) -> list[Span]:
-        """The spans of the next batch, if it is big enough or its oldest message has waited long enough."""
+    def _plan_if_due(self, info: TopicInfo, start: int, end: int, at_once: bool) -> list[Span]:
+        """Returns the spans of the next batch if it is large enough, or its oldest message has waited long enough."""
         spans = self._spans(info, start) if end > start else []
         if not spans:
-            # Where a log begins anew it skips offsets: there may be nothing although the end lies further on.
-            self._nothing_until = end
+            # A restored log skips offsets: there may be no messages although its end lies beyond.
+            self._empty_until = end
             self._waiting_since = None
-            self._tell_lag(0, 0, 0.0)
+            self._update_lag(0, 0, 0.0)
             return []
         now = self._clock()
-        # The broker's clock may be another than ours: what we have seen waiting counts too.
+        # The broker's clock may differ: the time since messages were first seen here counts too.
         self._waiting_since = min(self._waiting_since or now, spans[0].time_us / 1e6)
         waited = now - self._waiting_since
         size = sum(s.size for s in spans)
-        self._tell_lag(end - start, size, waited)
+        self._update_lag(end - start, size, waited)
         if at_once or size >= self._settings.target_bytes or waited * 1000 >= self._settings.max_lag_ms:
             return spans
         return []
 
     def _spans(self, info: TopicInfo, start: int) -> list[Span]:
-        """What there is to take. A batch that is larger has more tasks, so that other topics get a core as soon."""
+        """Returns what to take. A larger batch has more tasks, so that other topics get a core as soon."""
         target = self._settings.target_bytes
         spans = self._access.spans(self.topic, start, _BEHIND * target, self._tasks)
         size = sum(s.size for s in spans)
@@ -303,19 +312,19 @@ class Engine:
         gap = next((low for low, _ in info.gaps if low > start), None)
         if self._backfill is None or gap is None:
             return spans
-        return [replace(s, end=min(s.end, gap)) for s in spans if s.start < gap]  # then comes what the archive has
+        return [replace(s, end=min(s.end, gap)) for s in spans if s.start < gap]  # the archive's batch follows
 
     def _commit_batch(self, spans: list[Span]) -> BatchResult:
         began = time.perf_counter()
         reach("sink.plan.before")
-        # After the spans: whatever columns they have, this knows them.
+        # Read after the spans, so that it contains all their columns.
         info = self._access.info(self.topic)
-        if self._is_another(info):
-            return NOTHING  # opened anew this moment: the next turn looks again
+        if self._is_reopened(info):
+            return NOTHING  # reopened just now: the next batch refreshes
         if self._table is None or info.extra != self._columns:
             self._table = self.sink.table(info)
             self._columns = info.extra
-        plan = Plan(info, self._position, tuple(spans), str(uuid.uuid4()), self._trials.are_over(spans[0].start))
+        plan = Plan(info, self._position, tuple(spans), str(uuid.uuid4()), self._trials.are_exhausted(spans[0].start))
         reach("sink.plan.after")
         written = self._write(plan)
         reach("sink.write.after")
@@ -324,13 +333,13 @@ class Engine:
         self.offset = plan.end
         self._waiting_since = None
         reach("sink.report.before")
-        if not self._is_another(self._access.info(self.topic)):  # else the next turn looks what the log is now
+        if not self._is_reopened(self._access.info(self.topic)):  # otherwise the next batch refreshes
             self._report(plan.end)
         reach("sink.report.after")
         rows, dead = sum(w.rows for w in written), sum(w.dead for w in written)
-        turn = BatchResult(rows, dead, plan.size, time.perf_counter() - began, commits=1)
-        self._tell(turn)
-        return turn
+        result = BatchResult(rows, dead, plan.size, time.perf_counter() - began, commits=1)
+        self._update_metrics(result)
+        return result
 
     def _write(self, plan: Plan) -> list[Written]:
         assert self._table is not None
@@ -356,16 +365,16 @@ class Engine:
         return written
 
     def _require_same_log(self, plan: Plan) -> None:
-        """What the tasks have read is what was planned, unless the log was closed, and perhaps exchanged, meanwhile."""
+        """Raises if the log was reopened, and perhaps replaced, while the tasks read it."""
         now, before = self._access.info(self.topic), plan.info
         if (now.log_id, now.epoch) != (before.log_id, before.epoch) or now.end < plan.end:
             raise UnavailableError(
-                f"the log of topic '{self.topic}' was opened anew while a batch was read from it",
-                hint="the batch is begun again",
+                f"the log of topic '{self.topic}' was reopened while a batch was read from it",
+                hint="no action needed: the batch is retried",
             )
 
     def _discard(self, written: Iterable[Written]) -> None:
-        """No commit has seen these files, and none will."""
+        """Deletes files that no commit refers to."""
         assert self._table is not None
         discard_files(self._table.io, [path for w in written for path in w.paths()])
 
@@ -382,23 +391,23 @@ class Engine:
     def _report(self, offset: int) -> None:
         self._access.report(self.topic, self.sink.name, offset)
 
-    def _tell(self, turn: BatchResult) -> None:
-        whose = (self.topic, self.sink.name)
-        metrics.COMMITS.labels(*whose).inc()
-        metrics.ROWS.labels(*whose).inc(turn.rows)
-        metrics.DEAD.labels(*whose).inc(turn.dead)
-        metrics.BYTES.labels(*whose).inc(turn.size)
-        metrics.SECONDS.labels(*whose).inc(turn.seconds)
-        metrics.OFFSET.labels(*whose).set(self.offset or 0)
+    def _update_metrics(self, result: BatchResult) -> None:
+        labels = (self.topic, self.sink.name)
+        metrics.COMMITS.labels(*labels).inc()
+        metrics.ROWS.labels(*labels).inc(result.rows)
+        metrics.DEAD.labels(*labels).inc(result.dead)
+        metrics.BYTES.labels(*labels).inc(result.size)
+        metrics.SECONDS.labels(*labels).inc(result.seconds)
+        metrics.OFFSET.labels(*labels).set(self.offset or 0)
 
-    def _tell_lag(self, offsets: int, size: int, seconds: float) -> None:
+    def _update_lag(self, offsets: int, size: int, seconds: float) -> None:
         self.lag_s = seconds
-        whose = (self.topic, self.sink.name)
-        metrics.LAG_OFFSETS.labels(*whose).set(offsets)
-        metrics.LAG_BYTES.labels(*whose).set(size)
-        metrics.LAG_SECONDS.labels(*whose).set(seconds)
+        labels = (self.topic, self.sink.name)
+        metrics.LAG_OFFSETS.labels(*labels).set(offsets)
+        metrics.LAG_BYTES.labels(*labels).set(size)
+        metrics.LAG_SECONDS.labels(*labels).set(seconds)
 
 
 def requires_intervention(error: BaseException) -> bool:
-    """Whether trying again is of no use before somebody has done something."""
+    """Returns whether a retry is pointless before an operator has done something."""
     return isinstance(error, FrazilError) and not error.retryable

@@ -1,4 +1,4 @@
-"""Finds the messages of a failing batch that cannot be written, so that the others can go on."""
+"""Isolates the messages of a failing batch that cannot be written, so that the others can proceed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
-#: Tries of a batch that fails for a reason of its own, and not of storage, catalog or log, before it is isolated.
+#: Attempts of a batch that fails by itself, and not because of storage, catalog or log, before it is isolated.
 TRIES = 3
-#: These say something about the machine and not about a message.
+#: Errors that concern the machine and not a message.
 _NOT_OF_DATA = (FrazilError, MemoryError, OSError, ImportError)
 
 
 class Trials:
-    """Counts how often the batch that begins at one offset has failed for a reason of its own."""
+    """Counts how often the batch that begins at one offset has failed by itself."""
 
     def __init__(self) -> None:
         self._start, self._count = -1, 0
@@ -36,18 +36,18 @@ class Trials:
         if self._count == TRIES:
             log.warning("a batch keeps failing: messages that cannot be written are looked for", topic=topic, at=start)
 
-    def are_over(self, start: int) -> bool:
+    def are_exhausted(self, start: int) -> bool:
         return self._start == start and self._count >= TRIES
 
 
 def isolate(messages: pa.Table, target: WriteTarget) -> ConvertedRows:
-    """Puts messages into a table's types, as `convert_rows` does; those that cannot be written are misfits too.
+    """Converts messages to a table's types, as `convert_rows` does; those that cannot be written are misfits too.
 
-    Each piece is written to memory as a trial, and halved where that fails. Storage takes no part, so that its outages
-    make no dead letters.
+    Each piece is written to memory as a trial, and split in half if that fails. Storage is not involved, so that its
+    outages make no dead letters.
 
     Raises:
-        Exception: not even a message without columns can be written; so the messages are not to blame.
+        Exception: not even a message without columns can be written, so that the messages are not to blame.
     """
     if messages.num_rows:
         _write(_plain(messages.slice(0, 1)), target)

@@ -1,8 +1,8 @@
 """Runs a batch's work on Spark.
 
-A plain RDD is the cheapest job there is. What made it dear is avoided: Spark's workers look again into every zip and
-jar on their path before each job (100 ms), go through every object they have after it (70 ms), and talk TCP with the
-JVM, which waits 40 ms for an acknowledgement. And errors of tasks come back as text: so a task returns its error as a
+A plain RDD job has the least overhead. Three sources of delay are removed: before each job, Spark's workers search
+every zip and jar on their path again (100 ms); after it, the collector visits every object (70 ms); and TCP with the
+JVM waits 40 ms for an acknowledgement. Errors of tasks would come back as text, so that a task returns its error as a
 value.
 """
 
@@ -73,13 +73,13 @@ class _SparkTask(_Task):
 
 
 def end_task() -> None:
-    """What a worker does behind each task, so that its next ones are cheap."""
-    _forget_archives()
-    _spare_garbage_collector()
+    """Cleans up after each task in a worker, so that its next ones are cheap."""
+    _clear_import_caches()
+    _freeze_loaded_objects()
     keep_freed_memory()
 
 
-def _forget_archives() -> None:
+def _clear_import_caches() -> None:
     """Makes this process forget the zips and jars on its path; an import that needs one finds it again."""
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -87,13 +87,13 @@ def _forget_archives() -> None:
 
 
 @cache
-def _spare_garbage_collector() -> None:
-    """Takes what is loaded by now, which stays anyway, out of the collector's sight; once per worker."""
+def _freeze_loaded_objects() -> None:
+    """Exempts loaded objects, which stay anyway, from garbage collection; once per worker."""
     gc.freeze()
 
 
 def for_pipeline(settings: Settings) -> Settings:
-    """The settings of a session that runs many small jobs; what the user has set stays, or comes last."""
+    """Returns the settings of a session that runs many small jobs; the user's settings take precedence."""
     spark = settings.model.spark
     conf = {**_CONF, **spark.conf, **{name: f"{_JVM_OPTIONS} {spark.conf.get(name, '')}".strip() for name in _JVMS}}
     model = settings.model.model_copy(update={"spark": spark.model_copy(update={"conf": conf})})
@@ -108,7 +108,9 @@ def on_spark(spark: SparkSession) -> Runner:
             results = context.parallelize(spans, len(spans)).mapPartitions(_SparkTask(work)).collect()
         except Exception as error:  # Spark's errors have no base of their own
             raise UnavailableError(
-                "Spark could not run the batch", cause=_told(error), hint="look at Spark's executors and their log"
+                "Spark could not run the batch",
+                cause=_extract_jvm_message(error),
+                hint="look at Spark's executors and their log",
             ) from error
         return all_written(results, spans)
 
@@ -116,8 +118,8 @@ def on_spark(spark: SparkSession) -> Runner:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Starts as many Python workers as tasks can run at once: else the first batch that needs another waits for it."""
-    with suppress(Exception):  # the batches themselves tell what is wrong
+    """Starts as many Python workers as tasks can run at once, so that the first batches need not wait for them."""
+    with suppress(Exception):  # the batches themselves report what is wrong
         context = spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", "warm-up")  # batches need not wait for the last of them
         tasks = min(context.defaultParallelism, _MOST_WARM)
@@ -125,17 +127,17 @@ def warm_up(spark: SparkSession) -> None:
 
 
 def _load(_: Iterable[int]) -> Iterator[int]:
-    """What a task needs of Python, loaded. It stays a moment, so that no worker gets two of these."""
+    """Imports what a task needs. It waits a moment, so that no worker gets two of these tasks."""
     import_module("frazil.topics.sinks.archive")
     import_module("frazil.log.remote.client")
-    _forget_archives()
+    _clear_import_caches()
     keep_freed_memory()
     time.sleep(_STAY_S)
     yield 0
 
 
-def _told(error: Exception) -> str:
-    """The JVM's own words, where it has some: py4j's text says only that it has been called."""
+def _extract_jvm_message(error: Exception) -> str:
+    """Returns the JVM's own message, if there is one: py4j's text only states the call."""
     thrown = getattr(error, "java_exception", None)
     try:
         return first_line(Exception(thrown.getMessage())) if thrown is not None else first_line(error)
@@ -144,7 +146,7 @@ def _told(error: Exception) -> str:
 
 
 def in_process(work: Work, spans: Sequence[Span]) -> list[Written]:
-    """The same without Spark, one span after the other."""
+    """Runs the work without Spark, one span after the other."""
     return all_written(list(_Task(work)(spans)), spans)
 
 
@@ -158,10 +160,10 @@ class TasksFailedError(FrazilError):
 
 
 def all_written(results: Sequence[Written | Failed], spans: Sequence[Span]) -> list[Written]:
-    """The results, if there is one for each span.
+    """Returns the results if there is one for each span.
 
     Raises:
-        TasksFailedError: else.
+        TasksFailedError: otherwise.
     """
     failed = [r.error for r in results if isinstance(r, Failed)]
     written = [r for r in results if isinstance(r, Written)]

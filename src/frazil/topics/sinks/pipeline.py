@@ -1,4 +1,4 @@
-"""The pipeline: takes every topic with a table from the log into it, side by side, until it is told to stop."""
+"""The pipeline: moves every topic with a table from the log into it, concurrently, until it is stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from frazil.topics.sinks import metrics
 from frazil.topics.sinks.engine import Engine, requires_intervention
 from frazil.topics.sinks.jobs import on_spark, warm_up
 from frazil.topics.sinks.registry import sink_definitions
-from frazil.topics.sinks.remaining import broken, interrupted, not_drained, not_taken, stopped_early
+from frazil.topics.sinks.remaining import (
+    make_drain_error,
+    make_interrupt_error,
+    make_stop_error,
+    make_timeout_error,
+    make_unusable_error,
+)
 from frazil.topics.sinks.sink import Runner, Sink
 from frazil.topics.sinks.sink_runner import SinkRunner, TopicStatus
 from frazil.topics.sinks.sink_upkeep import SinkUpkeep
@@ -32,17 +38,17 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: Topics that are worked on at once. Spark shares its cores between their jobs.
+#: Topics processed at once. Spark shares its cores between their jobs.
 _THREADS = 8
-#: Seconds between two looks at the log, at least and at most; between them a tenth of the lag that is allowed.
+#: Bounds of the seconds between two polls of the log; within them, a tenth of the permitted lag.
 _TICK_S = (0.01, 0.2)
-#: Failures in a row after which `drain` gives a topic up.
-_PATIENCE = 5
-#: Seconds between two looks whether it is time to stop waiting for a thread.
-_LOOK_S = 0.1
+#: Consecutive failures after which `drain` gives up a topic.
+_MAX_FAILURES = 5
+#: Seconds between two checks whether to stop waiting for a thread.
+_POLL_S = 0.1
 
-#: Seconds that `drain` waits for a sink that has something to do with what it has taken.
-_SETTLES_S = 20.0
+#: Seconds that `drain` waits for idle work on rows that a sink has taken.
+_IDLE_WORK_WAIT_S = 20.0
 
 T = TypeVar("T")
 
@@ -50,19 +56,19 @@ T = TypeVar("T")
 class Pipeline:
     """Runs the sinks of all topics.
 
-    Whatever may hang, in a broker, a catalog or Spark, does so in a thread of its own, so that the pipeline can always
-    give it up: `run` and `drain` return in bounded time once they are told to stop.
+    Calls that may hang, in a broker, a catalog or Spark, run in threads that the pipeline can abandon: `run` and
+    `drain` return in bounded time once they are told to stop.
 
     Args:
         settings: the settings.
         access: the log.
-        spark: where the work is done.
+        spark: runs the work.
         address: where Spark's executors reach the log; see `flight_address`.
         topics: only these.
         catalog: name of the catalog; by default the one of the settings.
-        caretaker: cares for the tables between batches; None: nobody.
-        sinks: by name; by default all that are registered.
-        run: instead of Spark, for tests.
+        upkeep: maintains the tables between batches; None: no upkeep.
+        sinks: by name; by default all registered ones.
+        run: replaces Spark in tests.
     """
 
     def __init__(
@@ -74,7 +80,7 @@ class Pipeline:
         *,
         topics: Sequence[str] = (),
         catalog: str | None = None,
-        caretaker: SinkUpkeep | None = None,
+        upkeep: SinkUpkeep | None = None,
         sinks: Mapping[str, SinkMaker] | None = None,
         run: Runner | None = None,
     ) -> None:
@@ -90,13 +96,13 @@ class Pipeline:
             assert spark is not None, "one of the two does the work"
             run = on_spark(spark)
         self._run = run
-        self._caretaker = caretaker
+        self._upkeep = upkeep
         self._spark = spark
         self._parallelism = spark.sparkContext.defaultParallelism if spark is not None else 1
         self._sinks: dict[str, Sink] = {}
-        self._lanes: dict[tuple[str, str], SinkRunner] = {}
+        self._runners: dict[tuple[str, str], SinkRunner] = {}
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="frazil-pipeline")
-        self._looking = ThreadPoolExecutor(1, thread_name_prefix="frazil-pipeline-look")
+        self._query_pool = ThreadPoolExecutor(1, thread_name_prefix="frazil-pipeline-look")
         self._working: dict[SinkRunner, Future[object]] = {}
         self._unfinished: set[Future[Any]] = set()
         self._ended = threading.Event()
@@ -110,17 +116,17 @@ class Pipeline:
         ready: Callable[[list[TopicStatus]], None] | None = None,
         grace_s: float | None = None,
     ) -> FrazilError | None:
-        """Works until told to stop; then ends the running batches, and takes what is still in the log.
+        """Works until it is stopped; then finishes the running batches and takes the rest of the log.
 
-        A topic that fails is tried again; the others go on. See `status`.
+        A topic that fails is retried and does not affect others. See `status`.
 
         Args:
-            stop: tells it.
-            ready: called once, when every topic that is there has been looked at, for good or ill.
-            grace_s: seconds after `stop` in which this returns, whatever hangs; by default those of the settings.
+            stop: set to stop it.
+            ready: called once, when every topic has been refreshed or has failed.
+            grace_s: seconds after `stop` within which this returns, whatever hangs; by default those of the settings.
 
         Returns:
-            What was left in the log, as the error to tell; None: nothing.
+            An error that describes what is left in the log; None: nothing.
 
         Raises:
             SetupError: Spark has ended.
@@ -132,25 +138,25 @@ class Pipeline:
         while not stop.wait(pause):
             self._require_spark()
             try:
-                topics = self._ask(self._ours, stop=stop)
+                topics = self._run_in_thread(self._list_topics, stop=stop)
             except UnavailableError as error:
                 log.warning("the log does not answer", error=error.message, cause=error.cause)
                 stop.wait(1.0)
                 continue
             except _GivenUpError:
                 break
-            self._give_turns(topics)
-            if ready is not None and all(_has_looked(lane) for lane in self._lanes.values()):
+            self._start_batches(topics)
+            if ready is not None and all(_is_initialised(runner) for runner in self._runners.values()):
                 ready(self.status())
                 ready = None
         return self._finish(time.monotonic() + (self._stop_s if grace_s is None else grace_s))
 
     def drain(self, seconds: float | None = None, *, stop: threading.Event | None = None) -> list[TopicStatus]:
-        """Takes all that is in the log now, and returns how it went.
+        """Takes all that is in the log now; returns the status of each topic.
 
         Args:
-            seconds: after which it gives up; None: it takes its time.
-            stop: set by whoever wants it to end after the batches that run.
+            seconds: after which it gives up; None: no limit.
+            stop: set to end it after the running batches.
 
         Raises:
             PartialError: some topics could not be taken; others were.
@@ -159,37 +165,45 @@ class Pipeline:
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         try:
-            topics = self._ask(self._ours, deadline, stop)
+            topics = self._run_in_thread(self._list_topics, deadline, stop)
         except _GivenUpError as error:
             raise UnavailableError(f"the {self._access.where} does not answer in time") from error
-        lanes = [self._lane(info, sink) for info, sink in self._with_sinks(topics)]
-        turns = {lane: self._pool.submit(self._drain_lane, lane, deadline, stop) for lane in lanes}
-        self._wait(turns.values(), deadline, stop)
-        failed = {lane.engine.topic: lane.error for lane in lanes if lane.error is not None}
-        failed |= {lane.engine.topic: not_taken(lane.engine.topic) for lane, turn in turns.items() if not turn.done()}
-        failed |= {info.name: broken(info) for info in topics if info.problem is not None}
-        statuses = [lane.status() for lane in lanes]
-        if stop is not None and stop.is_set() and not all(turn.done() and turn.result() for turn in turns.values()):
-            raise interrupted(statuses)
+        runners = [self._get_runner(info, sink) for info, sink in self._pair_with_sinks(topics)]
+        futures = {runner: self._pool.submit(self._drain_runner, runner, deadline, stop) for runner in runners}
+        self._wait(futures.values(), deadline, stop)
+        failed = {runner.engine.topic: runner.error for runner in runners if runner.error is not None}
+        failed |= {
+            runner.engine.topic: make_timeout_error(runner.engine.topic)
+            for runner, future in futures.items()
+            if not future.done()
+        }
+        failed |= {info.name: make_unusable_error(info) for info in topics if info.problem is not None}
+        statuses = [runner.status() for runner in runners]
+        if (
+            stop is not None
+            and stop.is_set()
+            and not all(future.done() and future.result() for future in futures.values())
+        ):
+            raise make_interrupt_error(statuses)
         if failed:
-            raise not_drained(failed, len({info.name for info in topics}), statuses)
+            raise make_drain_error(failed, len({info.name for info in topics}), statuses)
         return statuses
 
     def status(self) -> list[TopicStatus]:
-        return [lane.status() for lane in list(self._lanes.values())]
+        return [runner.status() for runner in list(self._runners.values())]
 
     @property
     def hangs(self) -> bool:
-        """Whether it was closed while a thread of its own was in a call: Python would wait for that at its end."""
-        return self._ended.is_set() and any(not turn.done() for turn in self._unfinished)
+        """Whether a thread was in a call when the pipeline was closed: Python would wait for it at exit."""
+        return self._ended.is_set() and any(not future.done() for future in self._unfinished)
 
     def close(self) -> None:
-        """Ends its threads. Those that hang in a call are left to themselves."""
+        """Ends the threads. Those that hang in a call are abandoned."""
         self._ended.set()
-        self._unfinished = {turn for turn in (*self._unfinished, *self._working.values()) if not turn.done()}
-        for pool in (self._pool, self._looking):
+        self._unfinished = {future for future in (*self._unfinished, *self._working.values()) if not future.done()}
+        for pool in (self._pool, self._query_pool):
             pool.shutdown(wait=not self._unfinished, cancel_futures=True)
-        if not self._unfinished:  # else one of them may use it
+        if not self._unfinished:  # otherwise one of them may still use it
             self._store.close()
 
     def __enter__(self) -> Self:
@@ -200,25 +214,25 @@ class Pipeline:
     ) -> None:
         self.close()
 
-    def _give_turns(self, topics: Sequence[TopicInfo]) -> None:
-        """Gives a turn to each lane that has something to do."""
+    def _start_batches(self, topics: Sequence[TopicInfo]) -> None:
+        """Starts a batch of each sink for which one is due."""
         now = time.monotonic()
-        self._working = {lane: turn for lane, turn in self._working.items() if not turn.done()}
-        self._tell_broken(topics)
-        found = self._with_sinks(topics)
+        self._working = {runner: future for runner, future in self._working.items() if not future.done()}
+        self._log_broken_topics(topics)
+        found = self._pair_with_sinks(topics)
         for info, sink in found:
-            lane = self._lane(info, sink)
-            if lane in self._working:
-                lane.observe(info)
-            elif lane.wants(info, now):
-                self._working[lane] = self._pool.submit(lane.run_batch)
-        there = {(info.name, sink) for info, sink in found}
-        for key in [k for k, lane in self._lanes.items() if k not in there and lane not in self._working]:
-            del self._lanes[key]  # the topic is gone, or its sink was disabled
+            runner = self._get_runner(info, sink)
+            if runner in self._working:
+                runner.observe(info)
+            elif runner.is_due(info, now):
+                self._working[runner] = self._pool.submit(runner.run_batch)
+        present = {(info.name, sink) for info, sink in found}
+        for key in [k for k, runner in self._runners.items() if k not in present and runner not in self._working]:
+            del self._runners[key]  # the topic was deleted, or its sink disabled
             metrics.forget(*key)
 
-    def _ours(self) -> list[TopicInfo]:
-        """The topics with a sink that is ours to run, or of which nobody knows because they cannot be opened."""
+    def _list_topics(self) -> list[TopicInfo]:
+        """Lists the topics of our sinks, and those whose sinks are unknown because they cannot be opened."""
         return [
             info
             for info in self._access.topics()
@@ -226,22 +240,27 @@ class Pipeline:
             and (info.problem or self._makers.keys() & info.sinks.keys())
         ]
 
-    def _tell_broken(self, topics: Sequence[TopicInfo]) -> None:
-        broken = {info.name: info.problem for info in topics if info.problem is not None}
-        for name in broken.keys() - self._broken.keys():
-            log.error("a topic cannot be used", topic=name, problem=broken[name], hint=f"frazil topic verify {name}")
-        self._broken = broken
+    def _log_broken_topics(self, topics: Sequence[TopicInfo]) -> None:
+        make_unusable_error = {info.name: info.problem for info in topics if info.problem is not None}
+        for name in make_unusable_error.keys() - self._broken.keys():
+            log.error(
+                "a topic cannot be used",
+                topic=name,
+                problem=make_unusable_error[name],
+                hint=f"frazil topic verify {name}",
+            )
+        self._broken = make_unusable_error
 
-    def _with_sinks(self, topics: Sequence[TopicInfo]) -> list[tuple[TopicInfo, str]]:
+    def _pair_with_sinks(self, topics: Sequence[TopicInfo]) -> list[tuple[TopicInfo, str]]:
         return [(info, sink) for info in topics if info.problem is None for sink in info.sinks if sink in self._makers]
 
-    def _made(self, name: str) -> Sink:
+    def _make_sink(self, name: str) -> Sink:
         return self._makers[name](self._store, self._settings, self._address, self._spark)
 
-    def _lane(self, info: TopicInfo, name: str) -> SinkRunner:
+    def _get_runner(self, info: TopicInfo, name: str) -> SinkRunner:
         key = (info.name, name)
-        if key not in self._lanes:
-            sink = self._sinks.setdefault(name, self._made(name))
+        if key not in self._runners:
+            sink = self._sinks.setdefault(name, self._make_sink(name))
             pipeline = self._settings.model.pipeline
             engine = Engine(
                 info.name,
@@ -252,22 +271,25 @@ class Pipeline:
                 parallelism=self._parallelism,
                 storage=self._store.breaker("storage"),
             )
-            self._lanes[key] = SinkRunner(engine, self._caretaker)
-        return self._lanes[key]
+            self._runners[key] = SinkRunner(engine, self._upkeep)
+        return self._runners[key]
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _finish(self, deadline: float) -> FrazilError | None:
-        """Ends the running batches, and takes what is left. What cannot be taken waits in the log for the next one."""
-        if self._caretaker is not None:
-            self._caretaker.end()
+        """Finishes the running batches and takes the rest.
+
+        What cannot be taken stays in the log for the next pipeline.
+        """
+        if self._upkeep is not None:
+            self._upkeep.stop()
         self._wait(self._working.values(), deadline)
         self._working = {}
         try:
             self._require_spark()
             self.drain(max(0.0, deadline - time.monotonic()))
         except FrazilError as error:
-            return stopped_early(self.status(), error)
+            return make_stop_error(self.status(), error)
         return None
 
     def _require_spark(self) -> None:
@@ -278,13 +300,15 @@ class Pipeline:
                 hint="start the pipeline again, with more spark.driver_memory if it happens again",
             )
 
-    def _ask(self, question: Callable[[], T], deadline: float | None = None, stop: threading.Event | None = None) -> T:
-        """What a thread finds out.
+    def _run_in_thread(
+        self, query: Callable[[], T], deadline: float | None = None, stop: threading.Event | None = None
+    ) -> T:
+        """Runs a query in a thread and returns its result.
 
         Raises:
-            _GivenUpError: it was time to stop before there was an answer.
+            _GivenUpError: it was time to stop before there was a result.
         """
-        answer = self._looking.submit(question)
+        answer = self._query_pool.submit(query)
         self._wait([answer], deadline, stop, grace_s=0.0)
         if not answer.done():
             raise _GivenUpError
@@ -292,56 +316,59 @@ class Pipeline:
 
     def _wait(
         self,
-        turns: Collection[Future[Any]],
+        futures: Collection[Future[Any]],
         deadline: float | None = None,
         stop: threading.Event | None = None,
         *,
         grace_s: float | None = None,
     ) -> None:
-        """Until all are done, or the deadline, or some time after `stop`. What is not done by then is remembered."""
-        self._unfinished.update(turns)
-        while wait(turns, None if deadline is None and stop is None else _LOOK_S).not_done:
+        """Waits for all, until the deadline or some time after `stop`.
+
+        Those that are not done are kept as unfinished.
+        """
+        self._unfinished.update(futures)
+        while wait(futures, None if deadline is None and stop is None else _POLL_S).not_done:
             now = time.monotonic()
             if deadline is not None and now > deadline:
                 return
             if stop is not None and stop.is_set():
                 given_up = now + (self._stop_s if grace_s is None else grace_s)
                 deadline, stop = min(deadline or given_up, given_up), None
-        self._unfinished.difference_update(turns)
+        self._unfinished.difference_update(futures)
 
-    def _drain_lane(self, lane: SinkRunner, deadline: float | None, stop: threading.Event | None) -> bool:
-        """Whether the table has all that the log had, and what belongs to that is done."""
+    def _drain_runner(self, runner: SinkRunner, deadline: float | None, stop: threading.Event | None) -> bool:
+        """Returns whether the table contains all that the log had, and the idle work on it is done."""
         end: int | None = None
-        lane.failures = 0
-        while end is None or not lane.engine.has_reached(end) or self._settles(lane, deadline):
+        runner.failures = 0
+        while end is None or not runner.engine.has_reached(end) or self._wait_for_idle_work(runner, deadline):
             if self._ended.is_set() or (stop is not None and stop.is_set()):
                 return False
             if deadline is not None and time.monotonic() > deadline:
-                lane.error = lane.error or not_taken(lane.engine.topic)
+                runner.error = runner.error or make_timeout_error(runner.engine.topic)
                 return False
             if end is None:
-                end = lane.refresh()
+                end = runner.refresh()
             else:
-                lane.run_batch(at_once=True)
-            if lane.error is not None:
-                if requires_intervention(lane.error) or lane.failures >= _PATIENCE:
+                runner.run_batch(at_once=True)
+            if runner.error is not None:
+                if requires_intervention(runner.error) or runner.failures >= _MAX_FAILURES:
                     return False
-                self._ended.wait(lane.pause(deadline))
+                self._ended.wait(runner.pause(deadline))
         return True
 
-    def _settles(self, lane: SinkRunner, deadline: float | None) -> bool:
-        """Waits for what the sink has to do soon with what it has taken; False: there is nothing, or not soon."""
-        wait_s = lane.engine.idle_work_due_s()
-        left = _SETTLES_S if deadline is None else min(_SETTLES_S, deadline - time.monotonic())
+    def _wait_for_idle_work(self, runner: SinkRunner, deadline: float | None) -> bool:
+        """Waits for idle work that is due soon; returns False if there is none."""
+        wait_s = runner.engine.idle_work_due_s()
+        left = _IDLE_WORK_WAIT_S if deadline is None else min(_IDLE_WORK_WAIT_S, deadline - time.monotonic())
         if wait_s is None or wait_s > left:
             return False
-        self._ended.wait(max(wait_s, _LOOK_S))
+        self._ended.wait(max(wait_s, _POLL_S))
         return True
 
 
 class _GivenUpError(Exception):
-    """There was no answer before it was time to stop."""
+    """It was time to stop before there was a result."""
 
 
-def _has_looked(lane: SinkRunner) -> bool:
-    return lane.engine.offset is not None or lane.error is not None
+def _is_initialised(runner: SinkRunner) -> bool:
+    return runner.engine.offset is not None or runner.error is not None

@@ -1,4 +1,4 @@
-"""What a pipeline has not taken when it ends, in words and in numbers."""
+"""Errors of a pipeline that ends before every topic is in its table, with the progress of each."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from frazil.log.protocol import TopicInfo
 from frazil.topics.sinks.sink_runner import TopicStatus
 
 
-def not_taken(topic: str) -> UnavailableError:
-    return UnavailableError(f"topic '{topic}' was not taken in time", hint="the next pipeline goes on with it")
+def make_timeout_error(topic: str) -> UnavailableError:
+    return UnavailableError(f"topic '{topic}' was not moved into its table in time", hint="the next pipeline continues")
 
 
-def broken(info: TopicInfo) -> IntegrityError:
+def make_unusable_error(info: TopicInfo) -> IntegrityError:
     return IntegrityError(
         f"topic '{info.name}' cannot be used", cause=info.problem, hint=f"frazil topic verify {info.name}"
     )
 
 
-def not_drained(failed: Mapping[str, FrazilError], total: int, statuses: Sequence[TopicStatus]) -> FrazilError:
-    """The error of a drain. It says how far each topic has come: all before that is in its table, once."""
+def make_drain_error(failed: Mapping[str, FrazilError], total: int, statuses: Sequence[TopicStatus]) -> FrazilError:
+    """Returns the error of a drain. It states the progress of each topic, up to which its table is complete."""
     errors = list(failed.values())
     error = (
         errors[0]
@@ -33,34 +33,34 @@ def not_drained(failed: Mapping[str, FrazilError], total: int, statuses: Sequenc
             hint=errors[0].hint,
         )
     )
-    return error.adding(f"until then: {_progress(statuses)}", topics=_plain(statuses))
+    return error.adding(f"until then: {_format_progress(statuses)}", topics=_to_json(statuses))
 
 
-def stopped_early(statuses: Sequence[TopicStatus], why: FrazilError) -> PartialError:
-    """The error of a pipeline that was told to stop, and could not take all in time."""
+def make_stop_error(statuses: Sequence[TopicStatus], why: FrazilError) -> PartialError:
+    """Returns the error of a pipeline that was stopped and could not take everything in time."""
     cause = why.message if why.cause is None else f"{why.message} ({why.cause})"
     return PartialError(
         "stopped before everything was in its table",
         cause=cause,
         hint="nothing is lost: the log has the rest, and the next pipeline takes it",
-    ).adding(f"until then: {_progress(statuses)}", topics=_plain(statuses))
+    ).adding(f"until then: {_format_progress(statuses)}", topics=_to_json(statuses))
 
 
-def interrupted(statuses: Sequence[TopicStatus]) -> InterruptedByUser:
+def make_interrupt_error(statuses: Sequence[TopicStatus]) -> InterruptedByUser:
     return InterruptedByUser(
         "interrupted before everything was in its table", hint="the same command goes on with the rest"
-    ).adding(f"until then: {_progress(statuses)}", topics=_plain(statuses))
+    ).adding(f"until then: {_format_progress(statuses)}", topics=_to_json(statuses))
 
 
-def _plain(statuses: Sequence[TopicStatus]) -> list[dict[str, Any]]:
+def _to_json(statuses: Sequence[TopicStatus]) -> list[dict[str, Any]]:
     return [asdict(status) for status in statuses]
 
 
-def _progress(statuses: Sequence[TopicStatus]) -> str:
-    return ", ".join(f"{s.topic} {_reached(s)}" for s in statuses) or "no topic was looked at"
+def _format_progress(statuses: Sequence[TopicStatus]) -> str:
+    return ", ".join(f"{s.topic} {_format_position(s)}" for s in statuses) or "no topic was read"
 
 
-def _reached(status: TopicStatus) -> str:
+def _format_position(status: TopicStatus) -> str:
     if status.offset is None:
-        return "(not looked at)"
+        return "(not read)"
     return f"(offset {status.offset} of {max(status.end, status.offset)}; {status.rows} rows taken)"

@@ -1,4 +1,7 @@
-"""Retention of a topic's table: by age of its messages, and by size. Whole files go, oldest first, and are not read."""
+"""Retention of a topic's table by age of messages and by size.
+
+Removes whole files, oldest first, without reading them.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Aged:
-    """A data file, the lowest offset in it, and when its youngest message was published."""
+class AgedFile:
+    """A data file, the lowest offset in it, and the publish time of its youngest message."""
 
     path: str
     lower: int
@@ -48,14 +51,14 @@ def expire(store: TableStore, table: Table, *, age_s: float | None, size: int | 
     """Removes the files all of whose messages are older than an age, then the oldest ones beyond a size."""
     if age_s is None and size is None:
         return RemovedFiles(table)
-    return _remove(store, table, removable(aged(store, table), age_s, size, time.time()))
+    return _remove(store, table, removable(list_aged_files(store, table), age_s, size, time.time()))
 
 
 def retain_table(
     store: TableStore, table: Table, topic: str, *, age_s: float | None, size: int | None, dry_run: bool
 ) -> Removed:
-    """The same as a plan, or done; and where the table begins then."""
-    files = aged(store, table)
+    """Plans or applies retention; returns what is removed and where the table begins then."""
+    files = list_aged_files(store, table)
     going = removable(files, age_s, size, time.time())
     if not dry_run:
         _remove(store, table, going)
@@ -64,8 +67,8 @@ def retain_table(
     return Removed("table", len(going), sum(f.size for f in going), sum(f.rows for f in going), start)
 
 
-def removable(files: Sequence[Aged], age_s: float | None, size: int | None, now: float) -> list[Aged]:
-    """The files that may go; by size the newest always stays."""
+def removable(files: Sequence[AgedFile], age_s: float | None, size: int | None, now: float) -> list[AgedFile]:
+    """Returns the files that may be removed; by size, the newest always stays."""
     before = None if age_s is None else (now - age_s) * 1e6
     going = [f for f in files if before is not None and f.latest_us < before]
     staying = [f for f in files if before is None or f.latest_us >= before]
@@ -78,15 +81,15 @@ def removable(files: Sequence[Aged], age_s: float | None, size: int | None, now:
     return going
 
 
-def aged(store: TableStore, table: Table) -> list[Aged]:
-    """The data files of a topic's table, those with the lowest offsets first."""
+def list_aged_files(store: TableStore, table: Table) -> list[AgedFile]:
+    """Lists the data files of a topic's table, those with the lowest offsets first."""
     schema = table.schema()
     offset, published = schema.find_field("offset"), schema.find_field("publish_time")
     found = [
-        Aged(
+        AgedFile(
             file.file_path,
             decode_integer_bounds(file, offset)[0],
-            decode_integer_bounds(file, published)[1],  # a file without statistics is as young as can be
+            decode_integer_bounds(file, published)[1],  # a file without statistics counts as new
             file.file_size_in_bytes,
             file.record_count,
         )
@@ -95,7 +98,7 @@ def aged(store: TableStore, table: Table) -> list[Aged]:
     return sorted(found, key=lambda f: (f.lower, f.latest_us))
 
 
-def _remove(store: TableStore, table: Table, going: Iterable[Aged]) -> RemovedFiles:
+def _remove(store: TableStore, table: Table, going: Iterable[AgedFile]) -> RemovedFiles:
     paths = [file.path for file in going]
     if not paths:
         return RemovedFiles(table)

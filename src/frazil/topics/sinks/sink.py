@@ -91,7 +91,7 @@ class Sink(Protocol):
         """Commits side tables first, then the table and its position; returns that table.
 
         Raises:
-            PositionMovedError: another pipeline was faster; nothing of this batch is in the table.
+            PositionMovedError: another pipeline committed first; nothing of this batch is in the table.
         """
         ...
 

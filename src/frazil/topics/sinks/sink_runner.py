@@ -1,4 +1,4 @@
-"""One engine inside a pipeline: when it is its turn, how it stands, and what it does after a failure."""
+"""Runs one engine inside a pipeline: when its next batch is due, its status, and its retries after failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.topics.sinks.sink_upkeep import SinkUpkeep
 
 log = get_logger(__name__)
 
-#: Seconds until a lane that waits for a person, or has nothing to do, looks at the table again.
+#: Seconds between refreshes of a sink that is idle or needs intervention.
 REFRESH_S = 15.0
 _BACKOFF = Backoff(first=0.2, longest=30.0)
 
@@ -26,18 +26,18 @@ State = Literal["running", "waiting", "stopped"]
 
 @dataclass(frozen=True)
 class TopicStatus:
-    """How a topic stands in a sink.
+    """The status of a topic in a sink.
 
     Attributes:
-        topic: which.
-        sink: which.
-        state: running; waiting, after a failure that may pass; stopped, until a person has done something.
+        topic: its name.
+        sink: its name.
+        state: running; waiting, after a failure that is retried; stopped, until an operator intervenes.
         reason: why it is not running.
-        hint: what that person can do.
-        offset: first offset that the table does not have; None before the first look.
+        hint: what the operator can do.
+        offset: first offset that the table does not contain; None before the first refresh.
         end: end of the log.
         rows: committed by this pipeline.
-        dead: put into the dead letters by this pipeline.
+        dead: dead letters of this pipeline.
         commits: of this pipeline.
         seconds: spent in those batches.
     """
@@ -56,11 +56,11 @@ class TopicStatus:
 
 
 class SinkRunner:
-    """Takes turns with an engine, one at a time, and keeps failures to itself."""
+    """Runs the batches of an engine, one at a time, and contains its failures."""
 
-    def __init__(self, engine: Engine, caretaker: SinkUpkeep | None = None) -> None:
+    def __init__(self, engine: Engine, upkeep: SinkUpkeep | None = None) -> None:
         self.engine = engine
-        self._caretaker = caretaker
+        self._upkeep = upkeep
         self._tables = engine.sink.tables(engine.topic)
         self.busy = threading.Lock()
         self.error: FrazilError | None = None
@@ -70,88 +70,88 @@ class SinkRunner:
         self._reached = 0
         self._last_seen: int | None = None
         self._due = 0.0
-        self._looked = time.monotonic()
-        self._waits_since: float | None = None
+        self._refreshed_at = time.monotonic()
+        self._waiting_since: float | None = None
 
     def observe(self, info: TopicInfo) -> None:
-        """What the log has by now. Also while the lane has its turn: so whoever cares for its tables knows of a lag."""
+        """Records the end of the log, also while a batch runs, so that its tables' upkeep sees the lag."""
         self._end = max(info.end, info.written)
-        if self._waits_since is None and not self.engine.has_reached(self._end):
-            self._waits_since = time.monotonic()
+        if self._waiting_since is None and not self.engine.has_reached(self._end):
+            self._waiting_since = time.monotonic()
 
     def lag_s(self) -> float:
-        """How long the oldest message has been waiting: at the engine's last look, or since one was seen after it.
+        """Returns how long the oldest message has waited, as of the last batch or of the first observation after it.
 
-        None waits where the last batch has taken all that was seen.
+        Nothing waits if the last batch took all that was observed.
         """
-        since = self._waits_since
+        since = self._waiting_since
         if since is None:
             return 0.0 if self.engine.has_reached(self._end) else self.engine.lag_s
         return max(self.engine.lag_s, time.monotonic() - since)
 
-    def wants(self, info: TopicInfo, now: float) -> bool:
-        """Whether a turn may be of use: there is something new, or it is time to look, and no failure too short ago."""
+    def is_due(self, info: TopicInfo, now: float) -> bool:
+        """Returns whether a batch may be of use: there are messages, or a refresh is due, and no retry is pending."""
         self.observe(info)
         self._reached = max(self._reached, self.engine.offset or info.start)
         if now < self._due:
             return False
-        if not self.engine.has_reached(self._end) or now - self._looked > REFRESH_S:
+        if not self.engine.has_reached(self._end) or now - self._refreshed_at > REFRESH_S:
             return True
-        waits_s = self.engine.idle_work_due_s()
-        return waits_s is not None and waits_s <= 0
+        idle_work_s = self.engine.idle_work_due_s()
+        return idle_work_s is not None and idle_work_s <= 0
 
     def run_batch(self, *, at_once: bool = False) -> BatchResult:
-        """One turn; an error is kept, counted, and decides when the next turn may be."""
+        """Runs one batch. An error is stored and counted, and determines when the next batch is due."""
         with self.busy:
             now = time.monotonic()
-            if now - self._looked > REFRESH_S:
-                self._looked = now
+            if now - self._refreshed_at > REFRESH_S:
+                self._refreshed_at = now
                 self.engine.invalidate()
             try:
-                turn = self.engine.run_batch(at_once=at_once)
-            except Exception as error:  # noqa: BLE001 - one topic must not stop the others; it is told and shown
+                result = self.engine.run_batch(at_once=at_once)
+            except Exception as error:  # noqa: BLE001 - one topic must not stop the others; it is logged and shown
                 self._failed(error)
                 return NOTHING
             self._recovered()
             self._last_seen = self.engine.offset
-            self.total += turn
-            self._waits_since = None
-            if self._caretaker is not None and not at_once and self._caretaker.turn(self._tables, self.lag_s):
+            self.total += result
+            self._waiting_since = None
+            if self._upkeep is not None and not at_once and self._upkeep.run_turn(self._tables, self.lag_s):
                 self.engine.invalidate()
-            return turn
+            return result
 
     def refresh(self) -> int | None:
-        """The visible end of the log, or None where that failed."""
+        """Returns the visible end of the log, or None if that failed."""
         with self.busy:
             try:
                 end = self.engine.visible_end()
-            except Exception as error:  # noqa: BLE001 - as in `turn`
+            except Exception as error:  # noqa: BLE001 - as in `result`
                 self._failed(error)
                 return None
             self._end = max(self._end, end)
             return end
 
     def pause(self, deadline: float | None = None) -> float:
-        """Seconds until the next try after a failure."""
+        """Returns the seconds until the next try after a failure."""
         now = time.monotonic()
         return max(0.0, min(self._due, deadline if deadline is not None else self._due) - now)
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        self.error = _ours(error)
-        whose = (self.engine.topic, self.engine.sink.name)
+        self.error = _wrap_error(error)
+        labels = (self.engine.topic, self.engine.sink.name)
         stopped = requires_intervention(self.error)
         pause = REFRESH_S if stopped else _BACKOFF.pause(self.failures)
         self._due = time.monotonic() + pause
-        metrics.FAILURES.labels(*whose).inc()
-        metrics.STOPPED.labels(*whose).set(1 if stopped else 0)
+        metrics.FAILURES.labels(*labels).inc()
+        metrics.STOPPED.labels(*labels).set(1 if stopped else 0)
         if self._end > self._reached:
             self.engine.report_stuck(self._end - self._reached)
-        tell = log.error if stopped or self.failures == 1 else log.warning
-        tell(
+        write_log = log.error if stopped or self.failures == 1 else log.warning
+        write_log(
             "a batch failed",
-            topic=whose[0],
-            sink=whose[1],
+            topic=labels[0],
+            sink=labels[1],
             error=self.error.message,
             cause=self.error.cause,
             hint=self.error.hint,
@@ -161,7 +161,7 @@ class SinkRunner:
 
     def _recovered(self) -> None:
         if self.failures:
-            log.info("a topic goes on", topic=self.engine.topic, sink=self.engine.sink.name)
+            log.info("a topic recovered", topic=self.engine.topic, sink=self.engine.sink.name)
             metrics.STOPPED.labels(self.engine.topic, self.engine.sink.name).set(0)
         self.failures, self.error, self._due = 0, None, 0.0
 
@@ -189,8 +189,8 @@ class UnexpectedError(FrazilError):
     retryable = True
 
 
-def _ours(error: Exception) -> FrazilError:
+def _wrap_error(error: Exception) -> FrazilError:
     if isinstance(error, FrazilError):
         return error
-    told = f"unexpected {type(error).__name__}: {first_line(error)}"
-    return UnexpectedError(told, hint="the same with -v shows where; please report it")
+    message = f"unexpected {type(error).__name__}: {first_line(error)}"
+    return UnexpectedError(message, hint="the same with -v shows where; please report it")

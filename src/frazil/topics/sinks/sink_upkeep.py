@@ -1,4 +1,4 @@
-"""Whoever cares for the tables of a sink between its batches. What that is, a room above knows."""
+"""The interface by which a pipeline runs upkeep of its tables between batches. A room above implements it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from typing import Protocol
 
 
 class SinkUpkeep(Protocol):
-    """Takes turns with the sinks of a pipeline, in their threads; so it never races the sink of the same table."""
+    """Upkeep that takes turns with the sinks of a pipeline, in their threads.
 
-    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
-        """Cares for a sink's tables, if it is time: for a short while, one turn per table at once. It does not raise.
+    So it never races the sink of the table that it maintains.
+    """
+
+    def run_turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
+        """Maintains a sink's tables if it is due, for a short while; one turn per table at a time. Does not raise.
 
         Args:
             tables: of the sink, last the one that carries the position.
-            lag: how many seconds the sink's oldest message has been waiting by now; for any thread.
+            lag: returns how many seconds the sink's oldest message has waited; thread safe.
 
         Returns:
-            Whether one of the tables is another now, so that the sink should look at it again.
+            Whether a table was changed, so that the sink has to refresh.
         """
         ...
 
-    def end(self) -> None:
-        """Lets a turn that is under way end soon, and none begin. Called when the pipeline is told to stop."""
+    def stop(self) -> None:
+        """Makes a running turn end soon, and starts no other. Called when the pipeline is stopped."""
         ...

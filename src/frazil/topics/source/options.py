@@ -57,7 +57,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         raise UsageError("the source 'frazil' needs a topic", hint='.option("topic", "orders")')
     source = given.get("source", "union").lower()
     if source not in ("union", "log"):
-        raise UsageError(f"source '{source}' is none", hint="union or log")
+        raise UsageError(f"'{source}' is not a source", hint="union or log")
     pushdown = given.get("pushdown", "false").lower()
     if pushdown not in ("true", "false"):
         raise UsageError(f"pushdown '{pushdown}' is neither on nor off", hint="true or false")
@@ -90,7 +90,7 @@ def _edge(name: str, offset: str | None, given: Mapping[str, str], time_name: st
     try:
         return datetime.fromisoformat(time)
     except ValueError as error:
-        raise UsageError(f"{time_name} '{time}' is no time", hint="2026-01-31T12:00:00Z") from error
+        raise UsageError(f"{time_name} '{time}' is not a time", hint="2026-01-31T12:00:00Z") from error
 
 
 def _number(name: str, text: str | None, *, least: int) -> int | None:
@@ -98,7 +98,7 @@ def _number(name: str, text: str | None, *, least: int) -> int | None:
         return None
     if not text.isdecimal() or int(text) < least:
         more = " or earliest, latest" if name.endswith("Offset") else ""
-        raise UsageError(f"{name} '{text}' is no number from {least} on", hint=f"a number{more}")
+        raise UsageError(f"{name} '{text}' is not a number of {least} or more", hint=f"a number{more}")
     return int(text)
 
 

@@ -55,7 +55,7 @@ def _splits(reader: TopicReader, start: int, end: int, partitions: int | None, t
         start = seam
     if start < end:
         if start < info.start:
-            raise reader.gone(start, info, plan)
+            raise reader.make_gone_error(start, info, plan)
         pieces = partitions or max(1, -(-info.size // SPLIT_BYTES))
         for span in reader.access.spans(reader.topic, start, _ALL, pieces):
             if span.start < end:
@@ -87,6 +87,6 @@ def bounded_end(reader: TopicReader, start: int, max_bytes: int) -> int:
         return taken[-1].end if taken else max(start, info.end)
     plan = reader.plan(info)
     if plan is None or not plan.floor <= start < plan.position:
-        raise reader.gone(start, info, plan)
+        raise reader.make_gone_error(start, info, plan)
     near = plan.between(start, plan.position)
     return next(find_split_points(near.files, start, plan.position, max_bytes), plan.position)

@@ -1,1 +1,1 @@
-"""What removes: snapshots first, their files later, and files that nothing knows. And what holds them: pins."""
+"""Removal of snapshots, later of their files, and of orphan files; pins that prevent it."""

@@ -1,6 +1,6 @@
-"""What time it is where the files lie: their ages are told by that clock, and not by the one of this machine.
+"""The clock of a storage, which determines the age of its files; this machine's clock may differ.
 
-A small object is written, looked at and deleted: its time of change is the storage's now.
+A small object is written, inspected and deleted: its modification time is the storage's now.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from frazil.storage import join, parse
 from frazil.storage.faults import from_os
 from frazil.tables.metadata.locations import TableStorage
 
-#: Begins the name of such an object; one that a crash left behind is an orphan.
+#: Prefix of such an object's name; one that a crash left behind is an orphan.
 PROBE = "frazil-clock-"
 
 
 def storage_now(places: TableStorage, folder: str) -> datetime:
-    """Now, by the clock of the storage that a folder lies in.
+    """Returns the time by the clock of the storage of a folder.
 
     Raises:
-        NotAllowedError: nothing may be written there.
+        NotAllowedError: the folder is not writable.
     """
     location = parse(folder)
     if location.scheme == "file":
@@ -40,7 +40,7 @@ def storage_now(places: TableStorage, folder: str) -> datetime:
 
 
 def about_now(places: TableStorage, folder: str) -> datetime:
-    """The same; where nothing may be written, by this machine's clock. For looking only."""
+    """Returns the same, or this machine's time if the folder is not writable. For dry runs only."""
     try:
         return storage_now(places, folder)
     except (NotAllowedError, UnsupportedError):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from frazil.upkeep.context import UpkeepContext
 
 _MAIN = "main"
-#: The name of a tag that stands for somebody who works with its snapshot right now (`pins`).
+#: Prefix of the tags that pin a snapshot in use (`pins`).
 PIN_PREFIX = "frazil-pin-"
 _FOREVER = math.inf
 
@@ -77,7 +77,7 @@ def choose(
     by_id = {s.snapshot_id: s for s in metadata.snapshots}
     limits = _Limits(metadata, max_age_s, max_snapshots, min_snapshots, now_ms)
     refs = {name: ref for name, ref in metadata.refs.items() if limits.living(name, ref, by_id)}
-    kept = {ref.snapshot_id for ref in refs.values()}
+    select_kept = {ref.snapshot_id for ref in refs.values()}
     histories: set[int] = set()
     for name, ref in refs.items():
         if ref.snapshot_ref_type.value != "branch":
@@ -85,12 +85,12 @@ def choose(
         history = list(_history(by_id, ref.snapshot_id))
         histories |= {s.snapshot_id for s in history}
         pinned = {r.snapshot_id for n, r in refs.items() if n.startswith(PIN_PREFIX)} if name == _MAIN else set()
-        kept |= limits.kept(history, ref, pinned, main=name == _MAIN)
+        select_kept |= limits.select_kept(history, ref, pinned, main=name == _MAIN)
     if metadata.current_snapshot_id is not None:  # older writers keep no reference to it
-        kept |= limits.kept(list(_history(by_id, metadata.current_snapshot_id)), None, set(), main=True)
+        select_kept |= limits.select_kept(list(_history(by_id, metadata.current_snapshot_id)), None, set(), main=True)
         histories |= {s.snapshot_id for s in _history(by_id, metadata.current_snapshot_id)}
-    kept |= {i for i, s in by_id.items() if i not in histories and limits.young(s)}
-    going = [s for s in metadata.snapshots if s.snapshot_id not in kept]
+    select_kept |= {i for i, s in by_id.items() if i not in histories and limits.young(s)}
+    going = [s for s in metadata.snapshots if s.snapshot_id not in select_kept]
     return [s.snapshot_id for s in sorted(going, key=lambda s: (s.sequence_number or 0, s.timestamp_ms))]
 
 
@@ -125,7 +125,9 @@ class _Limits:
     def young(self, snapshot: Snapshot, age: float | None = None) -> bool:
         return self._now - snapshot.timestamp_ms <= (self._age if age is None else age)
 
-    def kept(self, history: list[Snapshot], ref: SnapshotRef | None, pinned: set[int], *, main: bool) -> set[int]:
+    def select_kept(
+        self, history: list[Snapshot], ref: SnapshotRef | None, pinned: set[int], *, main: bool
+    ) -> set[int]:
         """Of a branch's history, newest first: all up to the last that must stay."""
         own_age = ref.max_snapshot_age_ms if ref else None
         least = (ref.min_snapshots_to_keep if ref else None) or self._least

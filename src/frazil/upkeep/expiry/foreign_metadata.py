@@ -32,7 +32,7 @@ _FIRST = re.compile(r"00000-[^/]+\.metadata\.json(\.gz)?")
 
 
 def require_own(
-    context: UpkeepContext, places: TableStorage, table: Table, uris: Collection[str], tables_elsewhere: Collection[str]
+    context: UpkeepContext, places: TableStorage, table: Table, uris: Collection[str], other_tables: Collection[str]
 ) -> set[str]:
     """Requires that metadata files in a table's folder are its own, or those of a creation that failed.
 
@@ -41,7 +41,7 @@ def require_own(
         places: of the table.
         table: whose folder it is.
         uris: metadata files there that the table does not refer to.
-        tables_elsewhere: UUIDs of all other tables of all catalogs.
+        other_tables: UUIDs of all other tables of all catalogs.
 
     Returns:
         Those that cannot be read: a crash has torn them, or they are something else.
@@ -52,19 +52,19 @@ def require_own(
     own = str(table.metadata.table_uuid).lower()
     unreadable = set()
 
-    def look(uri: str) -> str | None:
+    def read_uuid(uri: str) -> str | None:
         raise_if_stopped(context.stop)
         return _table_uuid(places, uri)
 
     with ThreadPoolExecutor(_AT_ONCE, "frazil-orphans") as pool:
-        for uri, uuid in zip(uris, pool.map(look, uris), strict=True):
+        for uri, uuid in zip(uris, pool.map(read_uuid, uris), strict=True):
             if uuid is None:
                 unreadable.add(uri)
-            elif uuid != own and (uuid in tables_elsewhere or not _is_lost_creation(places, table, uri)):
+            elif uuid != own and (uuid in other_tables or not _is_lost_creation(places, table, uri)):
                 raise SharedLocationError(
                     f"nothing is deleted of {'.'.join(table.name())}: metadata of another table lies in its place",
                     cause=f"{uri} is of a table with {f'the uuid {uuid}' if uuid else 'no uuid'}",
-                    hint="if that table was dropped, move or delete its files by hand; else give it a place of its own",
+                    hint="if that table was dropped, move or delete its files; otherwise give it its own location",
                 )
     return unreadable
 

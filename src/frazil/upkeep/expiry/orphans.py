@@ -11,12 +11,12 @@ What is looked at: everything below the table's own location, and nothing else. 
   business it is then (`reclaim`);
 - by the storage's clock it was written longer than `age_s` ago: a writer under way for that long would lose its files.
 
-All else that is unknown is counted and left. Nothing is deleted where somebody else may have files (`neighbours`),
-where metadata of another table lies in the folder (`strangers`), where the listing does not show every file of the
-table (`listing_check`), or where the catalog keeps older states that cannot be seen here.
+All else that is unknown is counted and left. Nothing is deleted where another table may have files
+(`shared_locations`), where metadata of another table lies in the folder (`foreign_metadata`), where the listing does
+not show every file of the table (`listing_check`), or where the catalog keeps older states that cannot be seen here.
 
-`find(care, table, age_s) -> Search` changes nothing; `remove(care, search) -> Removed` deletes what was found, as far
-as it is still an orphan; `run(care, table, Step("orphans", options={"age_s": 259200.0}))` does both.
+`find(context, table, age_s) -> Search` changes nothing; `remove(context, search)` deletes what was found, as far
+as it is still an orphan; `run(context, table, Step("orphans", options={"age_s": 259200.0}))` does both.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def require_supported(context: UpkeepContext, table: Table) -> None:
     if is_service_managed(context.store):
         raise UnsupportedError(
             f"orphans of {name} are not ours to remove",
-            cause="S3 Tables removes unreferenced files itself, and lets nobody else do it",
+            cause="S3 Tables removes unreferenced files itself, and permits no other process to",
             hint="the table bucket's maintenance configuration",
         )
     if table.metadata.properties.get("gc.enabled", "true").lower() == "false":

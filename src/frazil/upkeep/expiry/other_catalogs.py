@@ -1,4 +1,4 @@
-"""The other catalogs of the settings, whose tables may have files where one of ours lies."""
+"""The other catalogs in the settings, whose tables may have files in a location of ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from frazil.settings import CatalogSettings
     from frazil.upkeep.context import UpkeepContext
 
-#: By the store of the catalog that is cared for: they are opened once, and end with it.
+#: By the store of the maintained catalog: they are opened once, and are released with it.
 _opened: weakref.WeakKeyDictionary[TableStore, dict[str, TableStore]] = weakref.WeakKeyDictionary()
 _lock = Lock()
 
@@ -29,10 +29,10 @@ def other_catalogs(context: UpkeepContext) -> Iterator[CatalogSettings]:
 
 
 def open_other(context: UpkeepContext, chosen: CatalogSettings) -> TableStore | None:
-    """Another catalog; None for an embedded one that nobody has used yet: looking at it must not make it.
+    """Opens another catalog; returns None for an embedded one that does not exist: inspection must not create it.
 
     Raises:
-        FrazilError: it cannot be reached, or lets us not in.
+        FrazilError: it is unreachable, or rejects our credentials.
     """
     with _lock:
         stores = _opened.setdefault(context.store, {})
@@ -48,13 +48,13 @@ def open_other(context: UpkeepContext, chosen: CatalogSettings) -> TableStore | 
 
 
 def list_names(store: TableStore) -> list[str]:
-    """The tables of a catalog, by their names in it."""
+    """Lists the tables of a catalog by their names in it."""
     found = store.call(lambda: list_tables(store.catalog, store.settings), "list_tables")
     return [".".join(name) for name in found]
 
 
 def is_on_other_storage(chosen: CatalogSettings, place: str) -> bool:
-    """Whether a catalog's warehouse is known to be on another storage than a place: another bucket, or no bucket."""
+    """Returns whether a catalog's warehouse is known to be in another bucket than a location, or in none."""
     warehouse = chosen.warehouse or ""
     if "://" not in warehouse and not warehouse.startswith("/"):
         return False  # a server's own name for it

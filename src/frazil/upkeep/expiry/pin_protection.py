@@ -1,4 +1,4 @@
-"""What pins keep from being expired: which snapshots, for whom, and until when."""
+"""Snapshots that pins protect from expiry, with purpose and end of the lease."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PinProtection:
-    """A pin that is in the way of an expiry.
+    """A pin that prevents part of an expiry.
 
     Attributes:
-        pin: whose lease is not over.
-        snapshots: that would go without it, oldest first: its own, and those that came after it.
+        pin: whose lease has not ended.
+        snapshots: that would expire without it, oldest first: its own, and later ones.
     """
 
     pin: Pin
@@ -37,7 +37,7 @@ class PinProtection:
 
 
 def list_protections(metadata: TableMetadata, name: str, **limits: Any) -> list[PinProtection]:
-    """The pins without which an expiry would take more. Pure.
+    """Returns the pins without which an expiry would remove more. Pure.
 
     Args:
         metadata: of the table.

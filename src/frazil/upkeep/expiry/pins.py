@@ -309,7 +309,7 @@ def _ref_of(table: Table, held: Pin) -> SnapshotRef:
     """
     ref = table.metadata.refs.get(held.tag)
     if ref is None or ref.snapshot_id != held.snapshot_id:
-        raise _lost(held, f"the tag {held.tag} is gone: its lease was over, or somebody removed it")
+        raise _lost(held, f"the tag {held.tag} is gone: its lease ended, or it was removed")
     return ref
 
 

@@ -1,6 +1,6 @@
 """Deletes the files of expired snapshots when the grace of those who may still read them is over.
 
-`run(care, table, Step("reclaim", options={"grace_s": 3600.0}))`. What is to be deleted stands on lists that `expire`
+`run(context, table, Step("reclaim", options={"grace_s": 3600.0}))`. What is to be deleted stands on lists that `expire`
 has left (`lists`). Nothing is believed: the table is loaded anew, all that it refers to by then is taken off, and what
 is left is deleted where it lies in the table's own folders. A list goes when all its files are gone.
 """
@@ -60,7 +60,7 @@ class Waiting:
         due_size: their bytes.
     """
 
-    expired_file_lists: int
+    lists: int
     files: int
     size: int
     due: int

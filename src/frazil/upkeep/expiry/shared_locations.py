@@ -1,11 +1,11 @@
-"""Who else has files where a table lies. Deleting is for those who are alone there.
+"""Other tables with files in a table's location. Files are deleted only where a table is alone.
 
-Every other table of the catalog is looked at, and every table of the other catalogs in the settings: its location, the
+Every other table of the catalog is checked, and every table of the other catalogs in the settings: its location, the
 places that it writes to, its metadata, and every file that its snapshots refer to (`references`). Metadata of tables
-that no catalog knows is seen in the listing of the folder itself (`strangers`).
+that no catalog knows is found in the listing of the folder itself (`foreign_metadata`).
 
-Two catalogs may show one and the same table, such as a metastore and a REST server before it. That is no neighbour, as
-long as both show it in the same state.
+Two catalogs may show one and the same table, such as a metastore and a REST server in front of it. That is not a
+conflict as long as both show it in the same state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 #: Seconds for which the place of another table is believed, where only places are looked at.
-_BELIEVED_S = 3600.0
+_TRUST_S = 3600.0
 #: Looks at a table that another catalog shows too: somebody may commit between two of them.
 _LOOKS = 4
 
@@ -75,7 +75,7 @@ class OtherTable:
 _Tables = tuple[float, tuple[OtherTable, ...]]
 
 _known: weakref.WeakKeyDictionary[TableStore, dict[str, tuple[float, OtherTable]]] = weakref.WeakKeyDictionary()
-_elsewhere: weakref.WeakKeyDictionary[TableStore, dict[str, _Tables]] = weakref.WeakKeyDictionary()
+_cached_tables: weakref.WeakKeyDictionary[TableStore, dict[str, _Tables]] = weakref.WeakKeyDictionary()
 _lock = Lock()
 
 
@@ -89,13 +89,13 @@ def require_alone(context: UpkeepContext, table: Table) -> None:
         StoppedError: it was told to end.
     """
     own, uuid = canonical_folder(table.location()), str(table.metadata.table_uuid)
-    for other in _within(context, table):
+    for other in _list_tables_of_same(context, table):
         if other.uuid == uuid:
             raise _shared(table, other.name, "it is the same table under another name")
         if other.place == own:
             raise _shared(table, other.name, f"it lies in {own} too")
     for chosen in other_catalogs(context):
-        for other in _beyond(context, chosen):
+        for other in _list_tables_of_other(context, chosen):
             if other.uuid == uuid:
                 _require_same(context, chosen, table, other.name)
             elif other.place == own:
@@ -115,7 +115,7 @@ def require_unreferenced(context: UpkeepContext, table: Table) -> set[str]:
     """
     own = canonical_folder(table.location())
     known: set[str] = set()
-    for store, name, shown in _everywhere(context, table):
+    for store, name, shown in _list_other_tables(context, table):
         other = _load(store, table, name, shown)
         if other is None:
             continue
@@ -150,8 +150,8 @@ def require_free(
     if not files:
         return
     folders = {file.rpartition("/")[0] for file in files}
-    for store, name, shown in _everywhere(context, table, lenient=lenient):
-        seen = folders_seen(store, name, min(believed_s, _BELIEVED_S))
+    for store, name, shown in _list_other_tables(context, table, lenient=lenient):
+        seen = folders_seen(store, name, min(believed_s, _TRUST_S))
         if seen is not None and not seen & folders:
             continue
         try:
@@ -177,7 +177,7 @@ def require_sole_owner(context: UpkeepContext, table: Table, files: Collection[s
         StoppedError: it was told to end.
     """
     own, uuid = canonical_folder(table.location()), table.metadata.table_uuid
-    for store, name, shown in _everywhere(context, table):
+    for store, name, shown in _list_other_tables(context, table):
         try:
             other = _load(store, table, name, shown)
         except _MetadataGoneError:  # nobody reads our files through a table whose metadata is gone
@@ -208,7 +208,7 @@ def list_all_tables(context: UpkeepContext) -> Iterator[tuple[str, OtherTable]]:
             raise_if_stopped(context.stop)
             assert store is not None
             try:
-                found = _remember(store, _load_somehow(store, other))
+                found = _remember(store, _load_without_types(store, other))
             except FrazilError as error:
                 log.info("a table cannot be read", catalog=chosen.name, table=other, error=error.message)
                 continue
@@ -229,7 +229,7 @@ def _shared_files(
     return files_among(store, other, files, context.stop)
 
 
-def _everywhere(
+def _list_other_tables(
     context: UpkeepContext, table: Table, *, lenient: bool = False
 ) -> Iterator[tuple[TableStore, str, str]]:
     """All other tables of all catalogs: where they are, their name there, and how messages name them."""
@@ -265,7 +265,7 @@ def _others(context: UpkeepContext, table: Table) -> Iterator[str]:
     yield from (name for name in list_names(context.store) if name != own)
 
 
-def _within(context: UpkeepContext, table: Table) -> Iterator[OtherTable]:
+def _list_tables_of_same(context: UpkeepContext, table: Table) -> Iterator[OtherTable]:
     """The other tables of the same catalog."""
     for name in _others(context, table):
         raise_if_stopped(context.stop)
@@ -281,11 +281,11 @@ def _within(context: UpkeepContext, table: Table) -> Iterator[OtherTable]:
         yield other
 
 
-def _beyond(context: UpkeepContext, chosen: CatalogSettings) -> tuple[OtherTable, ...]:
+def _list_tables_of_other(context: UpkeepContext, chosen: CatalogSettings) -> tuple[OtherTable, ...]:
     """The tables of another catalog as they were within the hour; none, where it could not be reached."""
     with _lock:
-        seen = _elsewhere.setdefault(context.store, {}).get(chosen.name)
-    if seen is not None and time.monotonic() - seen[0] < _BELIEVED_S:
+        seen = _cached_tables.setdefault(context.store, {}).get(chosen.name)
+    if seen is not None and time.monotonic() - seen[0] < _TRUST_S:
         return seen[1]
     found: list[OtherTable] = []
     try:
@@ -294,7 +294,7 @@ def _beyond(context: UpkeepContext, chosen: CatalogSettings) -> tuple[OtherTable
             raise_if_stopped(context.stop)
             assert store is not None
             try:
-                found.append(_seen(store, name) or _remember(store, _load_somehow(store, name)))
+                found.append(_seen(store, name) or _remember(store, _load_without_types(store, name)))
             except FrazilError as error:
                 log.debug("a table cannot be read", catalog=chosen.name, table=name, error=error.message)
     except StoppedError:
@@ -302,7 +302,7 @@ def _beyond(context: UpkeepContext, chosen: CatalogSettings) -> tuple[OtherTable
     except FrazilError as error:
         log.info("a catalog cannot be looked at", catalog=chosen.name, error=error.message)
     with _lock:
-        _elsewhere[context.store][chosen.name] = time.monotonic(), tuple(found)
+        _cached_tables[context.store][chosen.name] = time.monotonic(), tuple(found)
     return tuple(found)
 
 
@@ -324,7 +324,7 @@ def _require_same(context: UpkeepContext, chosen: CatalogSettings, table: Table,
 def _load(store: TableStore, table: Table, name: str, shown: str) -> Table | None:
     """Another table; None where it was dropped since it was listed."""
     try:
-        return _load_somehow(store, name)
+        return _load_without_types(store, name)
     except NotFoundError as error:
         if name not in list_names(store):
             return None
@@ -335,7 +335,7 @@ def _load(store: TableStore, table: Table, name: str, shown: str) -> Table | Non
         raise _unknown(table, shown, error) from error
 
 
-def _load_somehow(store: TableStore, name: str) -> Table:
+def _load_without_types(store: TableStore, name: str) -> Table:
     """Where PyIceberg does not know a table's types: without its schema, of which nothing is asked here."""
     try:
         return store.load(name)
@@ -347,7 +347,7 @@ def _load_somehow(store: TableStore, name: str) -> Table:
 def _seen(store: TableStore, name: str) -> OtherTable | None:
     with _lock:
         at, found = _known.setdefault(store, {}).get(name, (0.0, None))
-    return found if found is not None and time.monotonic() - at < _BELIEVED_S else None
+    return found if found is not None and time.monotonic() - at < _TRUST_S else None
 
 
 def _remember(store: TableStore, table: Table) -> OtherTable:
@@ -378,7 +378,7 @@ def _shared(table: Table, other: str, why: str) -> SharedLocationError:
     return SharedLocationError(
         f"nothing is deleted of {'.'.join(table.name())}: the table {other} has files in its place",
         cause=why,
-        hint=f"give each table a place of its own: copy one of them elsewhere (CREATE TABLE … AS SELECT), or drop "
+        hint=f"give each table its own location: copy one of them (CREATE TABLE … AS SELECT), or drop "
         f"{other} without purging it",
     )
 

@@ -148,7 +148,7 @@ def _sizes(context: UpkeepContext, table: Table, needed: Files) -> dict[str, int
     with suppress(NotAllowedError, UnsupportedError):  # S3 Tables shows no list; then each file is asked for
         there |= {uri: info.size for folder in outer for uri, info in places.list(folder) if uri in needed}
 
-    def look(uri: str) -> tuple[str, int | None]:
+    def find_size(uri: str) -> tuple[str, int | None]:
         store, key = places.find(uri)
         try:
             return uri, store.head(key).size
@@ -158,7 +158,7 @@ def _sizes(context: UpkeepContext, table: Table, needed: Files) -> dict[str, int
     # Also those that the listing did not show: a link to a folder, or a file that came after it.
     missing = [uri for uri in needed if uri not in there]
     with ThreadPoolExecutor(_AT_ONCE, "frazil-verify") as pool:
-        there |= {uri: size for uri, size in pool.map(look, missing) if size is not None}
+        there |= {uri: size for uri, size in pool.map(find_size, missing) if size is not None}
     return there
 
 

@@ -190,7 +190,7 @@ def health_of(census: Census, policy: Policy, steps: Sequence[Step] = ()) -> Hea
         growth=None if census.growth is None else {k: round(v, 3) for k, v in asdict(census.growth).items()},
         last_upkeep=_last_upkeep(metadata),
         steps=tuple(steps),
-        policy=_told(policy),
+        policy=_describe_policy(policy),
         notes=(*held_back(metadata, census.table, policy, now), *on_request(metadata, policy)),
     )  # fmt: skip
 
@@ -258,7 +258,7 @@ def _last_upkeep(metadata: TableMetadata) -> dict[str, Any] | None:
     return None
 
 
-def _told(policy: Policy) -> dict[str, dict[str, Any]]:
+def _describe_policy(policy: Policy) -> dict[str, dict[str, Any]]:
     values = {name: value for name, value in vars(policy).items() if name != "sources"}
     return {
         name: {"value": list(value) if isinstance(value, tuple) else value, "source": policy.source(name)}

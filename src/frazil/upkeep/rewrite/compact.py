@@ -78,7 +78,7 @@ class Options:
                 f"these options contradict themselves: {dict(options)}", hint="frazil table compact --help"
             )
         if found.strategy not in STRATEGIES:
-            raise UsageError(f"'{found.strategy}' is no strategy", hint=f"one of {', '.join(STRATEGIES)}")
+            raise UsageError(f"'{found.strategy}' is not a strategy", hint=f"one of {', '.join(STRATEGIES)}")
         return found
 
     def check(self, table: Table) -> None:

@@ -77,7 +77,7 @@ def parse(table: Table, text: str) -> PartitionSpec:
     stripped = text.strip()
     terms = [] if stripped.lower() == "none" else [part.strip() for part in re.split(r",(?![^(]*\))", stripped)]
     if stripped == "" or not all(terms):
-        raise UsageError(f"'{text}' is no way to partition a table", hint="such as: day(time), bucket(16, id); or none")
+        raise UsageError(f"'{text}' is not a partition spec", hint="such as: day(time), bucket(16, id); or none")
     spec = parse_partition_spec(table.schema(), terms)
     kinds = [_kind(part) for part in spec.fields]
     if len(set(kinds)) < len(kinds):

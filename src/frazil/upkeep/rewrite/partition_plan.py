@@ -100,7 +100,7 @@ class Proposal:
 
 def plan(context: UpkeepContext, table: Table) -> Proposal:
     """A spec for the table, with reasons."""
-    return propose(look(context, table))
+    return propose(collect_facts(context, table))
 
 
 def propose(facts: Facts) -> Proposal:
@@ -164,7 +164,7 @@ def _by_key(facts: Facts, expected: float) -> tuple[list[str], float, list[str]]
     return [f"bucket({count}, {facts.keys[0]})"], expected / count, [reason]
 
 
-def look(context: UpkeepContext, table: Table) -> Facts:
+def collect_facts(context: UpkeepContext, table: Table) -> Facts:
     """The facts, from the manifests of the current snapshot."""
     snapshot, schema = table.metadata.current_snapshot(), table.schema()
     files: list[DataFile] = []

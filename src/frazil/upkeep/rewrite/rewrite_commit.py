@@ -1,4 +1,4 @@
-"""One commit of upkeep: what it says of itself, whether it landed, and that its files are on disk afterwards."""
+"""One commit of upkeep: its snapshot properties, whether it landed, and the sync of its files."""
 
 from __future__ import annotations
 
@@ -25,27 +25,26 @@ if TYPE_CHECKING:
 
     from frazil.upkeep.context import UpkeepContext
 
-#: In the summary of each snapshot that upkeep makes: what it was for, and an id by which a lost reply is looked up.
+#: In the summary of each snapshot made by upkeep: the kind of step, and an id to find it after a lost reply.
 KIND, ID = "frazil.upkeep", "frazil.upkeep.id"
-#: The steps in which an action commits.
+#: The fault points at which an action commits.
 COMMITS = {"commit", "dangling", "rows"}
-#: Seconds to wait for a commit to show whose reply was lost, before each look.
+#: Seconds to wait for a commit whose reply was lost, before each check.
 _LOOKS = (0.0, 0.5, 2.0)
 
 
 @dataclass(frozen=True)
 class RewriteCommit:
-    """An action on its way.
+    """An action that ends with one commit.
 
     Attributes:
-        context: where.
+        context: the catalog, and Spark.
         kind: of action.
-        table: as PyIceberg has loaded it when the action began.
+        table: as PyIceberg loaded it when the action began.
         java: the same table in Java.
-        start: the snapshot that it was planned on. What came after it is checked when the action commits.
-        id: of this action, new each time.
+        start: the snapshot that it was planned on. Later ones are checked when the action commits.
+        id: of this action, unique.
         begun: names of the steps that were begun.
-        properties: for the summary of the snapshot: kind, id, and the positions that the table has.
     """
 
     context: UpkeepContext
@@ -58,6 +57,7 @@ class RewriteCommit:
 
     @property
     def properties(self) -> dict[str, str]:
+        """Properties for the snapshot's summary: kind, id, and the positions of the table."""
         return {KIND: self.kind, ID: self.id, **collect_carried_positions(self.table.metadata)}
 
     @property
@@ -66,7 +66,7 @@ class RewriteCommit:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """A step that tests can strike before and after; Java's errors in it come out as ours."""
+        """A fault point before and after the block, which translates Java's errors."""
         reach(f"upkeep.{self.kind}.{name}.before")
         self.begun.add(name)
         with java.translated(self.table):
@@ -75,20 +75,20 @@ class RewriteCommit:
 
 
 class NothingToDoError(Exception):
-    """There is nothing to do, and the text says why."""
+    """There is nothing to do; the message says why."""
 
 
 def run_rewrite(context: UpkeepContext, table: Table, kind: Kind, act: Callable[[RewriteCommit], None]) -> Outcome:
-    """Runs an action that ends with one commit, and says what came of it.
+    """Runs an action that ends with one commit, and returns its outcome.
 
     Args:
-        context: where.
+        context: the catalog, and Spark.
         table: may be out of date.
         kind: of action.
-        act: plans, writes and commits; or raises NothingToDo before it has changed anything.
+        act: plans, writes and commits; or raises NothingToDoError before it has changed anything.
 
     Raises:
-        FrazilError: what a person must see: not allowed, not there, out of reach.
+        FrazilError: an error for the operator: not allowed, not found, unavailable.
     """
     began = time.monotonic()
     outcome = _run(context, table, kind, act)
@@ -102,9 +102,9 @@ def _run(context: UpkeepContext, table: Table, kind: Kind, act: Callable[[Rewrit
     if fresh.metadata.current_snapshot_id is None:
         return Outcome(kind, "nothing", reason="the table is empty")
     loaded = java.load(context, fresh)
-    turn = RewriteCommit(context, kind, fresh, loaded, int(loaded.currentSnapshot().snapshotId()))
+    rewrite = RewriteCommit(context, kind, fresh, loaded, int(loaded.currentSnapshot().snapshotId()))
     try:
-        act(turn)
+        act(rewrite)
     except NothingToDoError as nothing:
         return Outcome(kind, "nothing", reason=str(nothing))
     except ConflictError as error:
@@ -112,42 +112,42 @@ def _run(context: UpkeepContext, table: Table, kind: Kind, act: Callable[[Rewrit
     except UnsupportedError as error:
         return Outcome(kind, "unsupported", reason=error.message, hint=error.hint)
     except FrazilError as error:
-        # A reply may be lost in many ways, and Java has not a name for each.
-        snapshot = landed(turn) if turn.begun & COMMITS else None
+        # A reply may be lost in many ways, and Java does not name each of them.
+        snapshot = find_landed_snapshot(rewrite) if rewrite.begun & COMMITS else None
         if snapshot is None:
             if isinstance(error, CommitUnknownError):
                 return Outcome(kind, "failed", reason=f"no answer came: {error.message}", hint=error.hint)
             raise
-        return finished(turn, snapshot)
-    snapshot = landed(turn, looks=(0.0,))
+        return make_outcome(rewrite, snapshot)
+    snapshot = find_landed_snapshot(rewrite, looks=(0.0,))
     if snapshot is not None:
-        return finished(turn, snapshot)
-    # What makes no snapshot has written metadata.json all the same.
-    with turn.step("sync"):
+        return make_outcome(rewrite, snapshot)
+    # An action without a snapshot has written metadata.json all the same.
+    with rewrite.step("sync"):
         sync_metadata(context.store.load(table.name()))
     return Outcome(kind)
 
 
-def landed(turn: RewriteCommit, looks: tuple[float, ...] | None = None) -> Snapshot | None:
-    """The snapshot that the action has made, if the table shows it."""
+def find_landed_snapshot(rewrite: RewriteCommit, looks: tuple[float, ...] | None = None) -> Snapshot | None:
+    """Returns the snapshot of the action, if the table contains it."""
     for wait in _LOOKS if looks is None else looks:
         time.sleep(wait)
-        table = turn.context.store.load(turn.table.name())
+        table = rewrite.context.store.load(rewrite.table.name())
         for snapshot in reversed(table.metadata.snapshots):
-            if snapshot.summary is not None and snapshot.summary.get(ID) == turn.id:
+            if snapshot.summary is not None and snapshot.summary.get(ID) == rewrite.id:
                 return snapshot
     return None
 
 
-def finished(turn: RewriteCommit, snapshot: Snapshot) -> Outcome:
-    """The outcome by the snapshot's own summary, after its files are on disk where that is here."""
-    table = turn.context.store.load(turn.table.name())
-    with turn.step("sync"):
-        sync_snapshot(turn.context, table, snapshot)
-        java.forget(turn.context, table)
+def make_outcome(rewrite: RewriteCommit, snapshot: Snapshot) -> Outcome:
+    """Returns the outcome according to the snapshot's summary, after syncing files on this machine."""
+    table = rewrite.context.store.load(rewrite.table.name())
+    with rewrite.step("sync"):
+        sync_snapshot(rewrite.context, table, snapshot)
+        java.forget(rewrite.context, table)
     summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
     return Outcome(
-        turn.kind,
+        rewrite.kind,
         files_before=_sum(summary, "deleted-data-files", "removed-delete-files"),
         files_after=_sum(summary, "added-data-files", "added-delete-files"),
         bytes_rewritten=_sum(summary, "added-files-size"),
@@ -160,12 +160,12 @@ def _sum(summary: Mapping[str, str], *keys: str) -> int:
 
 
 def sync_snapshot(context: UpkeepContext, table: Table, snapshot: Snapshot) -> None:
-    """Puts on disk what a snapshot has added, where it lies on this machine. What it replaced will be deleted one day.
+    """Syncs the files that a snapshot has added on this machine, because the files that it replaced will be deleted.
 
     Raises:
         UnavailableError: one of the files could not be synced.
     """
-    if not lies_here(table):
+    if not is_on_this_machine(table):
         return
     files = added_files(context, table, snapshot)
     sync_files({*files, *(m.manifest_path for m in _added_manifests(context, table, snapshot)), snapshot.manifest_list})
@@ -173,7 +173,7 @@ def sync_snapshot(context: UpkeepContext, table: Table, snapshot: Snapshot) -> N
 
 
 def added_files(context: UpkeepContext, table: Table, snapshot: Snapshot) -> list[str]:
-    """The data and delete files that a snapshot has added."""
+    """Returns the data and delete files that a snapshot has added."""
     return [
         entry.data_file.file_path
         for manifest in _added_manifests(context, table, snapshot)
@@ -187,8 +187,8 @@ def _added_manifests(context: UpkeepContext, table: Table, snapshot: Snapshot) -
     return [manifest for manifest in every if manifest.added_snapshot_id == snapshot.snapshot_id]
 
 
-def lies_here(table: Table) -> bool:
-    """Whether files of the table are on this machine."""
+def is_on_this_machine(table: Table) -> bool:
+    """Returns whether files of the table are on this machine."""
     properties = table.metadata.properties
     places = (table.location(), properties.get("write.data.path", ""), properties.get("write.metadata.path", ""))
     return any(local_path(place) is not None for place in places if place)

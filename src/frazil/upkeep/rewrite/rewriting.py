@@ -234,4 +234,4 @@ def _column(text: str) -> Any:
             return column.asc_nulls_first()
         case "desc":
             return column.desc_nulls_last()
-    raise UsageError(f"'{text}' is no column to sort by", hint="a column's name, then perhaps asc or desc")
+    raise UsageError(f"'{text}' is not a sort column", hint="a column's name, then perhaps asc or desc")

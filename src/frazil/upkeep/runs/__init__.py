@@ -1,1 +1,1 @@
-"""Runs plans: by hand, for many tables, and in turns with the sinks of the pipeline; keeps what was done."""
+"""Runs plans: on request, for many tables, and between batches of the pipeline; keeps the history."""

@@ -1,4 +1,4 @@
-"""How long to wait with what did not get through, in a pipeline, and what is said of it."""
+"""Back-off of tables and kinds of steps in a pipeline, and its log messages."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ log = get_logger(__name__)
 
 #: The longest pause of a table, or of one kind of step.
 _LONGEST_S = 3600.0
-#: What came of steps whose kind rests. One that was told to stop does so only if it was for its own length.
-HINDERED = ("failed", "conflict", "unsupported", "stopped")
+#: Results after which a kind of step backs off; `stopped` only if it was stopped for its own duration.
+UNSUCCESSFUL = ("failed", "conflict", "unsupported", "stopped")
 
 
 @dataclass(frozen=True)
 class TableBackoff:
-    """Of a kind of step that did not get through: until when, and how long that is."""
+    """The back-off of a kind of step: its end and its length."""
 
     until: float
     pause: float
 
 
-def longer(pause: float, every: float) -> float:
-    """The pause after one that was not long enough; `every` is the first."""
+def double_pause(pause: float, every: float) -> float:
+    """Returns the pause after one that was not long enough; `every` is the first."""
     return min(_LONGEST_S, max(every, 2 * pause))
 
 
 def log_backoff(table: str, outcome: Outcome, pause: float, why: str | None, *, first: bool) -> None:
-    """Says why a kind of step rests; `why` is for one that was cut off.
+    """Logs why a kind of step backs off; `why` is for one that was cut off.
 
-    A failure is told each time; what does not change by itself, only at first.
+    A failure is logged each time; a condition that does not change by itself only once.
     """
     again, kind = round(pause), outcome.kind
     tell = log.warning if first else log.debug
@@ -57,5 +57,5 @@ def log_backoff(table: str, outcome: Outcome, pause: float, why: str | None, *, 
 def log_failure(
     table: str, error: str, cause: str | None, hint: str | None, pause: float, kind: Kind | None = None
 ) -> None:
-    """Of one kind of step; or of the table as a whole, without one."""
+    """Logs the failure of a kind of step, or of the table as a whole without one."""
     log.warning("upkeep failed", table=table, kind=kind, error=error, cause=cause, hint=hint, again_in=round(pause))

@@ -27,13 +27,13 @@ class ExpiryReport:
 
     Attributes:
         table: `namespace.table`.
-        snapshots: that are expired, oldest first.
+        snapshots: the expired snapshots, oldest first.
         files: files that only these snapshots hold.
         bytes: their size.
-        kinds: how many there are of each kind.
-        grace_s: seconds that such files stay before they are deleted.
-        pins: that keep snapshots which are old enough.
-        waiting: files of expired snapshots that wait to be deleted.
+        kinds: their count by kind.
+        grace_s: seconds until such files are deleted.
+        pins: pins that protect snapshots which are old enough.
+        waiting: files of expired snapshots that are not deleted yet.
         outcomes: of the steps; empty after a dry run.
     """
 
@@ -103,15 +103,15 @@ def expire_table(
     Args:
         context: the catalog, and Spark.
         name: `namespace.table`.
-        max_age_s: expire older snapshots; without it and `max_snapshots`, as the table's policy says.
+        max_age_s: expire older snapshots; without it and `max_snapshots`, the table's policy applies.
         max_snapshots: keep at most so many.
         snapshots: expire these, whatever their age.
-        grace_s: seconds that files stay after their snapshot; None: as the policy says.
+        grace_s: seconds that files are kept after their snapshot; None: as the policy says.
         dry_run: only report what would be done.
 
     Raises:
         UsageError: `snapshots` together with a limit; or one of them cannot be expired.
-        ConflictError: pins hold all that the limits choose.
+        ConflictError: pins protect all snapshots that the limits choose.
     """
     if snapshots and (max_age_s is not None or max_snapshots is not None):
         raise UsageError("snapshots are named, or chosen by age and number; not both", hint="one of the two")

@@ -1,7 +1,7 @@
-"""The history of upkeep: a table with a row for every step that did something, or failed.
+"""The history of upkeep: a table with a row for every step that changed something or failed.
 
-Rows are gathered and appended together, at most once a minute, so that the history itself stays small. Losing some is
-told and harmless: upkeep reads nothing from here that it needs.
+Rows are buffered and appended at most once a minute, so that the history itself stays small. Losing some is logged and
+harmless: upkeep depends on nothing in it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: Seconds between two appends, at least.
-EVERY_S = 60.0
-#: Rows that wait at most; where the table cannot be written, the oldest are lost.
-_WAITING = 1000
+#: Minimum seconds between two appends.
+FLUSH_EVERY_S = 60.0
+#: Limit of buffered rows; if the table cannot be written, the oldest are lost.
+_MAX_BUFFERED = 1000
 _TRIES = 5
-#: Kinds whose time is counted from the last look, whether it found something or not.
-_NOW_AND_THEN: tuple[Kind, ...] = ("stats", "orphans")
+#: Kinds whose interval counts from the last check, whether or not it found something.
+_PERIODIC: tuple[Kind, ...] = ("stats", "orphans")
 
 COLUMNS = (
     "run_id", "table", "kind", "result", "started_at", "seconds", "files_before", "files_after", "bytes_rewritten",
@@ -56,34 +56,34 @@ def schema() -> pa.Schema:
 
 
 class History:
-    """Takes rows, and appends them now and then. For several threads at once.
+    """Buffers rows and appends them periodically. Thread safe.
 
     Args:
-        store: where the table is, or will be made with the first row.
-        name: of the table; empty: nothing is kept.
-        clock: seconds, of any origin.
+        store: the catalog of the table, which is created with the first row.
+        name: of the table; empty: no history is kept.
+        clock: monotonic seconds.
     """
 
     def __init__(self, store: TableStore, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self.name = name
         self._clock = clock
-        self._waiting: deque[dict[str, Any]] = deque(maxlen=_WAITING)
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=_MAX_BUFFERED)
         self._lock = threading.Lock()
         self._appending = threading.Lock()
-        self._due = clock() + EVERY_S
+        self._due = clock() + FLUSH_EVERY_S
         self._failed = False
         self._last: dict[str, dict[Kind, float]] = {}
         self._tried: dict[str, dict[Kind, float]] = {}
         self._read: set[str] = set()
 
     def last(self, table: str) -> Mapping[Kind, float]:
-        """When steps of a kind were last done to a table, in seconds since 1970, as far as it is known."""
+        """Returns when steps of each kind were last done on a table, in seconds since 1970, as far as known."""
         self._read_once(table)
         return self._last.get(table, {})
 
     def tried(self, table: str) -> Mapping[Kind, float]:
-        """When steps of a kind were last tried, whatever came of it."""
+        """Returns when steps of each kind were last tried, whatever their result."""
         self._read_once(table)
         return self._tried.get(table, {})
 
@@ -101,13 +101,13 @@ class History:
             self._tried[table] = {**last_tried(rows), **self._tried.get(table, {})}
 
     def add(self, run_id: str, table: str, outcome: Outcome, started_at: float) -> None:
-        """Keeps what came of a step. One that had nothing to do is worth a row only where the look itself counts."""
+        """Records the outcome of a step. One that had nothing to do is recorded only for periodic kinds."""
         with self._lock:
             self._tried.setdefault(table, {})[outcome.kind] = started_at
         if outcome.result in ("done", "nothing"):
             with self._lock:
                 self._last.setdefault(table, {})[outcome.kind] = started_at
-        if not self.name or (outcome.result == "nothing" and outcome.kind not in _NOW_AND_THEN):
+        if not self.name or (outcome.result == "nothing" and outcome.kind not in _PERIODIC):
             return
         row = asdict(outcome) | {"run_id": run_id, "table": table, "host": socket.gethostname(), "process": os.getpid()}
         row["started_at"] = datetime.datetime.fromtimestamp(started_at, datetime.UTC)
@@ -115,20 +115,20 @@ class History:
             self._waiting.append(row)
 
     def flush(self, *, now: bool = False) -> None:
-        """Appends what waits, if it is time or `now`. It does not raise: a lost row is told, and nothing else."""
+        """Appends the buffered rows if it is time, or `now`. Does not raise: lost rows are logged."""
         if not self._waiting or (not now and self._clock() < self._due):
             return
         with self._appending:
             with self._lock:
                 rows = list(self._waiting)
                 self._waiting.clear()
-                self._due = self._clock() + EVERY_S
+                self._due = self._clock() + FLUSH_EVERY_S
             try:
                 self._append(rows)
                 self._failed = False
             except Exception as error:  # noqa: BLE001 - upkeep goes on without its history
                 with self._lock:
-                    self._waiting.extendleft(reversed(rows[-(_WAITING - len(self._waiting)) :]))
+                    self._waiting.extendleft(reversed(rows[-(_MAX_BUFFERED - len(self._waiting)) :]))
                 tell = log.debug if self._failed else log.warning
                 tell(
                     "the history of upkeep cannot be written", table=self.name, rows=len(rows), error=first_line(error)
@@ -152,7 +152,7 @@ class History:
     def rows(
         self, tables: Sequence[str] = (), *, since: datetime.datetime | None = None, limit: int | None = None
     ) -> list[dict[str, Any]]:
-        """The kept steps, newest first.
+        """Returns the recorded steps, newest first.
 
         Args:
             tables: only of these.
@@ -160,7 +160,7 @@ class History:
             limit: at most so many.
 
         Raises:
-            FrazilError: the table cannot be read. Where there is none yet, there are no rows.
+            FrazilError: the table cannot be read. A missing table has no rows.
         """
         if not self.name:
             return []
@@ -176,12 +176,12 @@ class History:
 
 
 def last_done(rows: Sequence[Mapping[str, Any]]) -> dict[Kind, float]:
-    """By rows of one table: when a step of each kind was last done, in seconds since 1970."""
+    """Returns when a step of each kind was last done, by rows of one table, in seconds since 1970."""
     return last_tried([row for row in rows if row["result"] in ("done", "nothing")])
 
 
 def last_tried(rows: Sequence[Mapping[str, Any]]) -> dict[Kind, float]:
-    """By rows of one table: when a step of each kind last began, in seconds since 1970."""
+    """Returns when a step of each kind last began, by rows of one table, in seconds since 1970."""
     found: dict[Kind, float] = {}
     for row in rows:
         found[row["kind"]] = max(found.get(row["kind"], 0.0), row["started_at"].timestamp())

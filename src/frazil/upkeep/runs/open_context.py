@@ -1,4 +1,4 @@
-"""Opens a catalog for upkeep by hand; Spark is started with the first step that needs it."""
+"""Opens a catalog for upkeep on request; the first step that needs Spark starts it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def open_context(
     *,
     spark: Sessions | None = None,
 ) -> Iterator[UpkeepContext]:
-    """What upkeep works on. `stop` also cancels the Spark jobs that run for it.
+    """Opens an upkeep context. `stop` also cancels the Spark jobs that run for it.
 
     Args:
         settings: all of them.
         catalog: name of the catalog; by default the one of the settings.
-        stop: set by whoever wants it to end.
-        spark: gives a session that the caller closes; None: one of its own, which ends with the block.
+        stop: set to end the work early.
+        spark: returns a session that the caller closes; None: a session that ends with the block.
 
     Raises:
         ConfigError: a policy in the settings contradicts itself.

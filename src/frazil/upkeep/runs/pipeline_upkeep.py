@@ -20,7 +20,7 @@ from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.jobs import Jobs
 from frazil.upkeep.model import Kind
 from frazil.upkeep.plans.manifest_stats import ManifestStatsCache
-from frazil.upkeep.runs.backoff import HINDERED, TableBackoff, log_backoff, log_failure, longer
+from frazil.upkeep.runs.backoff import UNSUCCESSFUL, TableBackoff, double_pause, log_backoff, log_failure
 from frazil.upkeep.runs.history import History
 from frazil.upkeep.runs.run import Limits, Report, run_upkeep
 from frazil.upkeep.runs.watchdog import Watchdog
@@ -30,39 +30,39 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: A sink is behind when its oldest message waits so many times as long as it should, and so many seconds.
+#: A sink lags when its oldest message has waited this multiple of the permitted time, and this many seconds.
 _BEHIND = (5.0, 5.0)
-#: While a sink is behind, or the share is used up, looks for what is urgent are so many times rarer.
-_RARER = 5.0
-#: Seconds between two looks at upkeep's own history, at least.
+#: While a sink lags, or the budget is spent, checks for urgent steps are less frequent by this factor.
+_SLOWDOWN = 5.0
+#: Minimum seconds between two turns of upkeep's own history table.
 _HISTORY_EVERY_S = 600.0
-#: A turn is cut off when it takes so many times as long as it should; the second where messages wait for the sink.
-_TOO_LONG = (2.0, 1.5)
-#: Turns at once: the other threads of a pipeline are its sinks'.
-_AT_ONCE = 2
-#: Bytes per second that compaction is taken to write before it was measured, and at least.
+#: Multiples of its intended length at which a turn is cut off; the second one while messages wait for the sink.
+_CUT_OFF = (2.0, 1.5)
+#: Concurrent turns: the other threads of a pipeline belong to its sinks.
+_MAX_TURNS = 2
+#: Assumed throughput of compaction in bytes per second before it is measured, and the least.
 _FIRST_RATE, _LOWEST_RATE = 8e6, 1e6
-#: The part of a turn that a table may use at least, if it gets one at all.
-_LEAST_PART = 0.25
+#: The least fraction of a turn that a table gets.
+_MIN_FRACTION = 0.25
 
 
 @dataclass
-class _Charge:
-    """A table in the caretaker's eyes."""
+class _TableState:
+    """The schedule of a table's upkeep."""
 
     due: float
-    """When to look at it again."""
+    """When the next turn is due."""
     pause: float = 0.0
-    """Where the table as a whole cannot be cared for; doubled each time."""
-    resting: dict[Kind, TableBackoff] = field(default_factory=dict)
-    """Kinds that failed, were cut off or lost against other writers, and have not succeeded since."""
+    """Back-off of the table as a whole; doubled each time."""
+    backoffs: dict[Kind, TableBackoff] = field(default_factory=dict)
+    """Kinds that failed, were cut off or lost conflicts, and have not succeeded since."""
     busy: threading.Lock = field(default_factory=threading.Lock)
     known: ManifestStatsCache = field(default_factory=ManifestStatsCache)
 
 
 @dataclass
-class _Share:
-    """Seconds that upkeep may take of a sink's time: they come with time, and are spent by turns."""
+class _TimeBudget:
+    """Seconds that upkeep may take of a sink's time: accrued over time, spent by turns."""
 
     credit: float
     at: float
@@ -74,14 +74,14 @@ class _Share:
 
 
 class PipelineUpkeep:
-    """Cares for the tables of a pipeline's sinks, in their threads. See `frazil.topics.sinks.sink_upkeep.Caretaker`.
+    """Maintains the tables of a pipeline's sinks, in their threads; implements `SinkUpkeep`.
 
     Args:
-        context: of which catalog; its sessions are `jobs`.
+        context: of the catalog; its sessions are `jobs`.
         jobs: the Spark jobs of upkeep.
         history: keeps what was done.
-        cores: that Spark has now; None: upkeep may use all there are.
-        clock: seconds, of any origin.
+        cores: returns the cores that Spark has now; None: upkeep may use all.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -98,77 +98,77 @@ class PipelineUpkeep:
         self._wanted = context.settings.model.pipeline.max_lag_ms / 1000
         self._behind = max(_BEHIND[0] * self._wanted, _BEHIND[1])
         self._rate = _FIRST_RATE
-        self._charges: dict[str, _Charge] = {}
-        self._shares: dict[str, _Share] = {}
+        self._states: dict[str, _TableState] = {}
+        self._budgets: dict[str, _TimeBudget] = {}
         self._lock = threading.Lock()
         self._cores = cores
         self._running = 0
         self._watches: set[Watchdog] = set()
 
-    def turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
+    def run_turn(self, tables: Sequence[str], lag: Callable[[], float]) -> bool:
         changed = False
         began = self._clock()
         names = [*reversed(tables), *([self._history.name] if self._history.name else [])]
         for name in sorted(names, key=self._due):
             if changed and lag() > self._wanted:
-                break  # a batch first; the others have their turn after it
+                break  # a batch comes first; the other tables get their turn after it
             if not self._context.stop.is_set() and self._clock() - began < self._settings.turn_s:
-                changed |= self._visit(name, tables[-1], lag, began)
+                changed |= self._run_table_turn(name, tables[-1], lag, began)
         self._history.flush()
         return changed
 
     def _due(self, name: str) -> float:
-        """The one that has waited longest comes first, so that a long plan of one does not keep the others waiting."""
-        charge = self._charges.get(name)
-        return -math.inf if charge is None else charge.due
+        """Returns the due time, so that the table that has waited longest comes first, whatever the others' plans."""
+        state = self._states.get(name)
+        return -math.inf if state is None else state.due
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._context.stop.set()
         with self._lock:
             watches = list(self._watches)
         for watch in watches:
             watch.end()
 
-    def _visit(self, name: str, payer: str, lag: Callable[[], float], since: float) -> bool:
-        """One turn of one table, paid from the share of the sink whose time it takes."""
+    def _run_table_turn(self, name: str, payer: str, lag: Callable[[], float], since: float) -> bool:
+        """Runs one turn of one table, paid from the budget of the sink whose time it takes."""
         now, lag_s = self._clock(), lag()
         with self._lock:
-            charge = self._charges.get(name) or self._charges.setdefault(name, _Charge(self._first(name, now)))
-            share = self._shares.setdefault(payer, _Share(self._settings.share * self._settings.every_s, now))
+            state = self._states.get(name) or self._states.setdefault(name, _TableState(self._first(name, now)))
+            share = self._budgets.setdefault(payer, _TimeBudget(self._settings.share * self._settings.every_s, now))
             credit = share.earn(now, self._settings.share, self._settings.turn_s)
         limited = lag_s > self._behind or credit <= 0
-        if now < charge.due + (self._settings.every_s * (_RARER - 1) if limited else 0):
+        if now < state.due + (self._settings.every_s * (_SLOWDOWN - 1) if limited else 0):
             return False
-        at_once, _ = self._room()
+        at_once, _ = self._allot_tasks()
         with self._lock:
             if self._running >= at_once:
-                return False  # tried again after the next batch
+                return False  # retried after the next batch
             self._running += 1
         try:
-            with self._watched(since, lag) as watch:
-                limits = self._limits(charge, lag, since, urgent_only=limited)
-                return self._attend(name, charge, share, watch, limits)
+            with self._watch(since, lag) as watch:
+                limits = self._limits(state, lag, since, urgent_only=limited)
+                return self._maintain(name, state, share, watch, limits)
         finally:
             with self._lock:
                 self._running -= 1
 
-    def _room(self) -> tuple[int, int | None]:
-        """Turns at once, and the tasks of each that may write: one core is left to sinks whose tables have no turn.
+    def _allot_tasks(self) -> tuple[int, int | None]:
+        """Returns the concurrent turns and the writing tasks of each: one core is left to sinks without a turn.
 
-        Asked each time, since executors come and go.
+        Computed each time, since executors come and go.
         """
         if self._cores is None:
-            return _AT_ONCE, None
+            return _MAX_TURNS, None
         cores = max(1, self._cores() - 1)
-        at_once = min(_AT_ONCE, cores)
+        at_once = min(_MAX_TURNS, cores)
         return at_once, cores // at_once
 
     @contextmanager
-    def _watched(self, since: float, lag: Callable[[], float]) -> Iterator[Watchdog]:
-        with Watchdog(self._jobs.part(), lambda: self._too_long(since, lag)) as watch:
+    def _watch(self, since: float, lag: Callable[[], float]) -> Iterator[Watchdog]:
+        with Watchdog(self._jobs.part(), lambda: self._find_cut_off_reason(since, lag)) as watch:
             with self._lock:
                 self._watches.add(watch)
-            if self._context.stop.is_set():  # `end` may have come before it was added
+            if self._context.stop.is_set():  # `stop` may have been called before it was added
                 watch.end()
             try:
                 yield watch
@@ -176,38 +176,38 @@ class PipelineUpkeep:
                 with self._lock:
                     self._watches.discard(watch)
 
-    def _too_long(self, since: float, lag: Callable[[], float]) -> str | None:
-        """Why a sink cannot wait any longer."""
+    def _find_cut_off_reason(self, since: float, lag: Callable[[], float]) -> str | None:
+        """Returns why a sink cannot wait any longer; None: it can."""
         took, turn = self._clock() - since, self._settings.turn_s
-        if took > _TOO_LONG[0] * turn:
-            return f"it took longer than {_TOO_LONG[0] * turn:g} s"
-        if took > _TOO_LONG[1] * turn and (waits := lag()) > self._behind:
-            return f"it took longer than {_TOO_LONG[1] * turn:g} s, and the sink is {waits:.0f} s behind"
+        if took > _CUT_OFF[0] * turn:
+            return f"it took longer than {_CUT_OFF[0] * turn:g} s"
+        if took > _CUT_OFF[1] * turn and (waits := lag()) > self._behind:
+            return f"it took longer than {_CUT_OFF[1] * turn:g} s, and the sink is {waits:.0f} s behind"
         return None
 
-    def _attend(self, name: str, charge: _Charge, share: _Share, watch: Watchdog, limits: Limits) -> bool:
-        if not charge.busy.acquire(blocking=False):
+    def _maintain(self, name: str, state: _TableState, share: _TimeBudget, watch: Watchdog, limits: Limits) -> bool:
+        if not state.busy.acquire(blocking=False):
             return False  # in a turn of another sink
         began = self._clock()
         try:
-            report = self._care_for(name, charge, watch, limits)
+            report = self._run_steps(name, state, watch, limits)
             with self._lock:
                 share.credit -= self._clock() - began
-            self._settle(name, charge, report)
+            self._schedule(name, state, report)
             if report is not None:
-                self._rest(name, charge, report, watch.why)
+                self._back_off(name, state, report, watch.why)
         finally:
-            charge.busy.release()
+            state.busy.release()
         return report is not None and report.changed
 
     def _first(self, name: str, now: float) -> float:
         return now + (_HISTORY_EVERY_S if name == self._history.name else 0)
 
-    def _limits(self, charge: _Charge, lag: Callable[[], float], since: float, *, urgent_only: bool) -> Limits:
+    def _limits(self, state: _TableState, lag: Callable[[], float], since: float, *, urgent_only: bool) -> Limits:
         now, turn = self._clock(), self._settings.turn_s
-        seconds = max(_LEAST_PART * turn, turn - (now - since))
+        seconds = max(_MIN_FRACTION * turn, turn - (now - since))
         return Limits(
-            without=[kind for kind, rest in charge.resting.items() if now < rest.until],
+            without=[kind for kind, rest in state.backoffs.items() if now < rest.until],
             seconds=seconds,
             bytes=int(self._rate * seconds),
             urgent_only=urgent_only,
@@ -215,11 +215,11 @@ class PipelineUpkeep:
             is_awaited=lambda: lag() > self._wanted,
         )
 
-    def _care_for(self, name: str, charge: _Charge, watch: Watchdog, limits: Limits) -> Report | None:
-        """None: there is no such table yet."""
-        context = replace(self._context, spark=watch.jobs, stop=watch.stop, tasks=self._room()[1])
+    def _run_steps(self, name: str, state: _TableState, watch: Watchdog, limits: Limits) -> Report | None:
+        """Runs the table's steps; returns None if the table does not exist yet."""
+        context = replace(self._context, spark=watch.jobs, stop=watch.stop, tasks=self._allot_tasks()[1])
         try:
-            return run_upkeep(context, name, limits, history=self._history, known=charge.known)
+            return run_upkeep(context, name, limits, history=self._history, known=state.known)
         except NotFoundError:
             metrics.forget(name)
             return None
@@ -229,41 +229,41 @@ class PipelineUpkeep:
             log.debug("upkeep failed unexpectedly", table=name, exc_info=error)
             return Report(name, errors=[FrazilError(f"unexpected {type(error).__name__}: {first_line(error)}")])
 
-    def _every(self, name: str) -> float:
+    def _interval(self, name: str) -> float:
         return _HISTORY_EVERY_S if name == self._history.name else self._settings.every_s
 
-    def _settle(self, name: str, charge: _Charge, report: Report | None) -> None:
-        """When to look at the table again. A step that failed is no reason to wait with the others."""
-        every, now = self._every(name), self._clock()
+    def _schedule(self, name: str, state: _TableState, report: Report | None) -> None:
+        """Schedules the table's next turn. A failed step does not delay the others."""
+        every, now = self._interval(name), self._clock()
         if report is None:
-            charge.due = now + every * _RARER
+            state.due = now + every * _SLOWDOWN
             return
-        self._learn_rate(report)
-        if report.errors and not report.outcomes and not self._context.stop.is_set():  # not even a plan could be made
-            charge.pause = longer(charge.pause, every)
-            charge.due = now + charge.pause
+        self._measure_rate(report)
+        if report.errors and not report.outcomes and not self._context.stop.is_set():  # no plan could be made
+            state.pause = double_pause(state.pause, every)
+            state.due = now + state.pause
             for error in report.errors:
-                log_failure(name, error.message, error.cause, error.hint, charge.pause)
+                log_failure(name, error.message, error.cause, error.hint, state.pause)
             return
-        charge.pause = 0.0
-        charge.due = now + (0.0 if report.unfinished else every)
+        state.pause = 0.0
+        state.due = now + (0.0 if report.unfinished else every)
 
-    def _rest(self, name: str, charge: _Charge, report: Report, why: str | None) -> None:
-        """A kind that did not get through waits, longer each time, until a step of it succeeds; the others go on."""
+    def _back_off(self, name: str, state: _TableState, report: Report, why: str | None) -> None:
+        """Backs off a kind that did not succeed, longer each time, until a step of it does; other kinds continue."""
         for outcome in report.outcomes:
-            if outcome.result not in HINDERED:
-                charge.resting.pop(outcome.kind, None)
+            if outcome.result not in UNSUCCESSFUL:
+                state.backoffs.pop(outcome.kind, None)
                 continue
             if outcome.result == "stopped" and why is None:
                 continue
-            before = charge.resting.get(outcome.kind)
-            pause = longer(before.pause if before else 0.0, self._every(name))
-            charge.resting[outcome.kind] = TableBackoff(self._clock() + pause, pause)
+            before = state.backoffs.get(outcome.kind)
+            pause = double_pause(before.pause if before else 0.0, self._interval(name))
+            state.backoffs[outcome.kind] = TableBackoff(self._clock() + pause, pause)
             if outcome.result == "stopped" and outcome.kind in ("compact", "deletes"):
                 self._rate = max(_LOWEST_RATE, self._rate / 2)  # they take in as many bytes as can be written in time
             log_backoff(name, outcome, pause, why, first=before is None)
 
-    def _learn_rate(self, report: Report) -> None:
+    def _measure_rate(self, report: Report) -> None:
         for outcome in report.outcomes:
             if outcome.bytes_rewritten > _LOWEST_RATE and outcome.seconds > 0:
                 seen = outcome.bytes_rewritten / outcome.seconds
@@ -274,7 +274,7 @@ class PipelineUpkeep:
 def make_pipeline_upkeep(
     settings: Settings, spark: SparkSession, catalog: str | None = None, *, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[PipelineUpkeep | None]:
-    """The caretaker of a pipeline on this catalog; None where the settings want none."""
+    """Yields the upkeep of a pipeline on this catalog; None if the settings disable it."""
     if not settings.model.upkeep.enabled:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Rewrites one table on request: the same step again and again, one commit each, until nothing is left to do."""
+"""Rewrites one table on request: repeats a step, one commit each, until nothing is left to do."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from frazil.upkeep.context import UpkeepContext
 
-#: Bytes that one commit takes in.
+#: Bytes that one commit rewrites.
 BUDGET = 1 << 30
-#: Commits of one call: a table that others write to all the time must not keep it for ever.
+#: Limit of commits per call, for a table that others write to all the time.
 _MOST_COMMITS = 1000
 
 
@@ -132,7 +132,7 @@ def compaction_options(
 
 
 def rewrite_table(context: UpkeepContext, table: Table, kind: Kind, options: Mapping[str, Any]) -> RewriteReport:
-    """Runs a step until nothing is left to do. Files that it has written itself are not rewritten again.
+    """Repeats a step until nothing is left to do. Files that it has written itself are not rewritten again.
 
     Args:
         context: the catalog, and Spark.

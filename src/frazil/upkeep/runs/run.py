@@ -1,7 +1,7 @@
-"""Cares for tables: takes a census, makes a plan, runs its steps one after the other, and keeps what came of each.
+"""Upkeep of tables: takes a census, makes a plan, runs its steps one by one, and records their outcomes.
 
-Nothing is remembered between two runs. What a run leaves undone, because its time was over, it was told to stop or
-another writer was faster, the next one finds again in the table.
+A run keeps no state. What it leaves undone, because of its time limit, a stop or another writer, the next one finds
+again in the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: The module of this room whose `run` does a step of the kind. It is imported with the first one.
+#: The module of this room whose `run` executes a kind of step. Imported on first use.
 ACTIONS: dict[Kind, str] = {
     "retention": "rewrite.retention",
     "compact": "rewrite.compact",
@@ -41,31 +41,31 @@ ACTIONS: dict[Kind, str] = {
     "stats": "rewrite.statistics",
     "orphans": "expiry.orphans",
 }
-#: Steps of one run of one table: a plan that never gets shorter must not run for ever.
-_MOST_STEPS = 50
-#: Kinds of which a plan has several steps; one that brings nothing says nothing about the others.
+#: Limit of steps per run of one table, for a plan that never gets shorter.
+_MAX_STEPS = 50
+#: Kinds of which a plan may have several steps; one without effect says nothing about the others.
 _SEVERAL = ("compact",)
-#: Tries of a step against commits of others, in a run by hand.
+#: Attempts of a step that loses conflicts, in a run on request.
 _TRIES = 3
-#: Kinds that only commit metadata or delete files: they take seconds, and go first where the time is limited.
+#: Kinds that only commit metadata or delete files: they take seconds, and come first if the time is limited.
 _QUICK = ("expire", "reclaim", "metadata")
-#: The part of its bytes that a step may write at least, however little of the time is left.
-_LEAST_PART = 0.25
+#: The least fraction of its bytes that a step may write, however little time is left.
+_MIN_FRACTION = 0.25
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a run may go.
+    """The limits of a run.
 
     Attributes:
         kinds: only these; empty: all.
-        seconds: after which no further step begins; None: no end. With an end, the kind of step that was tried longest
-            ago comes first, so that one that takes all of the time, run after run, keeps no other from its turn.
-        bytes: that one step may write anew in these seconds, about; None: as many as it takes.
+        seconds: after which no further step begins; None: no limit. With a limit, the kind that was tried longest ago
+            comes first, so that one that takes all the time, run after run, does not starve the others.
+        bytes: approximate bytes that one step may rewrite in these seconds; None: no limit.
         urgent_only: only what cannot wait.
-        tries: of a step that loses against another writer's commit.
-        without: kinds that are left out.
-        is_awaited: whether somebody waits for the table; then no further step begins after one that was done.
+        tries: attempts of a step that loses conflicts.
+        without: kinds to leave out.
+        is_awaited: returns whether the table is needed; then no further step begins after one that was done.
     """
 
     kinds: Collection[Kind] = ()
@@ -145,7 +145,7 @@ def run_upkeep(
     began = time.monotonic()
     report = Report(".".join(parse_name(name, context.catalog.name)))
     try:
-        _Run(context, report, limits, history, run_id or new_run_id(), known or ManifestStatsCache()).go(dry_run)
+        _Run(context, report, limits, history, run_id or new_run_id(), known or ManifestStatsCache()).run(dry_run)
     finally:
         report.seconds = time.monotonic() - began
         if not dry_run:
@@ -186,20 +186,20 @@ class _Run:
         #: When each kind was last tried, in seconds since 1970.
         self._tried_at: dict[Kind, float] = {}
 
-    def go(self, dry_run: bool) -> None:
+    def run(self, dry_run: bool) -> None:
         table = self._context.load(self._report.table)
         steps = self._plan(table)
         self._report.steps = steps
         self._report.notes = list_notes(self._context, table, self._limits.kinds, dry_run=dry_run)
         if dry_run:
             return
-        for _ in range(_MOST_STEPS):
-            step = next(iter(self._in_turn(steps)), None)
+        for _ in range(_MAX_STEPS):
+            step = next(iter(self._order_steps(steps)), None)
             if self._context.stop.is_set() or (step is not None and (self._is_late() or self._is_awaited())):
                 break
             if step is None:
                 return
-            wish = _wish(step)
+            wish = _make_urgent_copy(step)
             if wish == self._last:  # it says it was done, and the plan is the same
                 self._fruitless.append(wish)
                 continue
@@ -215,9 +215,9 @@ class _Run:
             steps = self._plan(table)
         self._report.unfinished = True
 
-    def _in_turn(self, steps: list[Step]) -> list[Step]:
+    def _order_steps(self, steps: list[Step]) -> list[Step]:
         """The steps that are left, in the order of the plan; where time is limited, the longest untried first."""
-        left = [s for s in steps if s.kind not in self._spent and _wish(s) not in self._fruitless]
+        left = [s for s in steps if s.kind not in self._spent and _make_urgent_copy(s) not in self._fruitless]
         if self._ends is None:
             return left
         tried = dict(self._history.tried(self._report.table)) if self._history is not None else {}
@@ -226,7 +226,7 @@ class _Run:
 
     def _tries(self, step: Step) -> int:
         """Who loses against other writers within limited time leaves the rest of it to the others."""
-        others = self._ends is not None and any(s.kind != step.kind for s in self._in_turn(self._report.steps))
+        others = self._ends is not None and any(s.kind != step.kind for s in self._order_steps(self._report.steps))
         return 1 if others else self._limits.tries
 
     def _is_late(self) -> bool:
@@ -241,7 +241,7 @@ class _Run:
         if most is None or self._ends is None or not seconds:
             return most
         left = (self._ends - time.monotonic()) / seconds
-        return int(most * min(1.0, max(_LEAST_PART, left)))
+        return int(most * min(1.0, max(_MIN_FRACTION, left)))
 
     def _plan(self, table: Table) -> list[Step]:
         limits = self._limits
@@ -259,13 +259,13 @@ class _Run:
     def _step(self, table: Table, step: Step) -> Outcome:
         began, started_at = time.monotonic(), time.time()
         log.debug("a step of upkeep", table=self._report.table, kind=step.kind, why=step.why)
-        outcome, error = self._tried(table, step)
+        outcome, error = self._run_with_retries(table, step)
         if self._context.stop.is_set() and (error is not None or outcome.result == "nothing"):
             # It was cancelled, and left the table as it was.
             outcome, error = Outcome(step.kind, "stopped", reason="told to end before it was done"), None
         outcome = replace(outcome, seconds=time.monotonic() - began)
         self._report.outcomes.append(outcome)
-        metrics.tell(self._report.table, outcome)
+        metrics.record_outcome(self._report.table, outcome)
         if self._history is not None:
             self._history.add(self._run_id, self._report.table, outcome, started_at)
         if error is not None:
@@ -280,7 +280,7 @@ class _Run:
             )
         return outcome
 
-    def _tried(self, table: Table, step: Step) -> tuple[Outcome, FrazilError | None]:
+    def _run_with_retries(self, table: Table, step: Step) -> tuple[Outcome, FrazilError | None]:
         conflicts = 0
         tries = self._tries(step)
         for attempt in range(1, tries + 1):
@@ -354,7 +354,7 @@ def plan_steps(
     if policy.orphans_on_request and "orphans" in asked:
         policy = replace(policy, orphans=True)
     census = take(context, table, policy, known=known)
-    metrics.show(census)
+    metrics.show_census(census)
     return plan(census, policy, budget=budget, last=last)
 
 
@@ -371,6 +371,6 @@ def list_notes(
     return found + (on_request(table.metadata, policy) if dry_run and not asked else [])
 
 
-def _wish(step: Step) -> Step:
+def _make_urgent_copy(step: Step) -> Step:
     """A step as it is whenever it is planned: its budget shrinks with the time that is left."""
     return replace(step, options={name: value for name, value in step.options.items() if name != "budget"})

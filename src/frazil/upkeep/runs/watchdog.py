@@ -9,7 +9,7 @@ from types import TracebackType
 from frazil.upkeep.jobs import Jobs
 
 #: Seconds between two looks.
-_EVERY_S = 0.25
+_POLL_S = 0.25
 
 
 class Watchdog:
@@ -37,15 +37,15 @@ class Watchdog:
         self.stop.set()
         self.jobs.cancel()
 
-    def _look(self) -> None:
-        while not self._over.wait(_EVERY_S):
+    def _poll(self) -> None:
+        while not self._over.wait(_POLL_S):
             if not self.stop.is_set():
                 self.why = self._reason()
             if self.why is not None or self.stop.is_set():
                 self.end()  # again and again: an action may begin another job before it is told of the end of one
 
     def __enter__(self) -> Watchdog:
-        threading.Thread(target=self._look, name="frazil-upkeep-watch", daemon=True).start()
+        threading.Thread(target=self._poll, name="frazil-upkeep-watch", daemon=True).start()
         return self
 
     def __exit__(
