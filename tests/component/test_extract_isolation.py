@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 from frazil.content.extraction.sources import source_of
-from frazil.content.extraction.task import Task
+from frazil.content.extraction.task import ExtractionTask
 from frazil.content.scan.folder import etag
 from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError
 from frazil.extract import Limits
-from frazil.extract.engine.isolation import Done, Inside
-from frazil.extract.engine.source import Wanted
-from frazil.extract.engine.wire import Config, Job
-from frazil.extract.engine.worker_process import Child, borrow, close_idle, give_back
+from frazil.extract.engine.isolation import IsolatedExtraction, ObjectResult
+from frazil.extract.engine.source import ObjectRef
+from frazil.extract.engine.wire import Job, WorkerConfig
+from frazil.extract.engine.worker_process import WorkerProcess, acquire_worker, close_idle_workers, release_worker
 from frazil.extract.registry import TYPE, registry
 from frazil.observe.faultpoints import handled
 from frazil.settings.model import NetworkSettings, S3Settings
@@ -45,7 +45,7 @@ SHORT = replace(LIMITS, timeout_s=3.0)
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     install(tmp_path / "plugins", monkeypatch)
     yield
-    close_idle()
+    close_idle_workers()
     registry.cache_clear()
 
 
@@ -58,17 +58,19 @@ def files(folder: Path, *keys: str) -> list[Job]:
 
 def job_of(folder: Path, key: str, number: int, **more: Any) -> Job:
     found = (folder / key).stat()
-    wanted = Wanted(f"file://{folder}", key, etag=etag(found.st_mtime_ns, found.st_size), size=found.st_size)
+    wanted = ObjectRef(f"file://{folder}", key, etag=etag(found.st_mtime_ns, found.st_size), size=found.st_size)
     return Job(number, wanted, **more)
 
 
-def inside(*names: str, threads: int = 4, limits: Limits = LIMITS) -> Inside:
+def inside(*names: str, threads: int = 4, limits: Limits = LIMITS) -> IsolatedExtraction:
     chosen = registry().choose((TYPE, *names))
     sources = {e.name: registry().found[e.name].source for e in chosen}
-    return Inside(chosen, Config(sources, limits, threads, source_of, S3Settings(), NetworkSettings()))
+    return IsolatedExtraction(
+        chosen, WorkerConfig(sources, limits, threads, source_of, S3Settings(), NetworkSettings())
+    )
 
 
-def looked(made: Inside, jobs: list[Job]) -> dict[str, Done]:
+def looked(made: IsolatedExtraction, jobs: list[Job]) -> dict[str, ObjectResult]:
     try:
         done = list(made.look(jobs))
     finally:
@@ -77,7 +79,7 @@ def looked(made: Inside, jobs: list[Job]) -> dict[str, Done]:
     return {d.job.wanted.key: d for d in done}
 
 
-def wrong(done: Done) -> dict[str, tuple[str, str]]:
+def wrong(done: ObjectResult) -> dict[str, tuple[str, str]]:
     return {n: (r["status"], r["reason"]) for n, r in done.extractors.items() if r["status"] != "ok"}
 
 
@@ -135,7 +137,7 @@ def test_odd_values_arrive_as_json(tmp_path: Path):
 def test_a_process_that_is_killed_costs_nothing_but_time(tmp_path: Path):
     made = inside("odd", threads=2)
     jobs = files(tmp_path / "files", *[f"plain{n}" for n in range(2000)])
-    done: list[Done] = []
+    done: list[ObjectResult] = []
     for one in made.look(jobs):
         done.append(one)
         child = made._fast._child
@@ -268,9 +270,9 @@ def test_a_small_pipe_and_a_process_that_hangs_do_not_stop_the_task(tmp_path: Pa
         raise PermissionError(1, "pipe-user-pages-soft")
 
     monkeypatch.setattr("frazil.extract.engine.worker_process.fcntl.fcntl", refused)
-    child = Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
+    child = WorkerProcess(WorkerConfig({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
     os.kill(child.pid, signal.SIGSTOP)
-    jobs = [Job(n, Wanted("file:///none", "k" * 1000)) for n in range(500)]
+    jobs = [Job(n, ObjectRef("file:///none", "k" * 1000)) for n in range(500)]
     child.send(jobs)
     assert child.waits_for and child.receive() == ([], True)
     os.kill(child.pid, signal.SIGCONT)
@@ -287,7 +289,7 @@ def test_a_process_that_does_not_start_leaves_nothing_open(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
-        Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
+        WorkerProcess(WorkerConfig({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
     assert set(Path("/proc/self/fd").iterdir()) <= before  # others may close something meanwhile
 
 
@@ -324,12 +326,12 @@ def kit(tmp_path: Path) -> Iterator[SinkKit]:
         yield made
 
 
-def task_of(kit: SinkKit, names: tuple[str, ...], thumbnails: ThumbnailStore | None = None) -> Task:
+def task_of(kit: SinkKit, names: tuple[str, ...], thumbnails: ThumbnailStore | None = None) -> ExtractionTask:
     model = kit.settings.model
     topic = ensure_events_topic(kit.client, kit.settings).name
     address = kit.client.address
     size, key = model.log.max_message_size, kit.log.key
-    return Task(address, topic, size, names, LIMITS, None, model.s3, model.network, thumbnails, key=key)
+    return ExtractionTask(address, topic, size, names, LIMITS, None, model.s3, model.network, thumbnails, key=key)
 
 
 def row_of(job: Job, *names: str, **more: Any) -> dict[str, Any]:
@@ -393,12 +395,12 @@ def test_what_was_found_before_a_fault_is_in_the_log(kit: SinkKit, tmp_path: Pat
 
 
 def test_an_idle_process_is_not_lent_when_it_is_dead():
-    config = Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings())
-    first = borrow(config)
-    give_back(first)
+    config = WorkerConfig({}, Limits(), 1, source_of, S3Settings(), NetworkSettings())
+    first = acquire_worker(config)
+    release_worker(first)
     os.kill(first.pid, signal.SIGKILL)
     first._process.wait()
-    other = borrow(config)
+    other = acquire_worker(config)
     assert other.pid != first.pid
     other.close()
 

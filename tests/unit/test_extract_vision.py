@@ -19,7 +19,7 @@ from PIL import Image
 
 from frazil.extract import Limits, TooMuch, Unsupported
 from frazil.extract.engine import context
-from frazil.extract.engine.context import Surroundings
+from frazil.extract.engine.context import ExtractorContext
 from frazil.extract.vision import labels, model, network
 from frazil.extract.vision.checkpoint import BadCheckpointError, weights
 from frazil.extract.vision.classes import broader, grouped, names
@@ -34,7 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _surroundings(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "_used", [Surroundings(cache)])
+    monkeypatch.setattr(context, "_used", [ExtractorContext(cache)])
 
 
 def photo(name: str) -> bytes:
@@ -361,9 +361,9 @@ def test_two_processes_that_make_the_model_at_once_both_have_it(tmp_path: Path):
     assert only_file(tmp_path / "models").stat().st_size > 18_000_000
 
 
-@pytest.mark.parametrize("said", [[], [Surroundings(None)]])
+@pytest.mark.parametrize("said", [[], [ExtractorContext(None)]])
 def test_the_folder_of_the_cache_is_that_of_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[Surroundings]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[ExtractorContext]
 ):
     monkeypatch.setattr(context, "_used", said)
     monkeypatch.setenv("FRAZIL_CACHE", str(tmp_path / "mine"))

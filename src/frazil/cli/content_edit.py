@@ -158,7 +158,7 @@ def _publish(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog
             "visible": wait or lag is None,
         }
         if wait:
-            work.until_visible(end)
+            work.wait_until_visible(end)
         if edits[0].erase:
             # A look inside that was under way may have made them again.
             _forget_thumbnails(settings, bucket, told, catalog)

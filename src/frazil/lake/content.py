@@ -17,8 +17,8 @@ from frazil.content.buckets import bucket_of, require_text
 from frazil.content.choice import Choice, Deleted
 from frazil.content.full_scan import ScanReport, ScanRequest, run_full_scan
 from frazil.content.paging import Sort
-from frazil.content.scan.listing import open_place
-from frazil.content.scan.session import Work
+from frazil.content.scan.listing import open_target
+from frazil.content.scan.session import ScanSession
 from frazil.content.search.asked import asked
 from frazil.content.search.finding import find
 from frazil.content.search.order import Sort as SearchSort
@@ -119,10 +119,10 @@ class Content:
         connection = self._connection
         connection.require_open()
         settings = for_pipeline(connection.settings)
-        opened = open_place(place, settings, prefix, versions=versions)
+        opened = open_target(place, settings, prefix, versions=versions)
         request = ScanRequest(prefix, everything, gone, restart, wait, extract).checked(opened, settings)
         with connection.log() as access:
-            return run_full_scan(Work(settings, access, connection, connection.catalog), opened, request)
+            return run_full_scan(ScanSession(settings, access, connection, connection.catalog), opened, request)
 
     # -- read --------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.annotations.messages import EXTRACTION
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.model import Annotation
 from frazil.content.annotations.standard_columns import standard_columns
 from frazil.content.columns import EXTRACTED, USERS
 from frazil.content.fields import Fields, compute
@@ -33,7 +33,9 @@ Document: TypeAlias = dict[str, Any] | None
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def apply_notes(rows: pa.Table, notes: Sequence[Note], about: Sequence[int], fields: Fields) -> tuple[pa.Table, Bools]:
+def apply_notes(
+    rows: pa.Table, notes: Sequence[Annotation], about: Sequence[int], fields: Fields
+) -> tuple[pa.Table, Bools]:
     """The rows as the notes make them, and which of them are other than before.
 
     Args:
@@ -43,7 +45,7 @@ def apply_notes(rows: pa.Table, notes: Sequence[Note], about: Sequence[int], fie
         fields: the custom columns.
     """
     touched = np.zeros(rows.num_rows, bool)
-    by_row: dict[int, list[Note]] = {}
+    by_row: dict[int, list[Annotation]] = {}
     for note, place in zip(notes, about, strict=True):
         if place >= 0:
             by_row.setdefault(int(place), []).append(note)
@@ -100,7 +102,7 @@ def _document(row: Row) -> Document:
 
 
 def _extracted(
-    row: Row, note: Note, document: dict[str, Any] | None, fields: Fields
+    row: Row, note: Annotation, document: dict[str, Any] | None, fields: Fields
 ) -> tuple[dict[str, Any] | None, bool]:
     body = note.body
     if row["is_deleted"] or row["is_delete_marker"] or row["extraction_status"] == ERASED or not _is_of(row, body):
@@ -143,7 +145,7 @@ def _is_of(row: Row, body: dict[str, Any]) -> bool:
 
 
 def _edited(
-    row: Row, note: Note, document: dict[str, Any] | None, fields: Fields
+    row: Row, note: Annotation, document: dict[str, Any] | None, fields: Fields
 ) -> tuple[dict[str, Any] | None, bool]:
     body = note.body
     if body.get("erase"):

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Note:
+class Annotation:
     """What one message says of one row.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from frazil.content.annotations.messages import EDIT, EXTRACTION, FIELDS, VERSION
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.model import Annotation
 from frazil.content.events.fields import read_bucket, read_key, read_time, read_version
 from frazil.content.events.model import Parsed, Problem, Unreadable
 from frazil.extract.status import CHANGED, FAILED, GONE, OK, UNSUPPORTED
@@ -51,12 +51,12 @@ def read_note(message: dict[str, Any]) -> Parsed:
     return parsed
 
 
-def placed(notes: list[Note], offset: int) -> list[Note]:
+def placed(notes: list[Annotation], offset: int) -> list[Annotation]:
     """Notes that know where they lay in the log."""
     return [replace(note, offset=offset) for note in notes]
 
 
-def _note(kind: str, bucket: str, at: str, index: int, entry: Any) -> Note:
+def _note(kind: str, bucket: str, at: str, index: int, entry: Any) -> Annotation:
     if type(entry) is not dict:
         raise Unreadable("not_an_event", f"an entry is an object of JSON, this is {entry!r:.50}")
     try:
@@ -64,7 +64,7 @@ def _note(kind: str, bucket: str, at: str, index: int, entry: Any) -> Note:
     except TypeError as error:  # a number that is too large, half a surrogate pair, too deep
         raise Unreadable("bad_text", f"an entry cannot be kept as JSON: {error}") from None
     key = read_key(entry.get("key"), encoded=False)
-    return Note(kind, bucket, key, read_version(entry.get("version_id")), 0, index, at, entry)
+    return Annotation(kind, bucket, key, read_version(entry.get("version_id")), 0, index, at, entry)
 
 
 def _check_result(entry: dict[str, Any]) -> None:

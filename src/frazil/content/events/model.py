@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.model import Annotation
 
 AUTO: Final = "auto"
 AWS: Final = "aws"
@@ -60,7 +60,7 @@ class Parsed:
     changes: list[Change] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     ignored: int = 0
-    notes: list[Note] = field(default_factory=list)
+    notes: list[Annotation] = field(default_factory=list)
     orders: list[dict[str, Any]] = field(default_factory=list)
 
 

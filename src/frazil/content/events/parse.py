@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.model import Annotation
 from frazil.content.annotations.parse import is_note, placed, read_note
 from frazil.content.columns import CHANGE, TEXTS
 from frazil.content.events.envelopes import unwrap
@@ -51,7 +51,7 @@ class Read(NamedTuple):
 
     changes: pa.Table
     misfits: list[RejectedRow]
-    notes: list[Note]
+    notes: list[Annotation]
     orders: list[dict[str, Any]]
 
 
@@ -68,7 +68,7 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO, *, internal: bool = 
     changes: list[Change] = []
     batches: list[pa.RecordBatch] = []
     misfits: list[RejectedRow] = []
-    notes: list[Note] = []
+    notes: list[Annotation] = []
     orders: list[dict[str, Any]] = []
     headers = _headers(messages)
     offsets = messages.column("offset").to_pylist()

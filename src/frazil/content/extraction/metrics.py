@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.observe.metrics import counter
 
 if TYPE_CHECKING:
-    from frazil.content.extraction.task import Report
+    from frazil.content.extraction.task import ExtractionReport
 
 OBJECTS = counter("frazil_extract_objects_total", "Objects looked into, by status: ok, failed, gone, changed", "status")
 RESULTS = counter(
@@ -22,7 +22,7 @@ RESTARTS = counter(
 THUMBNAILS = counter("frazil_extract_thumbnails_total", "Thumbnails, by result: written, failed", "result")
 
 
-def add(report: Report) -> None:
+def add(report: ExtractionReport) -> None:
     """Counts what a job has done."""
     for status, objects in report.by_status.items():
         OBJECTS.labels(status).inc(objects)

@@ -29,7 +29,7 @@ _ERASED = "erased"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExtractionRequest:
     """What is to be looked into.
 
     Attributes:
@@ -51,7 +51,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExtractionPlan:
     """What would be looked into.
 
     Attributes:
@@ -65,10 +65,10 @@ class Plan:
     by_extractor: dict[str, int]
 
 
-def choose(
+def select_rows(
     spark: SparkSession,
     table: str,
-    asked: Asked,
+    asked: ExtractionRequest,
     extractors: Sequence[Extractor],
     buckets: Sequence[str] | None = None,
 ) -> DataFrame:
@@ -104,13 +104,13 @@ def choose(
     return chosen if asked.limit is None else chosen.limit(asked.limit)
 
 
-def plan(chosen: DataFrame) -> Plan:
+def count_selected(chosen: DataFrame) -> ExtractionPlan:
     """Counts what was chosen."""
     from pyspark.sql import functions as f
 
     total = chosen.agg(f.count("*"), f.sum("size")).first()
     names = chosen.select(f.explode("wanted").alias("name")).groupBy("name").count().collect()
-    return Plan(int(total[0]), int(total[1] or 0), {row[0]: int(row[1]) for row in sorted(names)})
+    return ExtractionPlan(int(total[0]), int(total[1] or 0), {row[0]: int(row[1]) for row in sorted(names)})
 
 
 def _with_all_columns(rows: DataFrame) -> DataFrame:

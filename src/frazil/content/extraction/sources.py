@@ -17,7 +17,7 @@ from frazil.content.s3_errors import from_boto
 from frazil.content.scan.folder import etag as folder_etag
 from frazil.errors import FrazilError, NotFoundError, UsageError, first_line
 from frazil.extract import Unsupported
-from frazil.extract.engine.source import Changed, Gone, Shorter, Source, StorageError, Wanted
+from frazil.extract.engine.source import ObjectChanged, ObjectGone, ObjectRef, RangeBeyondEnd, Source, StorageError
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage.clients import connect
 from frazil.storage.faults import from_obstore
@@ -33,7 +33,7 @@ _OPEN_FILE = _OPEN | os.O_NONBLOCK | os.O_NOCTTY
 _OPEN_FOLDER = _OPEN | os.O_DIRECTORY
 
 
-def source_of(wanted: Wanted, s3: S3Settings, network: NetworkSettings) -> Source:
+def source_of(wanted: ObjectRef, s3: S3Settings, network: NetworkSettings) -> Source:
     """Opens an object. Nothing of a bucket is asked before the first read."""
     if is_folder(wanted.bucket):
         return FileSource(wanted)
@@ -50,7 +50,7 @@ def source_of(wanted: Wanted, s3: S3Settings, network: NetworkSettings) -> Sourc
 class FileSource:
     """A file of a folder. Links, on the way to it too, and all that is no file are not opened."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ObjectRef) -> None:
         self._etag, self._file = wanted.etag, -1
         self._file = _opened(str(folder_of(wanted.bucket)), wanted.key)
         try:
@@ -71,9 +71,9 @@ class FileSource:
     def check(self) -> None:
         found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode):
-            raise Gone("it is no file any more")
+            raise ObjectGone("it is no file any more")
         if self._etag is not None and folder_etag(found.st_mtime_ns, found.st_size) != self._etag:
-            raise Changed("the file has changed since it was listed")
+            raise ObjectChanged("the file has changed since it was listed")
 
     def close(self) -> None:
         if self._file >= 0:
@@ -96,7 +96,7 @@ def _pread(file: int, start: int, length: int) -> bytes:
 def _opened(root: str, key: str) -> int:
     *folders, name = key.split("/")
     if any(part in ("", ".", "..") for part in (*folders, name)) or "\0" in key:
-        raise Gone("no file can have this name")
+        raise ObjectGone("no file can have this name")
     try:
         at = os.open(os.path.realpath(root), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     except OSError as error:
@@ -106,11 +106,11 @@ def _opened(root: str, key: str) -> int:
             at, before = os.open(part, _OPEN_FOLDER, dir_fd=at), at
             os.close(before)
         if not stat.S_ISREG(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-            raise Gone("it is no file any more")  # devices do things when they are opened
+            raise ObjectGone("it is no file any more")  # devices do things when they are opened
         return os.open(name, _OPEN_FILE, dir_fd=at)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
-            raise Gone("there is no such file any more") from error
+            raise ObjectGone("there is no such file any more") from error
         raise StorageError(f"storage: {error.strerror or error}") from error
     finally:
         os.close(at)
@@ -122,7 +122,7 @@ def _opened(root: str, key: str) -> int:
 class BucketSource:
     """An object of a bucket."""
 
-    def __init__(self, wanted: Wanted, s3: S3Settings, network: NetworkSettings) -> None:
+    def __init__(self, wanted: ObjectRef, s3: S3Settings, network: NetworkSettings) -> None:
         self._wanted, self._s3, self._network = wanted, s3, network
         self._etag = wanted.etag
         # A version without a name is the newest one, or else has the name `null`.
@@ -134,7 +134,7 @@ class BucketSource:
         data, etag, _ = ask(start, end)
         # Servers that know nothing of conditions answer with what they have.
         if self._etag is not None and etag is not None and etag != self._etag:
-            raise Changed("the object has changed since it was listed")
+            raise ObjectChanged("the object has changed since it was listed")
         self._etag = self._etag or etag
         return data
 
@@ -142,7 +142,7 @@ class BucketSource:
         ask = self._ask_obstore if self._by_obstore else self._ask_boto
         try:
             return ask(0, 1)[2]
-        except Shorter:  # not even one byte
+        except RangeBeyondEnd:  # not even one byte
             return 0
 
     def check(self) -> None:
@@ -164,10 +164,10 @@ class BucketSource:
             meta = found.meta
             return bytes(found.bytes()), _unquoted(meta["e_tag"]), meta["size"]
         except PreconditionError as error:
-            raise Changed("the object has changed since it was listed") from error
+            raise ObjectChanged("the object has changed since it was listed") from error
         except (BaseError, FileNotFoundError) as error:
             if "InvalidRange" in str(error) or "status code: 416" in str(error):
-                raise Shorter("the object is shorter than when it was listed") from error
+                raise RangeBeyondEnd("the object is shorter than when it was listed") from error
             if "InvalidObjectState" in str(error):
                 raise Unsupported("it lies in an archive, and has to be restored first") from error
             where = f"s3://{self._wanted.bucket}"
@@ -190,9 +190,9 @@ class BucketSource:
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in ("PreconditionFailed", "412"):
-                raise Changed("the object has changed since it was listed") from error
+                raise ObjectChanged("the object has changed since it was listed") from error
             if code in ("InvalidRange", "416"):
-                raise Shorter("the object is shorter than when it was listed") from error
+                raise RangeBeyondEnd("the object is shorter than when it was listed") from error
             if code == "InvalidObjectState":
                 raise Unsupported("it lies in an archive, and has to be restored first") from error
             raise _told(from_boto(error, self._wanted.bucket, self._wanted.key)) from error
@@ -218,8 +218,8 @@ def _unquoted(etag: str | None) -> str | None:
     return etag.strip('"') or None if etag else None
 
 
-def _told(error: FrazilError) -> Gone | StorageError:
+def _told(error: FrazilError) -> ObjectGone | StorageError:
     if isinstance(error, NotFoundError) and "no bucket" not in error.message:
-        return Gone("there is no such object any more")
+        return ObjectGone("there is no such object any more")
     cause = f": {error.cause}" if error.cause else ""
     return StorageError(f"storage: {first_line(error)}{cause}")

@@ -20,9 +20,9 @@ from frazil.content.extraction.sources import source_of
 from frazil.content.thumbnails import ThumbnailStore, ThumbnailWriter, thumbnail_key
 from frazil.errors import FrazilError, first_line
 from frazil.extract import Limits
-from frazil.extract.engine.isolation import Done, Inside
-from frazil.extract.engine.source import Wanted
-from frazil.extract.engine.wire import Config, Job
+from frazil.extract.engine.isolation import IsolatedExtraction, ObjectResult
+from frazil.extract.engine.source import ObjectRef
+from frazil.extract.engine.wire import Job, WorkerConfig
 from frazil.extract.registry import TYPE, registry
 from frazil.extract.status import CHANGED, FAILED, GONE, OK
 from frazil.log.access import Ack
@@ -45,7 +45,7 @@ REPORT = pa.schema([("report", pa.binary())])
 
 
 @dataclass
-class Report:
+class ExtractionReport:
     """What was done, by one task or by all.
 
     Attributes:
@@ -80,7 +80,7 @@ class Report:
     end: int = 0
     error: FrazilError | None = None
 
-    def count(self, done: Done) -> None:
+    def count(self, done: ObjectResult) -> None:
         wanted = done.job.wanted
         self.objects += 1
         self.bytes_read += done.bytes_read
@@ -103,7 +103,7 @@ class Report:
         known = (name, status, reason) in self.by_reason
         self.by_reason[name, status, reason if known or len(self.by_reason) < _REASONS else _OTHER] += count
 
-    def add(self, other: Report) -> None:
+    def add(self, other: ExtractionReport) -> None:
         self.objects += other.objects
         self.by_status += other.by_status
         self.by_extractor += other.by_extractor
@@ -122,7 +122,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Task:
+class ExtractionTask:
     """Looks into the objects of some rows, for `mapInArrow`. What it hands on is its report, pickled.
 
     Attributes:
@@ -156,12 +156,12 @@ class Task:
         yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
         end_task()
 
-    def run(self, rows: Iterable[dict[str, Any]]) -> Report:
-        report = Report()
+    def run(self, rows: Iterable[dict[str, Any]]) -> ExtractionReport:
+        report = ExtractionReport()
         pictures = ThumbnailWriter(self.thumbnails)
         try:
             with Producer(self.address, self.topic, network=self.network, internal=True, key=self.key) as producer:
-                teller = Teller(producer, self.max_bytes)
+                teller = ResultPublisher(producer, self.max_bytes)
                 for folder, group in itertools.groupby(rows, lambda row: is_folder(row["bucket"])):
                     self._look(group, folder, teller, pictures, report)
                 report.end = teller.finish()
@@ -179,14 +179,16 @@ class Task:
         self,
         rows: Iterable[dict[str, Any]],
         folder: bool,
-        teller: Teller,
+        teller: ResultPublisher,
         pictures: ThumbnailWriter,
-        report: Report,
+        report: ExtractionReport,
     ) -> None:
         threads = self.concurrency or (_THREADS_OF_A_FOLDER if folder else _THREADS)
         chosen = registry().choose(self.names)
         sources = {e.name: registry().found[e.name].source for e in chosen}
-        inside = Inside(chosen, Config(sources, self.limits, threads, source_of, self.s3, self.network))
+        inside = IsolatedExtraction(
+            chosen, WorkerConfig(sources, self.limits, threads, source_of, self.s3, self.network)
+        )
         known: dict[int, dict[str, Any]] = {}
         try:
             for done in inside.look(_jobs(rows, known)):
@@ -205,7 +207,7 @@ class Task:
 def _jobs(rows: Iterable[dict[str, Any]], known: dict[int, dict[str, Any]]) -> Iterator[Job]:
     for number, row in enumerate(rows):
         known[number] = row
-        wanted = Wanted(*(row[n] for n in ("bucket", "key", "version_id", "is_latest", "etag", "size")))
+        wanted = ObjectRef(*(row[n] for n in ("bucket", "key", "version_id", "is_latest", "etag", "size")))
         names = [TYPE, *row["wanted"]] if row["detected_type"] is None else row["wanted"]
         yield Job(number, wanted, row["content_type"], row["detected_type"], tuple(dict.fromkeys(names)))
 
@@ -214,12 +216,12 @@ def _thumbnail_of(row: dict[str, Any]) -> str:
     return thumbnail_key(row["bucket"], row["key"], row["version_id"], row["etag"])
 
 
-def _result(row: dict[str, Any], done: Done) -> dict[str, Any]:
+def _result(row: dict[str, Any], done: ObjectResult) -> dict[str, Any]:
     said = {name: row[name] for name in ("key", "version_id", "etag", "created", "last_modified")}
     return {**said, "detected_type": done.detected_type, "extractors": done.extractors}
 
 
-class Teller:
+class ResultPublisher:
     """Publishes results, some objects at once.
 
     Args:

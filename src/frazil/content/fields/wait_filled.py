@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from frazil.content.fields.overview import being_filled
 from frazil.content.names import objects_name
-from frazil.content.scan.engine import Engine
+from frazil.content.scan.engine import SparkEngine
 from frazil.content.scan.wait_visible import content_pipeline
 from frazil.errors import InterruptedByUser
 from frazil.log.access import LogAccess
@@ -23,7 +23,7 @@ _LOOK_S = 0.5
 def until_filled(
     settings: Settings,
     access: LogAccess,
-    engine: Engine,
+    engine: SparkEngine,
     names: Collection[str],
     *,
     catalog: str | None = None,

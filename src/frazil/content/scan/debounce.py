@@ -18,12 +18,12 @@ Kind = Literal["new", "changed", "gone"]
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     kind: Kind
     found: Object
 
 
-class Settling:
+class Debouncer:
     """Remembers what was told.
 
     A file is told when two looks saw it alike, or when nobody has written to it for a second: so one that is being
@@ -38,7 +38,7 @@ class Settling:
         #: Of files that are being written: how they looked last, and since when that goes on.
         self._moving: dict[str, tuple[str, float]] = {}
 
-    def look(self, files: Iterable[Object], skipped: Sequence[Skipped], now: float) -> list[Change]:
+    def look(self, files: Iterable[Object], skipped: Sequence[Skipped], now: float) -> list[FileChange]:
         """The news, which from now on counts as told.
 
         Args:
@@ -47,20 +47,20 @@ class Settling:
             now: seconds since 1970, by the clock that `last_modified` goes by.
         """
         seen: set[str] = set()
-        news: list[Change] = []
+        news: list[FileChange] = []
         for found in files:
             key, etag = found["key"], found["etag"]
             seen.add(key)
             if self._told.get(key) == etag:
                 self._moving.pop(key, None)
             elif self._is_done(found, now):
-                news.append(Change("changed" if key in self._told else "new", found))
+                news.append(FileChange("changed" if key in self._told else "new", found))
                 self._told[key] = etag
         self._moving = {key: moving for key, moving in self._moving.items() if key in seen}
         gone = [key for key in self._told if key not in seen and not any(s.hides(key) for s in skipped)]
         for key in gone:
             del self._told[key]
-        return news + [Change("gone", {"key": key, "version_id": "", "exists": False}) for key in sorted(gone)]
+        return news + [FileChange("gone", {"key": key, "version_id": "", "exists": False}) for key in sorted(gone)]
 
     def _is_done(self, found: Object, now: float) -> bool:
         key, etag = found["key"], found["etag"]

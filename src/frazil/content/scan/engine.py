@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Engine(Protocol):
+class SparkEngine(Protocol):
     @property
     def spark(self) -> SparkSession:
         """The session."""
@@ -31,7 +31,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Ready:
+class RunningEngine:
     """An engine that runs already."""
 
     spark: SparkSession
@@ -41,14 +41,14 @@ class Ready:
         pass
 
 
-class OnDemand:
+class LazyEngine:
     """An engine that starts at its first use, which takes some seconds, and ends with its block."""
 
     def __init__(self, settings: Settings, access: LogAccess) -> None:
         self._settings, self._access = settings, access
         self._stack = ExitStack()
         self._served: str | None = None
-        self._ready: Ready | None = None
+        self._ready: RunningEngine | None = None
         self._checked = False
 
     @property
@@ -85,12 +85,12 @@ class OnDemand:
             check_ready(self._settings)
         self._checked = True
 
-    def _started(self) -> Ready:
+    def _started(self) -> RunningEngine:
         if self._ready is None:
             from frazil.spark import spark_session
 
             address = self.serve()
-            self._ready = Ready(self._stack.enter_context(spark_session(self._settings)), address)
+            self._ready = RunningEngine(self._stack.enter_context(spark_session(self._settings)), address)
         return self._ready
 
     def __enter__(self) -> Self:

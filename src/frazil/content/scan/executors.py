@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from frazil.content.scan.known_objects import Known
+from frazil.content.scan.known_objects import KnownObjects
 from frazil.errors import UnavailableError, first_line
 
 if TYPE_CHECKING:
@@ -26,24 +26,24 @@ _WAITS = 0.5
 T = TypeVar("T")
 R = TypeVar("R")
 #: Runs a function on each item, side by side where it can.
-Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
-class Way:
+class TaskRunner:
     """Where tasks run, how many of them at once, and what they need there: the log and what the table knows."""
 
-    run: Runner
+    run: RunTasks
     tasks: int
     address: str
-    known: Callable[[], Known]
+    known: Callable[[], KnownObjects]
 
 
-def here(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+def run_inline(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     return [work(item) for item in items]
 
 
-def in_threads(stop: threading.Event) -> Runner:
+def run_in_threads(stop: threading.Event) -> RunTasks:
     """Only for work that waits: threads that all have something to do make Python slower, not faster.
 
     Args:
@@ -62,18 +62,18 @@ def in_threads(stop: threading.Event) -> Runner:
     return run
 
 
-def times_waited() -> int:
+def count_waits() -> int:
     """How often this thread has given its core away because it had to wait for something."""
     of_thread = getattr(resource, "RUSAGE_THREAD", None)  # Linux has it
     return 0 if of_thread is None else resource.getrusage(of_thread).ru_nvcsw
 
 
-def is_waiting(waits: int, objects: int) -> bool:
+def is_io_bound(waits: int, objects: int) -> bool:
     """Whether listing so many objects is mostly waiting, as for files on the other side of a network."""
     return waits > _WAITS * objects
 
 
-def on_executors(spark: SparkSession, address: str, known: Known) -> Way:
+def run_on_executors(spark: SparkSession, address: str, known: KnownObjects) -> TaskRunner:
     """Tasks on Spark. What the table knows goes there as a file, of which each machine has one copy in memory."""
     from pyspark import SparkFiles
 
@@ -92,10 +92,10 @@ def on_executors(spark: SparkSession, address: str, known: Known) -> Way:
             ) from error
         return found
 
-    return Way(run, 2 * context.defaultParallelism, address, partial(_sent, name))
+    return TaskRunner(run, 2 * context.defaultParallelism, address, partial(_sent, name))
 
 
-def _sent(name: str) -> Known:
+def _sent(name: str) -> KnownObjects:
     from pyspark import SparkFiles
 
-    return Known.load(SparkFiles.get(name))
+    return KnownObjects.load(SparkFiles.get(name))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from frazil import errors
-from frazil.content.scan.listing import Object, Page, Place, Shard, split
+from frazil.content.scan.listing import Object, Page, ScanTarget, Shard, split_shards
 from frazil.errors import FrazilError, UnavailableError, UsageError, first_line
 from frazil.spark.arrow import map_in_arrow
 
@@ -58,7 +58,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """One side of a comparison.
 
     Attributes:
@@ -79,7 +79,7 @@ class Side:
             self.kept.unpersist()
 
 
-def listing(spark: SparkSession, place: Place, prefix: str) -> Side:
+def load_listing(spark: SparkSession, place: ScanTarget, prefix: str) -> ComparedSide:
     """What a place holds, listed by executors, and kept on their disks.
 
     Raises:
@@ -87,7 +87,7 @@ def listing(spark: SparkSession, place: Place, prefix: str) -> Side:
     """
     from pyspark import StorageLevel
 
-    shards = split(place, prefix, 4 * spark.sparkContext.defaultParallelism)
+    shards = split_shards(place, prefix, 4 * spark.sparkContext.defaultParallelism)
     if place.is_local and not spark.sparkContext.master.startswith("local"):
         rows = pa.Table.from_batches(_list(place, shards), _LISTED)
         found = spark.createDataFrame(rows, _SQL)
@@ -111,10 +111,10 @@ def listing(spark: SparkSession, place: Place, prefix: str) -> Side:
         found.unpersist()
         raise _error(failed)
     hidden = [note.key for note in notes if note.kind == "hidden"]
-    return Side(found.where("kind = 'object'").drop("kind", "text"), hidden, has_versions=True, kept=found)
+    return ComparedSide(found.where("kind = 'object'").drop("kind", "text"), hidden, has_versions=True, kept=found)
 
 
-def _list(place: Place, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
+def _list(place: ScanTarget, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
     try:
         for shard in shards:
             for page in place.pages(shard):
@@ -140,7 +140,7 @@ def _error(text: str) -> FrazilError:
     )
 
 
-def inventory(spark: SparkSession, table: str, bucket: str, prefix: str) -> tuple[Side, datetime]:
+def load_inventory(spark: SparkSession, table: str, bucket: str, prefix: str) -> tuple[ComparedSide, datetime]:
     """What a table of S3 Inventory, or of S3 Metadata, says that a bucket holds; and when it was written.
 
     Args:
@@ -183,7 +183,7 @@ def inventory(spark: SparkSession, table: str, bucket: str, prefix: str) -> tupl
     objects = objects.withColumn("etag", f.expr("trim(BOTH '\"' FROM etag)"))
     objects = objects.withColumn("is_delete_marker", f.coalesce("is_delete_marker", f.lit(False)))
     written = spark.sql(f"SELECT max(committed_at) FROM {table}.snapshots").first()[0]  # noqa: S608 - quoted by the caller
-    return Side(objects, [], has_versions=known["version_id"] is not None), written
+    return ComparedSide(objects, [], has_versions=known["version_id"] is not None), written
 
 
 def _column(name: str | None, kind: str) -> Column:
@@ -204,7 +204,7 @@ def _newest(rows: DataFrame, names: dict[str, str], version: str | None) -> Data
     return newest.where((f.col(names["record_type"]) != "DELETE") | f.coalesce(marker, f.lit(False)))
 
 
-def recorded(spark: SparkSession, table: str | None, bucket: str, prefix: str, *, has_versions: bool) -> DataFrame:
+def load_recorded(spark: SparkSession, table: str | None, bucket: str, prefix: str, *, has_versions: bool) -> DataFrame:
     """What the table of objects says is there: what is compared, and changed_at.
 
     Args:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from frazil.content.scan.folder import Folder
 from frazil.content.scan.known_objects import rows_of
-from frazil.content.scan.publish import LateTeller
+from frazil.content.scan.publish import LazyObservationPublisher
 from frazil.content.tables import ContentTables
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
-def tell_what_is_gone(folder: Folder, keys: Sequence[tuple[str, str]], teller: LateTeller) -> int:
+def publish_missing_files(folder: Folder, keys: Sequence[tuple[str, str]], teller: LazyObservationPublisher) -> int:
     """Tells of those keys that have no file, and gives their number. Nothing is said of what cannot be looked at.
 
     Args:
@@ -37,7 +37,7 @@ def tell_what_is_gone(folder: Folder, keys: Sequence[tuple[str, str]], teller: L
 
 
 def publish_bucket_gone(
-    tables: ContentTables, bucket: str, prefix: str, observed_at: datetime, teller: LateTeller
+    tables: ContentTables, bucket: str, prefix: str, observed_at: datetime, teller: LazyObservationPublisher
 ) -> int:
     """Publishes for every row of a bucket that it no longer exists, and returns the number of rows.
 

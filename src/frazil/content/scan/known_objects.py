@@ -37,7 +37,7 @@ _SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
-class News:
+class KnownDiff:
     """Of some objects those that the table does not know so; how many of these are new, and how many have changed."""
 
     objects: list[Object]
@@ -45,7 +45,7 @@ class News:
     changed: int
 
 
-class Known:
+class KnownObjects:
     """The rows of a place.
 
     Args:
@@ -65,10 +65,10 @@ class Known:
         """Rows that no object was compared with."""
         return int(len(self) - self._seen.sum())
 
-    def news(self, objects: Sequence[Object]) -> News:
+    def news(self, objects: Sequence[Object]) -> KnownDiff:
         """What the table does not know, or knows otherwise."""
         if not objects:
-            return News([], 0, 0)
+            return KnownDiff([], 0, 0)
         who, how = _of_objects(objects)
         place, found = self._places(who)
         same = found.copy()
@@ -76,7 +76,7 @@ class Known:
         self._seen[place[found]] = True
         news = [objects[index] for index in np.flatnonzero(~same).tolist()]
         new = int((~found).sum())
-        return News(news, new, len(news) - new)
+        return KnownDiff(news, new, len(news) - new)
 
     def is_unseen(self, who: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Of digests, which are those of rows that no object was compared with."""
@@ -95,31 +95,31 @@ class Known:
         np.save(path, np.stack([self._who, self._how]))
 
     @classmethod
-    def load(cls, path: str | Path) -> Known:
+    def load(cls, path: str | Path) -> KnownObjects:
         """As it was saved; all processes of a machine share one copy in memory."""
         who, how = np.load(path, mmap_mode="r")
         return cls(who, how)
 
 
-def known(tables: ContentTables, bucket: str, prefix: str) -> Known:
+def load_known_objects(tables: ContentTables, bucket: str, prefix: str) -> KnownObjects:
     """What the table of objects has of a bucket, tombstones not counted; nothing where there is no table yet."""
 
-    def look(table: Table) -> Known:
+    def look(table: Table) -> KnownObjects:
         made = [_of_rows(rows) for rows in rows_of(tables, table, bucket, prefix, (*_WHO, *_HOW))]
         nothing = np.zeros(0, np.uint64)
         who = np.concatenate([nothing, *(one for one, _ in made)])
         how = np.concatenate([nothing, *(other for _, other in made)])
         del made
         order = np.argsort(who)
-        return Known(who[order], how[order])
+        return KnownObjects(who[order], how[order])
 
     try:
         return tables.read(tables.objects, look)
     except NotFoundError:
-        return Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+        return KnownObjects(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
-def unseen_keys(tables: ContentTables, bucket: str, prefix: str, seen: Known) -> list[tuple[str, str]]:
+def unseen_keys(tables: ContentTables, bucket: str, prefix: str, seen: KnownObjects) -> list[tuple[str, str]]:
     """Key and version of rows that no object was compared with, in order."""
 
     def look(table: Table) -> list[tuple[str, str]]:

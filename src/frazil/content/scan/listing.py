@@ -60,7 +60,7 @@ class Page:
     skipped: tuple[Skipped, ...] = ()
 
 
-class Place(Protocol):
+class ScanTarget(Protocol):
     """A bucket or a folder. It can be pickled, so that executors can look too."""
 
     @property
@@ -92,7 +92,7 @@ class Place(Protocol):
         ...
 
 
-def place_of(text: str, settings: Settings, versions: Versions | None = None, *, look: bool = True) -> Place:
+def resolve_target(text: str, settings: Settings, versions: Versions | None = None, *, look: bool = True) -> ScanTarget:
     """The bucket or folder that a user means.
 
     Args:
@@ -129,9 +129,9 @@ def place_of(text: str, settings: Settings, versions: Versions | None = None, *,
         raise
 
 
-def open_place(
+def open_target(
     text: str, settings: Settings, prefix: str = "", *, versions: bool | None = None, look: bool = True
-) -> Place:
+) -> ScanTarget:
     """Opens a bucket or folder before anything is started, so that a misspelt name changes nothing.
 
     Args:
@@ -149,13 +149,13 @@ def open_place(
     from frazil.content.scan.folder import Folder, check_prefix
 
     require_text(prefix, "prefix")
-    place = place_of(text, settings, None if versions is None else "all" if versions else "latest", look=look)
+    place = resolve_target(text, settings, None if versions is None else "all" if versions else "latest", look=look)
     if isinstance(place, Folder):
         check_prefix(prefix)
     return place
 
 
-def split(place: Place, prefix: str, wanted: int) -> list[Shard]:
+def split_shards(place: ScanTarget, prefix: str, wanted: int) -> list[Shard]:
     """The place as shards, at least as many as are wanted where two levels of slashes give that many."""
     shards = [Shard(prefix)]
     for _ in range(_LEVELS):
@@ -165,7 +165,7 @@ def split(place: Place, prefix: str, wanted: int) -> list[Shard]:
     return shards
 
 
-def _parts(place: Place, shard: Shard) -> list[Shard]:
+def _parts(place: ScanTarget, shard: Shard) -> list[Shard]:
     children = place.children(shard.prefix, _WIDEST) if shard.deep else None
     if not children:
         return [shard]

@@ -15,7 +15,7 @@ from frazil.log.remote.producer import Producer
 from frazil.log.trust import marked
 
 
-class Teller:
+class ObservationPublisher:
     """Publishes observations of one bucket, and waits for each acknowledgement.
 
     Args:
@@ -48,7 +48,7 @@ class Teller:
         yield from self._messages(objects[half:], observed_at)
 
 
-class LateTeller:
+class LazyObservationPublisher:
     """A teller that connects to the log when there is something to tell: often there is nothing.
 
     Args:
@@ -75,7 +75,7 @@ class LateTeller:
         self._bucket, self._source, self._max_bytes = bucket, source, max_bytes
         self._before_publishing = before_publishing
         self._stack = ExitStack()
-        self._teller: Teller | None = None
+        self._teller: ObservationPublisher | None = None
 
     @property
     def end(self) -> int:
@@ -90,7 +90,7 @@ class LateTeller:
             if self._before_publishing is not None:
                 self._before_publishing()
             producer = self._stack.enter_context(Producer(self._log, self._topic, internal=True, key=self._key))
-            self._teller = Teller(producer, self._bucket, self._source, self._max_bytes)
+            self._teller = ObservationPublisher(producer, self._bucket, self._source, self._max_bytes)
         self._teller.tell(objects, observed_at)
 
     def __enter__(self) -> Self:

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from frazil.content.scan.frames import Side, is_hidden
-from frazil.content.scan.listing import PAGE, Object, Place
-from frazil.content.scan.publish import Teller
+from frazil.content.scan.frames import ComparedSide, is_hidden
+from frazil.content.scan.listing import PAGE, Object, ScanTarget
+from frazil.content.scan.publish import ObservationPublisher
 from frazil.errors import FrazilError, UnavailableError, first_line
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _COLUMNS = ("key", "version_id", "reason", "size", "recorded_size", "etag", "rec
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReconcilePlan:
     """What differs. `differences` has the columns `kind`, key, version_id, reason, and size and etag of both sides."""
 
     differences: DataFrame
@@ -47,7 +47,9 @@ class Plan:
         return sum(self.counts[kind] for kind in FAULTS)
 
 
-def compare(side: Side, table: DataFrame, began: datetime, *, skew_s: float, events: bool, first: int) -> Plan:
+def compare(
+    side: ComparedSide, table: DataFrame, began: datetime, *, skew_s: float, events: bool, first: int
+) -> ReconcilePlan:
     """What differs between a place and the table.
 
     Args:
@@ -103,7 +105,7 @@ def compare(side: Side, table: DataFrame, began: datetime, *, skew_s: float, eve
         raise UnavailableError(
             "Spark could not compare", cause=first_line(error), hint="look at Spark's executors and their log"
         ) from error
-    return Plan(
+    return ReconcilePlan(
         judged.where(f.col("kind").isin(*FAULTS)),
         {kind: counts.get(kind, 0) for kind in (*FAULTS, RECENT, UNKNOWN)},
         counts.get("matching", 0),
@@ -119,7 +121,7 @@ def _first(judged: DataFrame, kind: str, count: int) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Told:
+class PublishedCounts:
     """What was told to the log: how many are there, how many are not, and the offset behind the last message."""
 
     there: int = 0
@@ -127,39 +129,39 @@ class Told:
     end: int = 0
     error: FrazilError | None = None
 
-    def plus(self, other: Told) -> Told:
+    def plus(self, other: PublishedCounts) -> PublishedCounts:
         end, error = max(self.end, other.end), self.error or other.error
-        return Told(self.there + other.there, self.gone + other.gone, end, error)
+        return PublishedCounts(self.there + other.there, self.gone + other.gone, end, error)
 
 
 @dataclass(frozen=True)
-class Repair:
+class RepairTask:
     """What a task does: asks the place again about keys, and tells the log what it says."""
 
-    place: Place
+    place: ScanTarget
     address: str
     topic: str
     max_bytes: int
     key: str | None = field(default=None, repr=False)
 
-    def __call__(self, keys: Iterable[tuple[str, str]]) -> Iterator[Told]:
+    def __call__(self, keys: Iterable[tuple[str, str]]) -> Iterator[PublishedCounts]:
         from frazil.log.remote.producer import Producer
 
-        told, asked = Told(), iter(keys)
+        told, asked = PublishedCounts(), iter(keys)
         some = list(islice(asked, PAGE))
         if not some:
             return
         try:
             with Producer(self.address, self.topic, internal=True, key=self.key) as producer:
-                teller = Teller(producer, self.place.bucket, "reconcile", self.max_bytes)
+                teller = ObservationPublisher(producer, self.place.bucket, "reconcile", self.max_bytes)
                 while some:
                     for observed_at, objects in _together(self.place.ask(some)):
                         teller.tell(objects, observed_at)
                         there = sum(found["exists"] for found in objects)
-                        told = Told(told.there + there, told.gone + len(objects) - there, teller.end)
+                        told = PublishedCounts(told.there + there, told.gone + len(objects) - there, teller.end)
                     some = list(islice(asked, PAGE))
         except FrazilError as error:
-            told = Told(told.there, told.gone, told.end, error)
+            told = PublishedCounts(told.there, told.gone, told.end, error)
         yield told
 
 
@@ -177,7 +179,7 @@ def _together(answers: Iterator[tuple[datetime, list[Object]]]) -> Iterator[tupl
         yield at, gathered
 
 
-def apply(plan: Plan, repair: Repair) -> Told:
+def apply_plan(plan: ReconcilePlan, repair: RepairTask) -> PublishedCounts:
     """Asks again about all that differs, and tells the log.
 
     Raises:
@@ -195,7 +197,7 @@ def apply(plan: Plan, repair: Repair) -> Told:
             raise UnavailableError(
                 "Spark could not ask again", cause=first_line(error), hint="look at Spark's executors and their log"
             ) from error
-    told = Told()
+    told = PublishedCounts()
     for report in reports:
         told = told.plus(report)
     if told.error is not None:
@@ -206,7 +208,7 @@ def apply(plan: Plan, repair: Repair) -> Told:
 
 @dataclass(frozen=True)
 class _Partition:
-    repair: Repair
+    repair: RepairTask
 
-    def __call__(self, rows: Iterable[Any]) -> Iterator[Told]:
+    def __call__(self, rows: Iterable[Any]) -> Iterator[PublishedCounts]:
         yield from self.repair((row.key, row.version_id) for row in rows)

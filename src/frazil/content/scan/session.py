@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from frazil.content.names import objects_name
 from frazil.content.scan.bucket import Bucket
-from frazil.content.scan.engine import Engine
-from frazil.content.scan.executors import Way, on_executors
+from frazil.content.scan.engine import SparkEngine
+from frazil.content.scan.executors import TaskRunner, run_on_executors
 from frazil.content.scan.folder import Folder
-from frazil.content.scan.frames import inventory, listing, recorded
-from frazil.content.scan.gone import publish_bucket_gone, tell_what_is_gone
-from frazil.content.scan.known_objects import Known, count_pending, count_rows, known, unseen_keys
-from frazil.content.scan.listing import Place
-from frazil.content.scan.publish import LateTeller
-from frazil.content.scan.reconcile import Plan, Repair, Told, apply, compare
-from frazil.content.scan.scanner import Progress, Scanned, scan
-from frazil.content.scan.wait_visible import reached, until_visible
+from frazil.content.scan.frames import load_inventory, load_listing, load_recorded
+from frazil.content.scan.gone import publish_bucket_gone, publish_missing_files
+from frazil.content.scan.known_objects import KnownObjects, count_pending, count_rows, load_known_objects, unseen_keys
+from frazil.content.scan.listing import ScanTarget
+from frazil.content.scan.publish import LazyObservationPublisher
+from frazil.content.scan.reconcile import PublishedCounts, ReconcilePlan, RepairTask, apply_plan, compare
+from frazil.content.scan.scanner import Progress, ScanResult, run_scan
+from frazil.content.scan.wait_visible import applied_offset, wait_until_visible
 from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError, InterruptedByUser, NotFoundError, PartialError
@@ -36,7 +36,7 @@ LISTING = "listing"
 
 
 @dataclass(frozen=True)
-class Work:
+class ScanSession:
     """Scans and reconciles.
 
     Attributes:
@@ -48,7 +48,7 @@ class Work:
 
     settings: Settings
     access: LogAccess
-    engine: Engine
+    engine: SparkEngine
     catalog: str | None = None
 
     @property
@@ -62,7 +62,7 @@ class Work:
 
     def scan(
         self,
-        place: Place,
+        place: ScanTarget,
         prefix: str = "",
         *,
         restart: bool = False,
@@ -70,7 +70,7 @@ class Work:
         gone: bool | None = None,
         wait: bool = False,
         progress: Progress | None = None,
-    ) -> Scanned:
+    ) -> ScanResult:
         """Tells the log of what the table does not know, or knows otherwise.
 
         The table has to have heard all that is in the log: else something that waits there could come after this look
@@ -82,23 +82,23 @@ class Work:
             restart: begin anew although a scan has broken off.
             everything: tell also what the table knows.
             gone: of a folder, tell also what is there no more; None: unless it is empty, as where a disk is missing.
-            wait: whether `until_visible` comes next; nothing is published then if this process could not do that.
+            wait: whether `wait_until_visible` comes next; nothing is published then if this process could not do that.
             progress: is told what was seen, and how many parts are left.
 
         Raises:
-            FrazilError: it broke off; see `frazil.content.scan.scanner.scan`.
+            FrazilError: it broke off; see `frazil.content.scan.scanner.run_scan`.
         """
         behind = self.waiting() > 0
         with LazyStore(self.settings, self.catalog) as store:
             tables = ContentTables.of(store.store(), self.settings)
-            found = known(tables, place.bucket, prefix)
+            found = load_known_objects(tables, place.bucket, prefix)
 
-            def tell_gone(teller: LateTeller) -> int:
+            def tell_gone(teller: LazyObservationPublisher) -> int:
                 keys = unseen_keys(tables, place.bucket, prefix, found) if found.unseen else []
-                return tell_what_is_gone(place, keys, teller) if isinstance(place, Folder) else 0
+                return publish_missing_files(place, keys, teller) if isinstance(place, Folder) else 0
 
             tells_gone = isinstance(place, Folder) and (gone or (gone is None and not place.is_empty()))
-            return scan(
+            return run_scan(
                 self.settings,
                 self.access,
                 place,
@@ -113,11 +113,11 @@ class Work:
                 before_publishing=self.require_writable if wait else None,
             )
 
-    def _elsewhere(self, place: Place, found: Known) -> Callable[[], Way] | None:
+    def _elsewhere(self, place: ScanTarget, found: KnownObjects) -> Callable[[], TaskRunner] | None:
         """What a folder has lost is known only to who has seen all of it; and other machines may not see it."""
         if place.is_local and (len(found) or not self.settings.model.spark.master.startswith("local")):
             return None
-        return lambda: on_executors(self.spark, self.address, found)
+        return lambda: run_on_executors(self.spark, self.address, found)
 
     def require_writable(self) -> None:
         """Call before you publish and wait: raises if this process cannot write to the table, and no other one can.
@@ -157,7 +157,7 @@ class Work:
             )
             raise failed.adding(text, **details) from error
 
-    def until_visible(self, end: int | None = None) -> None:
+    def wait_until_visible(self, end: int | None = None) -> None:
         """Returns when the table knows everything below an offset; by default all that is in the log now.
 
         Raises:
@@ -165,10 +165,10 @@ class Work:
         """
         if end is None:
             before = ensure_events_topic(self.access, self.settings).end
-            until_visible(self.settings, self.access, self.engine, before, catalog=self.catalog)
+            wait_until_visible(self.settings, self.access, self.engine, before, catalog=self.catalog)
             return
         with self.waiting_for(end):
-            until_visible(self.settings, self.access, self.engine, end, catalog=self.catalog)
+            wait_until_visible(self.settings, self.access, self.engine, end, catalog=self.catalog)
 
     def rows(self, bucket: str, prefix: str = "", *, latest: bool = False) -> int:
         """How many rows of a bucket the table has, tombstones not counted."""
@@ -187,9 +187,11 @@ class Work:
         except NotFoundError:
             return 0
         with LazyStore(self.settings, self.catalog) as store:
-            return max(0, end - reached(store, self.settings))
+            return max(0, end - applied_offset(store, self.settings))
 
-    def plan(self, place: Place, prefix: str = "", *, against: str = LISTING, first: int = 10) -> tuple[Plan, datetime]:
+    def plan(
+        self, place: ScanTarget, prefix: str = "", *, against: str = LISTING, first: int = 10
+    ) -> tuple[ReconcilePlan, datetime]:
         """What differs between a place and the table; and when the look at the place began.
 
         Args:
@@ -204,11 +206,11 @@ class Work:
         """
         if against == LISTING:
             began = place.now()
-            side = listing(self.spark, place, prefix)
+            side = load_listing(self.spark, place, prefix)
         else:
-            side, began = inventory(self.spark, self._foreign(against), place.bucket, prefix)
+            side, began = load_inventory(self.spark, self._foreign(against), place.bucket, prefix)
         # The table is read last: what the listing has seen, it has had time to hear of.
-        table = recorded(self.spark, self.objects_table(), place.bucket, prefix, has_versions=side.has_versions)
+        table = load_recorded(self.spark, self.objects_table(), place.bucket, prefix, has_versions=side.has_versions)
         events = not place.is_local
         skew_s = self.settings.model.content.skew_s if events else 0.0
         try:
@@ -216,15 +218,15 @@ class Work:
         finally:
             side.release()
 
-    def repair(self, place: Place, plan: Plan) -> Told:
+    def repair(self, place: ScanTarget, plan: ReconcilePlan) -> PublishedCounts:
         """Asks the place again about all that differs, tells the log, and returns when the table knows it."""
         topic = ensure_events_topic(self.access, self.settings).name
         max_bytes = self.settings.model.log.max_message_size
-        told = apply(plan, Repair(place, self.address, topic, max_bytes, self.access.key))
-        self.until_visible(told.end)
+        told = apply_plan(plan, RepairTask(place, self.address, topic, max_bytes, self.access.key))
+        self.wait_until_visible(told.end)
         return told
 
-    def record_bucket_gone(self, place: Bucket, prefix: str = "") -> Told:
+    def record_bucket_gone(self, place: Bucket, prefix: str = "") -> PublishedCounts:
         """Records that a bucket was removed with all its objects, and returns when the table knows it.
 
         Args:
@@ -236,19 +238,19 @@ class Work:
             FrazilError: the store does not say that there is no such bucket.
         """
         self.require_writable()
-        self.until_visible()  # what waits in the log may hold more of its objects
+        self.wait_until_visible()  # what waits in the log may hold more of its objects
         observed_at = place.confirm_missing()
         topic = ensure_events_topic(self.access, self.settings).name
         max_bytes = self.settings.model.log.max_message_size
         with (
             LazyStore(self.settings, self.catalog) as store,
-            LateTeller(self.access, topic, place.bucket, "reconcile", max_bytes) as teller,
+            LazyObservationPublisher(self.access, topic, place.bucket, "reconcile", max_bytes) as teller,
         ):
             tables = ContentTables.of(store.store(), self.settings)
             gone = publish_bucket_gone(tables, place.bucket, prefix, observed_at, teller)
             end = teller.end
-        self.until_visible(end)
-        return Told(gone=gone, end=end)
+        self.wait_until_visible(end)
+        return PublishedCounts(gone=gone, end=end)
 
     def objects_table(self) -> str | None:
         """The table of objects, as SQL names it; None: there is none yet."""

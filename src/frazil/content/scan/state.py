@@ -23,7 +23,7 @@ _NAMED = 20
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardProgress:
     """A shard, and where it goes on; None: at its beginning."""
 
     shard: Shard
@@ -31,7 +31,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Tally:
+class ScanCounts:
     """What was seen so far."""
 
     objects: int = 0
@@ -46,8 +46,8 @@ class Tally:
     changed: int = 0
     """Objects that it knew otherwise."""
 
-    def plus(self, other: Tally) -> Tally:
-        return Tally(
+    def plus(self, other: ScanCounts) -> ScanCounts:
+        return ScanCounts(
             self.objects + other.objects,
             self.bytes + other.bytes,
             self.pages + other.pages,
@@ -60,38 +60,38 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class State:
+class ScanState:
     """A scan: what it is of, what it has seen, and what is left."""
 
     what: tuple[str, ...]
     """Bucket, prefix, versions, topic, log and whether all is told: a state of anything else is none of this scan."""
     began_at: str
-    left: tuple[Part, ...]
-    tally: Tally = field(default_factory=Tally)
+    left: tuple[ShardProgress, ...]
+    tally: ScanCounts = field(default_factory=ScanCounts)
 
-    def after(self, left: Sequence[Part], tally: Tally) -> State:
+    def after(self, left: Sequence[ShardProgress], tally: ScanCounts) -> ScanState:
         return replace(self, left=tuple(left), tally=self.tally.plus(tally))
 
 
-class StateFile:
+class ScanStateFile:
     """The file of one scan. Only one process at a time has it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self, what: tuple[str, ...]) -> State | None:
+    def read(self, what: tuple[str, ...]) -> ScanState | None:
         """The scan that broke off; None where there is none, or the file cannot be made sense of."""
         try:
             found = json.loads(self._path.read_bytes())
             if found["version"] != _VERSION or tuple(found["what"]) != what:
                 return None
             tally = found["tally"] | {"named": tuple(Skipped(**s) for s in found["tally"]["named"])}
-            left = tuple(Part(Shard(p["prefix"], p["deep"]), p["position"]) for p in found["left"])
-            return State(what, found["began_at"], left, Tally(**tally))
+            left = tuple(ShardProgress(Shard(p["prefix"], p["deep"]), p["position"]) for p in found["left"])
+            return ScanState(what, found["began_at"], left, ScanCounts(**tally))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, state: State) -> None:
+    def write(self, state: ScanState) -> None:
         text: dict[str, Any] = {
             "version": _VERSION,
             "what": state.what,
@@ -107,7 +107,7 @@ class StateFile:
 
 
 @contextmanager
-def state_file(settings: Settings, bucket: str, prefix: str) -> Iterator[StateFile]:
+def state_file(settings: Settings, bucket: str, prefix: str) -> Iterator[ScanStateFile]:
     """The file for scans of a bucket and prefix, held until the block ends.
 
     Raises:
@@ -128,4 +128,4 @@ def state_file(settings: Settings, bucket: str, prefix: str) -> Iterator[StateFi
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise LockedError(f"another scan of {bucket} runs", hint="wait until it ends") from None
-        yield StateFile(folder / f"{name}.json")
+        yield ScanStateFile(folder / f"{name}.json")

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from frazil.content.names import CONTENT, objects_name
-from frazil.content.scan.engine import Engine
+from frazil.content.scan.engine import SparkEngine
 from frazil.errors import FrazilError, InterruptedByUser
 from frazil.log.access import LogAccess
 from frazil.log.log import Log
@@ -28,17 +28,17 @@ PATIENCE_S = 20.0
 _LOOK_S = 0.25
 
 
-def reached(store: LazyStore, settings: Settings) -> int:
+def applied_offset(store: LazyStore, settings: Settings) -> int:
     """Up to which offset the table of objects knows the topic of events."""
     table = find_table(store.store(), objects_name(settings))
     position = None if table is None else find_position(table, CONTENT, settings.model.content.topic)
     return 0 if position is None else position.offsets.get(0, 0)
 
 
-def until_visible(
+def wait_until_visible(
     settings: Settings,
     access: LogAccess,
-    engine: Engine,
+    engine: SparkEngine,
     end: int,
     *,
     catalog: str | None = None,
@@ -72,21 +72,21 @@ def until_visible(
 
 def _is_there(settings: Settings, end: int, catalog: str | None) -> bool:
     with LazyStore(settings, catalog) as store:
-        return reached(store, settings) >= end
+        return applied_offset(store, settings) >= end
 
 
 def _others_take_it(
     settings: Settings, end: int, catalog: str | None, stop: threading.Event, patience_s: float
 ) -> bool:
     with LazyStore(settings, catalog) as store:
-        at = reached(store, settings)
+        at = applied_offset(store, settings)
         moved = time.monotonic()
         while at < end:
             if stop.wait(_LOOK_S):
                 raise InterruptedByUser(
                     "interrupted; what was seen is in the log, and the pipeline takes it from there"
                 )
-            before, at = at, reached(store, settings)
+            before, at = at, applied_offset(store, settings)
             if at > before:
                 moved = time.monotonic()
             elif time.monotonic() - moved > patience_s:
@@ -109,7 +109,7 @@ def content_pipeline(
     return Pipeline(settings, access, spark, address, topics=[topic], catalog=catalog, caretaker=caretaker)
 
 
-class Background:
+class BackgroundPipeline:
     """A pipeline that runs beside something else, in this process, from when it is started on.
 
     At the end of its block it takes what is left in the log.

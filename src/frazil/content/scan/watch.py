@@ -9,10 +9,10 @@ from datetime import datetime
 
 from frazil.content.choice import Choice
 from frazil.content.names import objects_name
-from frazil.content.scan.debounce import Change, Settling
+from frazil.content.scan.debounce import Debouncer, FileChange
 from frazil.content.scan.folder import Folder
 from frazil.content.scan.listing import Object, Shard, Skipped
-from frazil.content.scan.publish import Teller
+from frazil.content.scan.publish import ObservationPublisher
 from frazil.settings import Settings
 from frazil.tables.reading.rows import RowScan
 from frazil.tables.store import LazyStore, find_table
@@ -33,12 +33,12 @@ def known_etags(store: LazyStore, settings: Settings, bucket: str) -> dict[str, 
 
 def watch(
     folder: Folder,
-    teller: Teller,
-    settling: Settling,
+    teller: ObservationPublisher,
+    settling: Debouncer,
     *,
     every_s: float,
     stop: threading.Event,
-    told: Callable[[list[Change], datetime], None],
+    told: Callable[[list[FileChange], datetime], None],
     idle: Callable[[], None] = lambda: None,
 ) -> None:
     """Looks until told to stop; the last look is after that.
@@ -67,7 +67,7 @@ def watch(
         stop.wait(every_s)
 
 
-def look(folder: Folder, settling: Settling) -> tuple[list[Change], datetime]:
+def look(folder: Folder, settling: Debouncer) -> tuple[list[FileChange], datetime]:
     observed_at = folder.now()
     skipped: list[Skipped] = []
     files: list[Object] = []

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.model import Annotation
 from frazil.content.columns import BASE, CREATE, DELETE, OBSERVED, ORDER, UPDATE
 
 REGISTERS = {"created": CREATE, "updated": UPDATE, "deleted": DELETE}
@@ -51,7 +51,7 @@ def packed(evidence: pa.Table) -> pa.Table:
     return made.append_column(NOTE, pa.nulls(made.num_rows, NOTE.type))
 
 
-def packed_notes(notes: Sequence[Note]) -> pa.Table:
+def packed_notes(notes: Sequence[Annotation]) -> pa.Table:
     """Notes for the same way: by their key they come to where the row is."""
     named = {name: [getattr(note, name) for note in notes] for name in ("bucket", "key", "version_id")}
     named[NOTE.name] = [pickle.dumps(note, -1) for note in notes]
@@ -61,9 +61,9 @@ def packed_notes(notes: Sequence[Note]) -> pa.Table:
     )
 
 
-def unpacked_notes(rows: pa.Table) -> list[Note]:
+def unpacked_notes(rows: pa.Table) -> list[Annotation]:
     """The notes again, as they came in the log."""
-    notes: list[Note] = [pickle.loads(data) for data in rows.column(NOTE.name).to_pylist()]  # noqa: S301 - our own
+    notes: list[Annotation] = [pickle.loads(data) for data in rows.column(NOTE.name).to_pylist()]  # noqa: S301 - our own
     return sorted(notes, key=lambda note: (note.offset, note.index))
 
 

@@ -14,7 +14,7 @@ from frazil.content.events.observation import observation
 from frazil.content.events.parse import parse_messages
 from frazil.content.scan.bucket import Bucket
 from frazil.content.scan.folder import Folder
-from frazil.content.scan.listing import Place
+from frazil.content.scan.listing import ScanTarget
 from frazil.content.sink.evidence import EVIDENCE, of_changes, unverified
 from frazil.errors import FrazilError, UnavailableError
 from frazil.settings import Settings
@@ -82,7 +82,7 @@ class Asker:
             return error
         return observation(bucket, objects, observed_at, "asked")
 
-    def _place(self, bucket: str, versions: set[str]) -> Place:
+    def _place(self, bucket: str, versions: set[str]) -> ScanTarget:
         if is_folder(bucket):
             return Folder(bucket, str(folder_of(bucket)))
         return Bucket(bucket, self.s3, self.network, "all" if versions - {""} else None)

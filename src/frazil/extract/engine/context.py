@@ -1,6 +1,6 @@
 """What the extractors of this folder need besides the object: a folder to keep the model in, and a way to AWS.
 
-The process that runs extractors says it once with `use`. What it does not say, the settings of this machine do.
+The process that runs extractors says it once with `set_context`. What it does not say, the settings of this machine do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from frazil.settings import NetworkSettings, S3Settings, load_settings
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ExtractorContext:
     """What an extractor may use of the settings.
 
     Attributes:
@@ -26,15 +26,15 @@ class Surroundings:
     network: NetworkSettings = field(default_factory=NetworkSettings)
 
 
-_used: list[Surroundings] = []
+_used: list[ExtractorContext] = []
 
 
-def use(surroundings: Surroundings) -> None:
+def set_context(surroundings: ExtractorContext) -> None:
     """From now on these count in this process."""
     _used[:] = [surroundings]
 
 
-def current() -> Surroundings:
+def current_context() -> ExtractorContext:
     """Those that were said, else those of the settings that are found here.
 
     Raises:
@@ -42,7 +42,7 @@ def current() -> Surroundings:
     """
     if not _used:
         model = load_settings().model
-        use(Surroundings(model.cache, model.s3, model.network))
+        set_context(ExtractorContext(model.cache, model.s3, model.network))
     return _used[0]
 
 
@@ -52,4 +52,4 @@ def cache_folder() -> Path:
     Raises:
         ConfigError: nobody said, and the settings cannot be read.
     """
-    return current().cache or load_settings().model.cache
+    return current_context().cache or load_settings().model.cache

@@ -18,8 +18,8 @@ from frazil.errors import FrazilError
 from frazil.extract import Extractor
 from frazil.extract.engine.item import UNKNOWN_TYPE
 from frazil.extract.engine.run_extractors import SUSPECT
-from frazil.extract.engine.wire import READING, Config, Job, Line
-from frazil.extract.engine.worker_process import Child, borrow, give_back, now
+from frazil.extract.engine.wire import READING, Job, ThreadStatus, WorkerConfig
+from frazil.extract.engine.worker_process import WorkerProcess, acquire_worker, now, release_worker
 from frazil.extract.registry import TYPE
 from frazil.extract.status import CHANGED, FAILED, GONE
 
@@ -37,7 +37,7 @@ _ENDS = 4
 
 
 @dataclass
-class Done:
+class ObjectResult:
     """What is known of an object.
 
     Attributes:
@@ -82,7 +82,7 @@ class Done:
         self.extractors[one.name] = {"version": one.version, "status": status, "reason": reason, "seconds": 0.0}
 
 
-class Lane:
+class WorkerLane:
     """Some extractors, and the process that they run in.
 
     Args:
@@ -90,14 +90,14 @@ class Lane:
         extractors: those of the configuration, in its order.
     """
 
-    def __init__(self, config: Config, extractors: Sequence[Extractor]) -> None:
+    def __init__(self, config: WorkerConfig, extractors: Sequence[Extractor]) -> None:
         self.extractors = list(extractors)
         self._config = config
         self._waiting: deque[Job] = deque()
         self._sent: dict[int, Job] = {}
         #: What is suspect. As long as there is some, the first of it runs, and nothing else.
-        self._alone: deque[Done] = deque()
-        self._child: Child | None = None
+        self._alone: deque[ObjectResult] = deque()
+        self._child: WorkerProcess | None = None
         self._ends = 0
         self._heard = 0.0
         self.restarts = 0
@@ -128,7 +128,7 @@ class Lane:
     def add(self, job: Job) -> None:
         self._waiting.append(job)
 
-    def turn(self) -> list[Done]:
+    def turn(self) -> list[ObjectResult]:
         """Hands out what waits, takes what has come, and looks after the process. Does not wait."""
         if self.is_idle:
             return []
@@ -155,13 +155,13 @@ class Lane:
     def close(self) -> None:
         child, self._child = self._child, None
         if child is not None and self.is_idle and child.ready and child.is_alive:
-            give_back(child)
+            release_worker(child)
         elif child is not None:
             child.close()
 
-    def _begin(self) -> Child:
+    def _begin(self) -> WorkerProcess:
         self._heard = now()
-        self._child = Child(self._config) if self._alone else borrow(self._config)
+        self._child = WorkerProcess(self._config) if self._alone else acquire_worker(self._config)
         return self._child
 
     def _end(self) -> None:
@@ -176,7 +176,7 @@ class Lane:
 
     # -- handing out -------------------------------------------------------------------------------------------------
 
-    def _hand_out(self, child: Child) -> None:
+    def _hand_out(self, child: WorkerProcess) -> None:
         if self._alone:
             if not self._sent:
                 doing = self._alone[0]
@@ -190,7 +190,7 @@ class Lane:
             self._sent |= {job.number: job for job in jobs}
             child.send(jobs)
 
-    def _left(self, doing: Done) -> list[str]:
+    def _left(self, doing: ObjectResult) -> list[str]:
         """Who has not yet looked into an object. As long as nobody has told its type, that comes first."""
         left = [e.name for e in self._asked(doing.job, doing.detected_type, doing.extractors)]
         return [TYPE] if TYPE in left else left
@@ -203,14 +203,14 @@ class Lane:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(self, results: list[tuple[dict[str, Any], bytes]], child: Child) -> list[Done]:
-        done: list[Done] = []
-        suspects: list[Done] = []
+    def _take(self, results: list[tuple[dict[str, Any], bytes]], child: WorkerProcess) -> list[ObjectResult]:
+        done: list[ObjectResult] = []
+        suspects: list[ObjectResult] = []
         again = False
         for told, thumbnail in results:
             self._heard, self._ends = now(), 0
             job = self._sent.pop(told["n"])
-            one = self._alone.popleft() if self._alone else Done(job)
+            one = self._alone.popleft() if self._alone else ObjectResult(job)
             one.add(told, thumbnail)
             for absent in self._asked(job, told["type"], told["found"]):
                 one.fail(absent, "it could not be loaded by the process that looks inside")
@@ -224,7 +224,7 @@ class Lane:
 
     # -- what goes wrong ---------------------------------------------------------------------------------------------
 
-    def _late(self, child: Child) -> tuple[list[Line], str | None] | None:
+    def _late(self, child: WorkerProcess) -> tuple[list[ThreadStatus], str | None] | None:
         """Who takes too long, and the reason where it is clear who is to blame; else all that are at work."""
         limit, network, time = self._config.limits.timeout_s, self._config.network, now()
         if not child.ready and time - self._heard > _START_S:
@@ -244,7 +244,7 @@ class Lane:
         reading = late[0].state == READING
         return late, "storage: no answer in time" if reading else f"took longer than {limit:g} s"
 
-    def _after_end(self, child: Child, lines: list[Line], reason: str | None) -> list[Done]:
+    def _after_end(self, child: WorkerProcess, lines: list[ThreadStatus], reason: str | None) -> list[ObjectResult]:
         """Sorts what the process had: guilty, suspect, and what was only waiting."""
         if not lines:
             self._ends += 1
@@ -263,7 +263,9 @@ class Lane:
                 one.fail(next(e for e in self.extractors if e.name == name), reason or "crashed the process")
         else:
             judged = [
-                Done(job, job.detected_type) for n in lines if (job := self._sent.pop(n.number, None)) is not None
+                ObjectResult(job, job.detected_type)
+                for n in lines
+                if (job := self._sent.pop(n.number, None)) is not None
             ]
             if reason is not None:
                 guilty = {line.number: self.extractors[line.extractor] for line in lines}
@@ -274,7 +276,7 @@ class Lane:
         return [one for one in judged if not self._left(one)]
 
 
-class Inside:
+class IsolatedExtraction:
     """Looks into objects: in one process by a glance at their headers, in another what takes longer, or may do harm.
 
     Args:
@@ -282,16 +284,16 @@ class Inside:
         config: of the processes, with these extractors.
     """
 
-    def __init__(self, extractors: Sequence[Extractor], config: Config) -> None:
+    def __init__(self, extractors: Sequence[Extractor], config: WorkerConfig) -> None:
         self._fast = _lane([e for e in extractors if not _is_slow(e)], config)
         self._slow = _lane([e for e in extractors if _is_slow(e)], replace(config, threads=-(-config.threads // 2)))
-        self._behind: dict[int, Done] = {}
+        self._behind: dict[int, ObjectResult] = {}
 
     @property
     def restarts(self) -> int:
         return self._fast.restarts + self._slow.restarts
 
-    def look(self, jobs: Iterable[Job]) -> Iterator[Done]:
+    def look(self, jobs: Iterable[Job]) -> Iterator[ObjectResult]:
         """What is found in each, in any order."""
         todo, has_more = iter(jobs), True
         lanes = (self._fast, self._slow)
@@ -314,10 +316,10 @@ class Inside:
 
     def _enter(self, job: Job) -> None:
         quick = job.detected_type is None or any(e.name in (job.names or [e.name]) for e in self._fast.extractors)
-        if quick or not self._goes_on(Done(job, job.detected_type)):
+        if quick or not self._goes_on(ObjectResult(job, job.detected_type)):
             self._fast.add(job)
 
-    def _goes_on(self, done: Done) -> bool:
+    def _goes_on(self, done: ObjectResult) -> bool:
         """Whether an object now waits for the slow ones."""
         job, kind = done.job, done.detected_type or UNKNOWN_TYPE
         wanted = [e for e in self._slow.extractors if e.takes(kind) and (job.names is None or e.name in job.names)]
@@ -331,7 +333,7 @@ class Inside:
             self._slow.add(replace(job, detected_type=kind, names=tuple(e.name for e in wanted)))
         return bool(wanted)
 
-    def _joined(self, later: Done) -> Done:
+    def _joined(self, later: ObjectResult) -> ObjectResult:
         done = self._behind.pop(later.job.number)
         done.extractors |= later.extractors
         done.bytes_read += later.bytes_read
@@ -344,5 +346,5 @@ def _is_slow(one: Extractor) -> bool:
     return one.alone or one.reads == "whole"
 
 
-def _lane(extractors: list[Extractor], config: Config) -> Lane:
-    return Lane(replace(config, extractors={e.name: config.extractors[e.name] for e in extractors}), extractors)
+def _lane(extractors: list[Extractor], config: WorkerConfig) -> WorkerLane:
+    return WorkerLane(replace(config, extractors={e.name: config.extractors[e.name] for e in extractors}), extractors)

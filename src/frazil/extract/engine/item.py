@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
 from frazil.extract import Limits, Reads, TooMuch
-from frazil.extract.engine.source import Source, Wanted
+from frazil.extract.engine.source import ObjectRef, Source
 
 UNKNOWN_TYPE: Final = "application/octet-stream"
 #: The first block: most headers lie in it. Blocks begin at its multiples, and grow while reading goes on behind them.
@@ -31,7 +31,7 @@ class ObjectItem:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: ObjectRef,
         content_type: str | None,
         open_source: Callable[[], Source],
         limits: Limits,

@@ -14,7 +14,7 @@ import orjson
 from frazil.extract import Extractor, Item, TooMuch, Unsupported
 from frazil.extract.engine.item import UNKNOWN_TYPE, ObjectItem
 from frazil.extract.engine.sanitize import clean, clean_text
-from frazil.extract.engine.source import Changed, Gone, StorageError
+from frazil.extract.engine.source import ObjectChanged, ObjectGone, StorageError
 from frazil.extract.registry import TYPE
 from frazil.extract.status import CHANGED, FAILED, GONE, OK, UNSUPPORTED
 
@@ -27,7 +27,7 @@ _REASON: Final = 300
 
 
 @dataclass
-class Found:
+class ExtractionResult:
     """What was found in an object.
 
     Attributes:
@@ -41,13 +41,13 @@ class Found:
     thumbnail: bytes = b""
 
 
-def look_into(
+def run_extractors(
     item: ObjectItem,
     extractors: Sequence[Extractor],
     *,
     detected_type: str | None = None,
     begins: Callable[[Extractor], None] = lambda _: None,
-) -> Found:
+) -> ExtractionResult:
     """Runs those extractors that take the object's type.
 
     Args:
@@ -56,7 +56,7 @@ def look_into(
         detected_type: as it is known already.
         begins: is told before each.
     """
-    found = Found(detected_type or _by_name(item))
+    found = ExtractionResult(detected_type or _by_name(item))
     item.detected_type = found.detected_type
     ends: tuple[str, str] | None = None
     expected = False
@@ -92,8 +92,8 @@ def _run(one: Extractor, item: ObjectItem) -> tuple[dict[str, Any], tuple[str, s
         status, reason, data = OK, None, _json(value, item.limits.max_json_bytes)
     except (Unsupported, TooMuch) as error:
         status, reason, data = (UNSUPPORTED if isinstance(error, Unsupported) else FAILED), _text(error), None
-    except (Gone, Changed) as error:
-        status, reason, data = (GONE if isinstance(error, Gone) else CHANGED), _text(error), None
+    except (ObjectGone, ObjectChanged) as error:
+        status, reason, data = (GONE if isinstance(error, ObjectGone) else CHANGED), _text(error), None
         ends = status, reason
     except StorageError as error:
         status, reason, data = FAILED, _text(error), None
@@ -115,11 +115,11 @@ def _json(value: Any, max_bytes: int) -> orjson.Fragment:
     return orjson.Fragment(text)
 
 
-def _check_to_the_end(item: ObjectItem, found: Found) -> None:
+def _check_to_the_end(item: ObjectItem, found: ExtractionResult) -> None:
     try:
         item.finish()
-    except (Gone, Changed) as error:
-        status = GONE if isinstance(error, Gone) else CHANGED
+    except (ObjectGone, ObjectChanged) as error:
+        status = GONE if isinstance(error, ObjectGone) else CHANGED
         for result in found.extractors.values():
             result.update(status=status, reason=_text(error))
             result.pop("data", None)

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Gone(Exception):  # noqa: N818 - an answer, not a failure
+class ObjectGone(Exception):  # noqa: N818 - an answer, not a failure
     """The object is not there any more."""
 
 
-class Changed(Exception):  # noqa: N818 - an answer, not a failure
+class ObjectChanged(Exception):  # noqa: N818 - an answer, not a failure
     """Under its key lies another content now."""
 
 
-class Shorter(Changed):
+class RangeBeyondEnd(ObjectChanged):
     """It ends before the bytes that were asked for."""
 
 
@@ -23,7 +23,7 @@ class StorageError(Exception):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ObjectRef:
     """Which content of which object is to be read.
 
     Attributes:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import orjson
 
 from frazil.extract import Limits
-from frazil.extract.engine.source import Source, Wanted
+from frazil.extract.engine.source import ObjectRef, Source
 from frazil.settings.model import NetworkSettings, S3Settings
 
 _HEAD: Final = struct.Struct(">II")
@@ -32,7 +32,7 @@ READING: Final = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class WorkerConfig:
     """What a process that looks inside must know.
 
     Attributes:
@@ -48,7 +48,7 @@ class Config:
     extractors: dict[str, str]
     limits: Limits
     threads: int
-    open_source: Callable[[Wanted, S3Settings, NetworkSettings], Source]
+    open_source: Callable[[ObjectRef, S3Settings, NetworkSettings], Source]
     s3: S3Settings
     network: NetworkSettings
     cache: Path | None = None
@@ -67,7 +67,7 @@ class Job:
     """
 
     number: int
-    wanted: Wanted
+    wanted: ObjectRef
     content_type: str | None = None
     detected_type: str | None = None
     names: tuple[str, ...] | None = None
@@ -80,15 +80,15 @@ class Job:
     @classmethod
     def unpacked(cls, packed: list[Any]) -> Job:
         number, wanted, content_type, detected, names = packed
-        return cls(number, Wanted(*wanted), content_type, detected, None if names is None else tuple(names))
+        return cls(number, ObjectRef(*wanted), content_type, detected, None if names is None else tuple(names))
 
 
-def frame(value: Any, extra: bytes = b"") -> bytes:
+def encode_frame(value: Any, extra: bytes = b"") -> bytes:
     text = orjson.dumps(value)
     return b"".join((_HEAD.pack(len(text), len(extra)), text, extra))
 
 
-class Frames:
+class FrameDecoder:
     """Takes bytes as they come, and gives the frames that are complete."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ def write_all(file: int, data: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Line:
+class ThreadStatus:
     """What a thread is at.
 
     Attributes:
@@ -132,7 +132,7 @@ class Line:
     state: int
 
 
-class Board:
+class StatusBoard:
     """One line for each thread of a process that looks inside."""
 
     def __init__(self, file: int, lines: int) -> None:
@@ -155,19 +155,19 @@ class Board:
         at = line * _LINE.size
         self._memory[at : at + _LINE.size] = _LINE.pack(began, number, extractor, state)
 
-    def busy(self) -> list[Line]:
+    def busy(self) -> list[ThreadStatus]:
         """What is being done. A line that is written at this moment may be half old: look twice before you judge."""
-        found = (Line(*fields) for fields in _LINE.iter_unpack(self._memory[:]))
+        found = (ThreadStatus(*fields) for fields in _LINE.iter_unpack(self._memory[:]))
         return [line for line in found if line.state != IDLE]
 
     def close(self) -> None:
         self._memory.close()
 
 
-class Marker:
+class StatusMarker:
     """Writes one thread's line. The clock stands still while the storage is asked."""
 
-    def __init__(self, board: Board, line: int) -> None:
+    def __init__(self, board: StatusBoard, line: int) -> None:
         self._board, self._line = board, line
         self._began = self._paused = 0.0
         self._number = self._extractor = 0

@@ -23,8 +23,16 @@ from typing import Any
 from frazil.extract import Extractor, Item, Look
 from frazil.extract.engine import context
 from frazil.extract.engine.item import ObjectItem
-from frazil.extract.engine.run_extractors import look_into
-from frazil.extract.engine.wire import Board, Config, Frames, Job, Marker, frame, write_all
+from frazil.extract.engine.run_extractors import run_extractors
+from frazil.extract.engine.wire import (
+    FrameDecoder,
+    Job,
+    StatusBoard,
+    StatusMarker,
+    WorkerConfig,
+    encode_frame,
+    write_all,
+)
 from frazil.extract.registry import TYPE, load
 
 #: Seconds without a job after which nobody seems to need it.
@@ -64,7 +72,7 @@ class _OneByOne:
 class Worker:
     """Takes jobs from a queue with some threads, and writes what they found."""
 
-    def __init__(self, config: Config, results: int, board: Board) -> None:
+    def __init__(self, config: WorkerConfig, results: int, board: StatusBoard) -> None:
         self._config, self._results, self._board = config, results, board
         loaded = load(config.extractors.values(), ())
         first = _OneByOne()
@@ -80,14 +88,14 @@ class Worker:
 
     def start(self) -> None:
         for line in range(self._config.threads):
-            threading.Thread(target=self._work, args=(Marker(self._board, line),), daemon=True).start()
+            threading.Thread(target=self._work, args=(StatusMarker(self._board, line),), daemon=True).start()
 
     def take(self, packed: list[Any]) -> None:
         with self._writing:
             self.open += 1
         self.jobs.put(Job.unpacked(packed))
 
-    def _work(self, marker: Marker) -> None:
+    def _work(self, marker: StatusMarker) -> None:
         while True:
             job = self.jobs.get()
             try:
@@ -99,7 +107,7 @@ class Worker:
             except BaseException:  # noqa: BLE001 - the other side finds out what it was, by running it alone
                 os._exit(_BROKEN)
 
-    def _look(self, job: Job, marker: Marker) -> bytes:
+    def _look(self, job: Job, marker: StatusMarker) -> bytes:
         config = self._config
         extractors = self._chosen(job)
         marker.begin(job.number, self._places.get(TYPE, 0))
@@ -119,13 +127,13 @@ class Worker:
             marker.idle()
             self._large.acquire()
         try:
-            found = look_into(item, extractors, detected_type=job.detected_type, begins=begins)
+            found = run_extractors(item, extractors, detected_type=job.detected_type, begins=begins)
         finally:
             if is_large:
                 self._large.release()
             item.close()
         told = {"n": job.number, "type": found.detected_type, "read": item.bytes_read, "found": found.extractors}
-        return frame(told, found.thumbnail)
+        return encode_frame(told, found.thumbnail)
 
     def _chosen(self, job: Job) -> list[Extractor]:
         if job.names is None:
@@ -139,24 +147,24 @@ def main() -> None:
     for one in (jobs, results, board):
         os.set_inheritable(one, False)  # what a library starts must not hold them open
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    frames = Frames()
+    frames = FrameDecoder()
     worker: Worker | None = None
     while _comes(jobs, worker) and (data := os.read(jobs, 1 << 16)):
         for packed, extra in frames.feed(data):
             if worker is None:
-                config: Config = pickle.loads(extra)  # noqa: S301 - from the process that started this one
+                config: WorkerConfig = pickle.loads(extra)  # noqa: S301 - from the process that started this one
                 worker = _begun(config, results, board)
             for one in packed:
                 worker.take(one)
     os._exit(0)  # without waiting for threads that may hang
 
 
-def _begun(config: Config, results: int, board: int) -> Worker:
-    context.use(context.Surroundings(config.cache, config.s3, config.network))
-    worker = Worker(config, results, Board(board, config.threads))
+def _begun(config: WorkerConfig, results: int, board: int) -> Worker:
+    context.set_context(context.ExtractorContext(config.cache, config.s3, config.network))
+    worker = Worker(config, results, StatusBoard(board, config.threads))
     worker.start()
     _limit_memory(config.limits.max_memory_bytes)
-    write_all(results, frame({"ready": os.getpid()}))
+    write_all(results, encode_frame({"ready": os.getpid()}))
     return worker
 
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from frazil.extract.engine.wire import Board, Config, Frames, Job, Line, frame
+from frazil.extract.engine.wire import FrameDecoder, Job, StatusBoard, ThreadStatus, WorkerConfig, encode_frame
 
 #: Bytes of jobs that lie in their pipe, where the system allows so many; the others wait in this process.
 _PIPE = 1 << 20
@@ -26,28 +26,28 @@ _SECONDS_TO_DIE = 5.0
 _LOOK_S = 0.002
 
 
-class Child:
+class WorkerProcess:
     """A process with its pipes. It dies with the thread that has made it.
 
     Args:
         config: what it must know.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: WorkerConfig) -> None:
         self.config = config
         self.ready = False
         self.taken = 0
         """Jobs that it was given."""
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._noise = b""
-        self._unsent = bytearray(frame([], pickle.dumps(config)))
+        self._unsent = bytearray(encode_frame([], pickle.dumps(config)))
         with ExitStack() as ours, ExitStack() as theirs:
             jobs, self._jobs = _pipe(theirs, ours)
             self.results, results = _pipe(ours, theirs)
             self.noise, noise = _pipe(ours, theirs)
-            file = Board.make(config.threads)
+            file = StatusBoard.make(config.threads)
             theirs.callback(os.close, file)
-            self._board = Board(file, config.threads)
+            self._board = StatusBoard(file, config.threads)
             ours.callback(self._board.close)
             if sys.platform == "linux":
                 with suppress(OSError):  # whoever has many pipes may have small ones only
@@ -91,7 +91,7 @@ class Child:
     def send(self, jobs: Sequence[Job]) -> None:
         """Hands jobs over, without waiting. Where the process is gone, that is seen when its results are read."""
         self.taken += len(jobs)
-        self._unsent += frame([job.packed() for job in jobs])
+        self._unsent += encode_frame([job.packed() for job in jobs])
         self.flush()
 
     def flush(self) -> None:
@@ -129,7 +129,7 @@ class Child:
         except BlockingIOError:
             return
 
-    def busy(self) -> list[Line]:
+    def busy(self) -> list[ThreadStatus]:
         """What it is doing, or was doing when it died."""
         return self._board.busy()
 
@@ -195,11 +195,11 @@ def _modules() -> list[str]:
 
 # -- those that wait for the next task ---------------------------------------------------------------------------------
 
-_idle: list[Child] = []
+_idle: list[WorkerProcess] = []
 _lock = threading.Lock()
 
 
-def borrow(config: Config) -> Child:
+def acquire_worker(config: WorkerConfig) -> WorkerProcess:
     """One that has been used before by this process and has nothing to do, or a new one."""
     with _lock:
         for child in [child for child in _idle if not child.is_alive]:
@@ -209,22 +209,22 @@ def borrow(config: Config) -> Child:
             if child.config == config:
                 _idle.remove(child)
                 return child
-    return Child(config)
+    return WorkerProcess(config)
 
 
-def give_back(child: Child) -> None:
+def release_worker(child: WorkerProcess) -> None:
     """For the next task of this process. It ends by itself when none comes."""
     with _lock:
         _idle.append(child)
 
 
-def close_idle() -> None:
+def close_idle_workers() -> None:
     with _lock:
         while _idle:
             _idle.pop().close()
 
 
-atexit.register(close_idle)
+atexit.register(close_idle_workers)
 
 
 def now() -> float:

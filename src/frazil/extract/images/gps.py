@@ -33,7 +33,7 @@ def altitude(tiff: Tiff) -> float | int | None:
     return -height if first in (1, 3, 0x31) else height
 
 
-def place(tiff: Tiff) -> tuple[float | None, float | None]:
+def coordinates(tiff: Tiff) -> tuple[float | None, float | None]:
     """Latitude and longitude, both or none; 0, 0 is what cameras write that do not know."""
     latitude, longitude = degrees(tiff, _LATITUDE), degrees(tiff, _LONGITUDE)
     if latitude is None or longitude is None or (latitude == 0 and longitude == 0):

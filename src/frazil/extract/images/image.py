@@ -8,7 +8,7 @@ from typing import Any
 
 from frazil.extract import Item, TooMuch, Unsupported, extractor
 from frazil.extract.images.exif_values import text, windows
-from frazil.extract.images.gps import altitude, place
+from frazil.extract.images.gps import altitude, coordinates
 from frazil.extract.images.header import Header
 from frazil.extract.images.headers import header_of
 from frazil.extract.images.iptc import iptc_of
@@ -79,7 +79,7 @@ def IMAGE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
             tiff, known=found["camera"] is not None or _EXPOSURE in tiff.exif
         )
         found["lens"] = _text(tiff, tiff.exif, _LENS)
-        found["latitude"], found["longitude"] = place(tiff)
+        found["latitude"], found["longitude"] = coordinates(tiff)
         found["altitude"] = altitude(tiff)
         warnings += [f"EXIF: {warning}" for warning in tiff.warnings]
     _complete(found, header, xmp, iptc)

@@ -40,7 +40,7 @@ _NOT_FROM_BUCKET: Final = {"InvalidS3ObjectException", "ImageTooLargeException"}
 )
 def REKOGNITION(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
     """What is to be seen in a picture, by Amazon Rekognition (DetectLabels), in the region of the settings."""
-    found = context.current()
+    found = context.current_context()
     answer = _detected(client_of(found.s3, found.network), item, in_amazon=found.s3.endpoint is None)
     labels = [
         {"Name": label["Name"], "Confidence": round(label["Confidence"], 1)}
