@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jsonpath import JSONPathEnvironment
 
 from frazil.content.fields import Computed, Fields, FieldSpec, compute
-from frazil.content.fields.arrays import array_of, either
 from frazil.content.fields.paths import path_of
+from frazil.content.fields.types import array_of, either
 
 ID = "0b22db02-0af2-4a05-aef7-4afceeac5836"
 TYPES = (

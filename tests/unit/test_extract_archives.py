@@ -18,7 +18,7 @@ import pytest
 from frazil.extract import Limits, Unsupported
 from frazil.extract.archives import tar
 from frazil.extract.archives.archive import ARCHIVE
-from frazil.extract.damage import Damaged
+from frazil.extract.window import Damaged
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 

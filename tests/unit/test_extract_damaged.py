@@ -10,14 +10,13 @@ import pytest
 
 from frazil.extract import Extractor, TooMuch, Unsupported
 from frazil.extract.archives.archive import ARCHIVE
-from frazil.extract.damage import Damaged
-from frazil.extract.documents.languages import language
 from frazil.extract.documents.office import OFFICE, PACKAGES
 from frazil.extract.documents.pdf import PDF
-from frazil.extract.documents.text import TEXT
+from frazil.extract.documents.text import TEXT, language
 from frazil.extract.engine.source import ObjectGone
 from frazil.extract.media.audio import AUDIO
 from frazil.extract.media.video import VIDEO
+from frazil.extract.window import Damaged
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem
 

@@ -7,11 +7,11 @@ import tracemalloc
 import pytest
 
 from frazil.extract import Limits, TooMuch, Unsupported
-from frazil.extract.damage import Damaged
 from frazil.extract.documents import ole
 from frazil.extract.documents.office import OFFICE
 from frazil.extract.documents.pdf import PDF
 from frazil.extract.normalize import date, pdf_date
+from frazil.extract.window import Damaged
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 

@@ -7,10 +7,9 @@ import time
 import pytest
 
 from frazil.extract import Unsupported
-from frazil.extract.damage import Damaged
-from frazil.extract.documents.languages import language
 from frazil.extract.documents.markup import stripped
-from frazil.extract.documents.text import TEXT
+from frazil.extract.documents.text import TEXT, language
+from frazil.extract.window import Damaged
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 

@@ -545,7 +545,7 @@ def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(m
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("frazil.extract.engine.isolation.Child", lambda _: Process())
+    monkeypatch.setattr("frazil.extract.engine.isolation.WorkerProcess", lambda _: Process())
     lane = WorkerLane(config, [kind])
     lane._alone.extend(ObjectResult(Job(n, ObjectRef("b", f"k{n}"))) for n in range(2))
     (done,) = lane.turn()

@@ -15,12 +15,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.annotations.messages import EXTRACTION
-from frazil.content.annotations.model import Annotation
+from frazil.content.annotations.messages import EXTRACTION, Annotation
 from frazil.content.annotations.standard_columns import standard_columns
 from frazil.content.columns import EXTRACTED, USERS
 from frazil.content.fields import Fields, compute
-from frazil.content.fields.arrays import array_of, either
+from frazil.content.fields.types import array_of, either
 from frazil.extract.status import CHANGED, FAILED, GONE, OK, UNSUPPORTED
 
 PENDING = "pending"

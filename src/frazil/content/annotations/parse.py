@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-from frazil.content.annotations.messages import EDIT, EXTRACTION, FIELDS, VERSION
-from frazil.content.annotations.model import Annotation
+from frazil.content.annotations.messages import EDIT, EXTRACTION, FIELDS, VERSION, Annotation
 from frazil.content.events.fields import read_bucket, read_key, read_time, read_version
 from frazil.content.events.model import Parsed, Problem, Unreadable
 from frazil.extract.status import CHANGED, FAILED, GONE, OK, UNSUPPORTED

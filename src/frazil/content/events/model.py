@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from frazil.content.annotations.model import Annotation
+from frazil.content.annotations.messages import Annotation
 
 AUTO: Final = "auto"
 AWS: Final = "aws"

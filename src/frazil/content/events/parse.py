@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from frazil.content.annotations.model import Annotation
+from frazil.content.annotations.messages import Annotation
 from frazil.content.annotations.parse import is_note, placed, read_note
 from frazil.content.columns import CHANGE, TEXTS
 from frazil.content.events.envelopes import unwrap

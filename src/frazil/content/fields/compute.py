@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from frazil.content.fields.arrays import array_of
 from frazil.content.fields.casting import Cast, Misfit, caster, shown
 from frazil.content.fields.paths import path_of
 from frazil.content.fields.spec import Fields, FieldSpec
+from frazil.content.fields.types import array_of
 
 #: From parsed JSON to the value of a column; raises Misfit.
 _Value = Callable[[Any], Any]

@@ -14,13 +14,13 @@ from frazil.content.scan.engine import SparkEngine
 from frazil.content.scan.executors import TaskRunner, run_on_executors
 from frazil.content.scan.folder import Folder
 from frazil.content.scan.frames import load_inventory, load_listing, load_recorded
-from frazil.content.scan.gone import publish_bucket_gone, publish_missing_files
 from frazil.content.scan.known_objects import KnownObjects, count_pending, count_rows, load_known_objects, unseen_keys
 from frazil.content.scan.listing import ScanTarget
 from frazil.content.scan.publish import LazyObservationPublisher
 from frazil.content.scan.reconcile import PublishedCounts, ReconcilePlan, RepairTask, apply_plan, compare
 from frazil.content.scan.scanner import Progress, ScanResult, run_scan
 from frazil.content.scan.wait_visible import applied_offset, wait_until_visible
+from frazil.content.scan.watch import publish_bucket_gone, publish_missing_files
 from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError, InterruptedByUser, NotFoundError, PartialError

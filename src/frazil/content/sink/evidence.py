@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.annotations.model import Annotation
+from frazil.content.annotations.messages import Annotation
 from frazil.content.columns import BASE, CREATE, DELETE, OBSERVED, ORDER, UPDATE
 
 REGISTERS = {"created": CREATE, "updated": UPDATE, "deleted": DELETE}

@@ -12,8 +12,8 @@ from typing import Any, Final
 from frazil.extract import Item, TooMuch, Unsupported, extractor
 from frazil.extract.archives import tar
 from frazil.extract.archives.zip import Zip
-from frazil.extract.damage import Damaged
 from frazil.extract.normalize import filled
+from frazil.extract.window import Damaged
 
 #: Entries that are counted, names that are kept, and characters of one and of all names.
 COUNTED: Final = 100_000

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 from frazil.extract import Item, TooMuch
-from frazil.extract.damage import Damaged
+from frazil.extract.window import Damaged
 
 PIECE: Final = 64 * 1024
 #: Bytes of a packed tar that are unpacked, to be thrown away, in search of the next header.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frazil.extract import Item, TooMuch, Unsupported
-from frazil.extract.damage import Damaged
+from frazil.extract.window import Damaged
 
 #: Bytes of a directory that are read at once.
 PIECE: Final = 64 * 1024

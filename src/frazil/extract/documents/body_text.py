@@ -8,9 +8,9 @@ from typing import Any, Final
 from xml.etree.ElementTree import ParseError
 
 from frazil.extract import Item, TooMuch, Unsupported
-from frazil.extract.damage import Damaged
 from frazil.extract.documents.markup import stripped
 from frazil.extract.documents.package import ENTITIES, Package
+from frazil.extract.window import Damaged
 
 #: Bytes of XML or HTML that are unpacked of one document; characters that are taken from it.
 MOST: Final = 4 << 20

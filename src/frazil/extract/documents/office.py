@@ -7,8 +7,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from frazil.extract import Item, Unsupported, extractor, normalize
-from frazil.extract.damage import Damaged
 from frazil.extract.documents.package import Package, local, texts
+from frazil.extract.window import Damaged
 
 _OOXML = "application/vnd.openxmlformats-officedocument."
 _ODF = "application/vnd.oasis.opendocument."

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from frazil.extract import Item, Unsupported, normalize
-from frazil.extract.damage import Damaged
 from frazil.extract.documents.guarded_file import Watched
+from frazil.extract.window import Damaged
 
 MAGIC: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 KINDS: Final = {"WordDocument": "doc", "Workbook": "xls", "Book": "xls", "PowerPoint Document": "ppt"}

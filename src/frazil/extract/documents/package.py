@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from frazil.extract import Item, Unsupported
 from frazil.extract.archives.zip import Entry, Zip
-from frazil.extract.damage import Damaged
+from frazil.extract.window import Damaged
 
 #: Parts that a document may have.
 MOST: Final = 20_000

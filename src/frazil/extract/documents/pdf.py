@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.extract import Item, TooMuch, Unsupported, extractor, normalize
-from frazil.extract.damage import Damaged
 from frazil.extract.documents.guarded_file import Watched
+from frazil.extract.window import Damaged
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from frazil.extract.images.header import Header
 from frazil.extract.images.jpeg import exif
 from frazil.extract.images.tiff import Tiff, moved, read_tiff
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
-_MAX_BOXES = 256
 _MAX_ITEMS = 4096
 _CANON = bytes.fromhex("85c0b687820f11e08111f4ce462b6a48")
 _CANON_PREVIEW = bytes.fromhex("eaf42b5e1c984b88b9fbb7dc406e4d16")
@@ -21,21 +20,9 @@ _TURNED: dict[tuple[int, int | None], int] = {
 
 
 def boxes(window: Window) -> Iterator[tuple[bytes, Window]]:
-    """The boxes in a part, as (name, contents)."""
-    at = 0
-    for _ in range(_MAX_BOXES):
-        start = window.get(at, 16)
-        if len(start) < 8:
-            return
-        size, name, skip = int.from_bytes(start[:4], "big"), start[4:8], 8
-        if size == 1 and len(start) == 16:
-            size, skip = int.from_bytes(start[8:], "big"), 16
-        if size == 0:
-            size = window.size - at
-        if size < skip:
-            return
-        yield name, window.part(at + skip, size - skip)
-        at += size
+    """Yields the boxes in a part, as (name, contents)."""
+    for name, start, end in window.boxes():
+        yield name, window.part(start, end - start)
 
 
 def _first(window: Window, name: bytes) -> Window | None:
@@ -46,11 +33,11 @@ def read_heif(window: Window, header: Header) -> None:
     """Reads the size and turn of the main picture, and where EXIF and XMP lie.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     meta = _first(window, b"meta")
     if meta is None:
-        raise Broken("no box with metadata")
+        raise Damaged("no box with metadata")
     parts = dict(boxes(meta.part(4)))
     main = 0
     if b"pitm" in parts:
@@ -66,7 +53,7 @@ def read_heif(window: Window, header: Header) -> None:
         if source is not None:
             _attach(items[number], source.part(offset, length), header)
     if header.width is None:
-        raise Broken("no size of the main picture")
+        raise Damaged("no size of the main picture")
 
 
 def _attach(kind: bytes, data: Window, header: Header) -> None:
@@ -176,12 +163,12 @@ def read_jpeg2000(window: Window, header: Header) -> None:
     """Reads the size of a JP2.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     inside = _first(window, b"jp2h")
     size = _first(inside, b"ihdr") if inside else None
     if size is None:
-        raise Broken("no size of the picture")
+        raise Damaged("no size of the picture")
     height, width, parts = size.unpack(">IIH", 0)
     header.width, header.height = width or None, height or None
     header.mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(parts)
@@ -191,7 +178,7 @@ def read_cr3(window: Window, header: Header) -> None:
     """Reads Canon's boxes with the TIFF blocks, and where the preview lies.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     blocks: dict[bytes, Tiff] = {}
     for name, data in boxes(window):
@@ -207,7 +194,7 @@ def read_cr3(window: Window, header: Header) -> None:
             break
     first = blocks.get(b"CMT1")
     if first is None:
-        raise Broken("no box with the tags of the camera")
+        raise Damaged("no box with the tags of the camera")
     # Each block counts offsets from its own start; here they all count from the start of the file.
     merged = Tiff(window, first.order, moved(first.main, first.window.start - window.start))
     for name, group in ((b"CMT2", "exif"), (b"CMT4", "gps")):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.extract import Item, TooMuch, Unsupported
 from frazil.extract.images.header import Header
-from frazil.extract.images.headers import header_of
 from frazil.extract.images.jpeg import read_jpeg
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.images.read_header import header_of
+from frazil.extract.window import Damaged, Window
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,7 +36,7 @@ def picture_of(item: Item, min_side: int = 256) -> Image:
     Raises:
         Unsupported: nothing here decodes this format.
         TooMuch: it has more pixels, or bytes, than the limits say.
-        Broken: it is damaged.
+        Damaged: it is damaged.
     """
     kept: tuple[Image, int | None] | None = item.shared.get("picture_kept")
     if kept is not None and (kept[1] is None or kept[1] >= min_side):
@@ -49,7 +49,7 @@ def picture_of(item: Item, min_side: int = 256) -> Image:
         raise
     except Exception as failure:
         # Pillow lets through whatever its readers stumble over.
-        kind = TooMuch if type(failure).__name__ == "DecompressionBombError" else Broken
+        kind = TooMuch if type(failure).__name__ == "DecompressionBombError" else Damaged
         raise kind(f"cannot be decoded: {failure or type(failure).__name__}") from failure
     image: Image = _turned(decoded, orientation)
     item.shared["picture"] = image
@@ -121,7 +121,7 @@ def _preview(item: Item) -> bytes:
         inside = Header("JPEG")
         try:
             usual = window.get(0, 2) == b"\xff\xd8" and read_jpeg(window, inside)
-        except Broken:
+        except Damaged:
             continue
         width, height = inside.width or 0, inside.height or 0
         if usual and width * height > (best[0] * best[1] if best else 0):

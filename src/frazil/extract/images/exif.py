@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.extract import Item, extractor
-from frazil.extract.images.exif_values import MAKER_NOTE, rationals, value
-from frazil.extract.images.gps import altitude, degrees
-from frazil.extract.images.headers import header_of
+from frazil.extract.images.exif_values import MAKER_NOTE, altitude, degrees, rationals, value
+from frazil.extract.images.read_header import header_of
 from frazil.extract.images.tiff import Tiff
 
 #: Offsets and data of the file itself, and what other extractors read.

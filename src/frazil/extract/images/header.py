@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from frazil.extract.images.tiff import Tiff
-from frazil.extract.images.window import Window
+from frazil.extract.window import Window
 
 
 @dataclass

@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from frazil.extract import Item, TooMuch, Unsupported, extractor
-from frazil.extract.images.exif_values import text, windows
-from frazil.extract.images.gps import altitude, coordinates
+from frazil.extract.images.exif_values import altitude, coordinates, text, windows
 from frazil.extract.images.header import Header
-from frazil.extract.images.headers import header_of
 from frazil.extract.images.iptc import iptc_of
+from frazil.extract.images.read_header import header_of
 from frazil.extract.images.tiff import Ifd, Tiff
-from frazil.extract.images.window import Broken
 from frazil.extract.images.xmp import xmp_of
+from frazil.extract.window import Damaged
 
 _MAKE, _MODEL, _DESCRIPTION, _ARTIST, _LENS = 0x010F, 0x0110, 0x010E, 0x013B, 0xA434
 _EXPOSURE, _WINDOWS_TITLE, _WINDOWS_AUTHOR = 0x829A, 0x9C9B, 0x9C9D
@@ -59,7 +58,7 @@ def IMAGE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
     if not header.format:
         raise Unsupported(f"headers of {item.detected_type} are not read")
     if header.width is None or header.height is None:
-        raise Broken("; ".join(header.warnings) or "no size of the picture")
+        raise Damaged("; ".join(header.warnings) or "no size of the picture")
     warnings = list(header.warnings)
     turned = header.orientation >= 5
     found: dict[str, Any] = {
@@ -91,7 +90,7 @@ def IMAGE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
 def _other(read: Any, item: Item, warnings: list[str]) -> dict[str, Any]:
     try:
         told: dict[str, Any] = read(item)
-    except (Broken, TooMuch) as failure:
+    except (Damaged, TooMuch) as failure:
         warnings.append(str(failure))
         return {}
     return told

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from frazil.extract import Item, extractor
-from frazil.extract.images.headers import header_of
+from frazil.extract.images.read_header import header_of
 
 _SHARED = "iptc"
 _MAX_BLOCK = 1 << 20

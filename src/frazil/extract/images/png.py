@@ -7,7 +7,7 @@ import zlib
 
 from frazil.extract.images.header import Header
 from frazil.extract.images.jpeg import exif
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
 _MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
 _TAIL = 8192
@@ -19,11 +19,11 @@ def read_png(window: Window, header: Header) -> None:
     """Walks the chunks before the pixels; what was written behind them is looked for at the end of the file.
 
     Raises:
-        Broken: it is cut before its size.
+        Damaged: it is cut before its size.
     """
     length, name, width, height, _, colours = window.unpack(">I4sIIBB", 8)
     if name != b"IHDR":
-        raise Broken("a PNG that does not start with its size")
+        raise Damaged("a PNG that does not start with its size")
     header.width, header.height, header.mode, header.frames = width or None, height or None, _MODES.get(colours), 1
     at = 8 + 12 + length
     for _ in range(_MAX_CHUNKS):

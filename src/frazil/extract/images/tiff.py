@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
 EXIF_IFD, GPS_IFD, SUB_IFDS = 0x8769, 0x8825, 0x014A
 
@@ -86,7 +86,7 @@ def read_tiff(window: Window, *, deep: bool = False) -> Tiff:
         deep: whether to follow the chain of pages and the directories below the first one.
 
     Raises:
-        Broken: it does not start as a TIFF block does.
+        Damaged: it does not start as a TIFF block does.
     """
     order, first, big = _start(window)
     tiff = Tiff(window, order, big=big)
@@ -110,7 +110,7 @@ def _start(window: Window) -> tuple[str, int, bool]:
     head = window.get(0, 16)
     order = {b"II": "<", b"MM": ">"}.get(head[:2])
     if order is None or len(head) < 8:
-        raise Broken("no TIFF header")
+        raise Damaged("no TIFF header")
     if struct.unpack_from(order + "H", head, 2)[0] == 43 and len(head) == 16:
         return order, struct.unpack_from(order + "Q", head, 8)[0], True
     return order, struct.unpack_from(order + "I", head, 4)[0], False

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from frazil.extract import Item, TooMuch, extractor
-from frazil.extract.images.headers import header_of
-from frazil.extract.images.window import Broken
+from frazil.extract.images.read_header import header_of
+from frazil.extract.window import Damaged
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -50,7 +50,7 @@ def xmp_of(item: Item) -> dict[str, Any]:
     """The XMP of a picture, parsed once.
 
     Raises:
-        Broken: it is no XML, or XML that declares entities.
+        Damaged: it is no XML, or XML that declares entities.
         TooMuch: it is larger than any that makes sense.
     """
     known = item.shared.get(_SHARED)
@@ -71,7 +71,7 @@ def _found(item: Item) -> dict[str, Any] | Exception:
         source = source.get(0, source.size)
     try:
         return parse(source)
-    except Broken as failure:
+    except Damaged as failure:
         return failure
 
 
@@ -79,7 +79,7 @@ def parse(packet: bytes) -> dict[str, Any]:
     """A packet as {prefix: {name: value}}.
 
     Raises:
-        Broken: it is no XML, or XML that declares entities.
+        Damaged: it is no XML, or XML that declares entities.
     """
     packet = packet.strip(b" \t\r\n\0")
     if not packet:
@@ -111,9 +111,9 @@ def _tree(packet: bytes) -> Element:
             clean = packet.decode("utf-8", "replace").replace("\0", "")
             root = fromstring(re.sub(r"<\?xpacket end.*", "", clean, flags=re.DOTALL), forbid_dtd=True)
     except defusedxml.DefusedXmlException as failure:
-        raise Broken(f"XMP that declares entities is refused: {type(failure).__name__}") from failure
+        raise Damaged(f"XMP that declares entities is refused: {type(failure).__name__}") from failure
     except (ParseError, ValueError, LookupError) as failure:
-        raise Broken(f"XMP is no XML: {failure}") from failure
+        raise Damaged(f"XMP is no XML: {failure}") from failure
     return root
 
 

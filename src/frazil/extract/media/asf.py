@@ -9,8 +9,9 @@ from typing import Final
 from uuid import UUID
 
 from frazil.extract import normalize
-from frazil.extract.media.model import Media, Stream, Window
+from frazil.extract.media.model import Media, Stream
 from frazil.extract.media.riff import SOUNDS
+from frazil.extract.window import Window
 
 
 def _guid(told: str) -> bytes:
@@ -39,7 +40,7 @@ NAMES: Final = {
 def look(window: Window) -> Media:
     """What the objects of the header say."""
     media = Media("asf")
-    (size,) = window.numbers("<Q", 16)
+    (size,) = window.unpack("<Q", 16)
     for name, at, end in _objects(window, 30, min(size, window.size)):
         data = window.some(at, min(end - at, 64 * 1024))
         if name == FILE and len(data) >= 64:
@@ -59,7 +60,7 @@ def look(window: Window) -> Media:
 def _objects(window: Window, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     while at + 24 <= end:
         window.step()
-        name, size = window.numbers("<16sQ", at)
+        name, size = window.unpack("<16sQ", at)
         if size < 24:
             return
         yield name, at + 24, at + size

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from frazil.extract import normalize
-from frazil.extract.damage import Damaged
-from frazil.extract.media.model import Media, Stream, Window
+from frazil.extract.media.model import Media, Stream
+from frazil.extract.window import Damaged, Window
 
 EPOCH: Final = datetime(2001, 1, 1, tzinfo=UTC)
 TEXT: Final = 16 * 1024

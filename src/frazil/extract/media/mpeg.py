@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from frazil.extract.damage import Damaged
-from frazil.extract.media.model import BLOCK, Media, Stream, Window
+from frazil.extract.media.model import BLOCK, Media, Stream
+from frazil.extract.window import Damaged, Window
 
 #: Bytes of one frame of ID3 that are read; a cover is only counted.
 FRAME: Final = 16 * 1024

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from frazil.extract import Item, Unsupported
 from frazil.extract.media import asf, isobmff, matroska, mpeg, riff, vorbis
-from frazil.extract.media.model import Media, Window
+from frazil.extract.media.model import BLOCK, Media
+from frazil.extract.window import Window
 
 #: Boxes with which QuickTime and MP4 start.
 _BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp")
@@ -21,7 +22,7 @@ def open_media(item: Item) -> Media:
     head = item.head(4096)
     if not head:
         raise Unsupported("the object is empty")
-    window = Window(item)
+    window = Window(item, block=BLOCK)
     if head[4:8] in _BOXES:
         return isobmff.look(window)
     if head[:4] == b"\x1aE\xdf\xa3":

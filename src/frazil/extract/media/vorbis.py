@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from frazil.extract.damage import Damaged
-from frazil.extract.media.model import Media, Stream, Window
+from frazil.extract.media.model import Media, Stream
+from frazil.extract.window import Damaged, Window
 
 #: Bytes of comments that are read.
 COMMENTS: Final = 256 * 1024
@@ -60,7 +60,7 @@ def flac(window: Window, at: int = 0) -> Media:
     at += 4
     while True:
         window.step()
-        (head,) = window.numbers(">I", at)
+        (head,) = window.unpack(">I", at)
         kind, length = head >> 24 & 127, head & 0xFFFFFF
         if kind == 0:
             streaminfo(window.read(at + 4, 18), media)

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from frazil.extract import Item
-from frazil.extract.images import bmff, jpeg, png, raw, small_formats, webp
+from frazil.extract.images import bmff, jpeg, png, raw, small_formats
 from frazil.extract.images.header import Header
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
 _SHARED = "image_header"
 
 _READERS: dict[str, tuple[str, Callable[[Window, Header], Any]]] = {
     "image/jpeg": ("JPEG", jpeg.read_jpeg),
     "image/png": ("PNG", png.read_png),
-    "image/webp": ("WEBP", webp.read_webp),
+    "image/webp": ("WEBP", small_formats.read_webp),
     "image/tiff": ("TIFF", raw.read_tiff_file),
     "image/gif": ("GIF", small_formats.read_gif),
     "image/bmp": ("BMP", small_formats.read_bmp),
@@ -52,7 +52,7 @@ def header_of(item: Item) -> Header:
     if read is not None:
         try:
             read(Window(item), header)
-        except Broken as failure:
+        except Damaged as failure:
             header.warnings.append(str(failure))
     if header.tiff is not None:
         header.warnings.extend(f"EXIF: {warning}" for warning in header.tiff.warnings)
