@@ -130,11 +130,11 @@ def _labels() -> list[Result]:
     from PIL import Image
 
     from frazil.extract.vision import labels, network
-    from frazil.extract.vision.model import session
+    from frazil.extract.vision.model import load_session
     from tests.extract_kit import MemoryItem
 
     cat = Image.open(Path("tests/data/pictures/chelsea.jpg"))
-    bare = session()
+    bare = load_session()
     found = []
     for name, size in (("640×480", (640, 480)), ("12 MP", (4000, 3000))):
         held = io.BytesIO()

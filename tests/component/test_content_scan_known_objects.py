@@ -60,9 +60,9 @@ def test_only_what_is_new_or_differs_is_news(content: Content):
         listed("d", last_modified=at(1).isoformat()), listed("e", is_latest=False),
         listed("f", size=None, etag=None, is_delete_marker=True), listed("h"), listed("g", version_id="v2"),
     ]  # fmt: skip
-    found = seen.news([*others, listed("g"), listed("z/1")])
+    found = seen.diff([*others, listed("g"), listed("z/1")])
     assert (found.objects, found.new, found.changed) == (others, 2, 6)
-    assert seen.unseen == 0 and seen.news([]).objects == []
+    assert seen.unseen == 0 and seen.diff([]).objects == []
     assert count_rows(content.tables, "photos", "") == 8
 
 
@@ -72,14 +72,14 @@ def test_a_time_in_whole_seconds_is_no_news_beside_one_that_is_more_exact(conten
     seen = load_known_objects(content.tables, "photos", "")
     listing = [listed(key, last_modified=at(0.123).isoformat()) for key in ("head", "event")]
     listing += [listed("other", last_modified=at(1).isoformat()), listed("old", last_modified=at(-3e9).isoformat())]
-    assert keys(seen.news(listing).objects) == ["other"]
+    assert keys(seen.diff(listing).objects) == ["other"]
 
 
 def test_what_was_not_seen_is_named(content: Content):
     content.add_objects([an_object(key) for key in ("b", "a", "ü\n", "c/1")])
     content.add_objects([an_object("d", version_id=v, is_latest=v == "2") for v in "12"])
     seen = load_known_objects(content.tables, "photos", "")
-    seen.news([listed("a"), listed("d", version_id="2"), listed("c/1", etag="changed")])
+    seen.diff([listed("a"), listed("d", version_id="2"), listed("c/1", etag="changed")])
     assert unseen_keys(content.tables, "photos", "", seen) == [("b", ""), ("d", "1"), ("ü\n", "")]
     assert unseen_keys(content.tables, "photos", "d", seen) == [("d", "1")]
     assert count_rows(content.tables, "photos", "", latest=True) == 5
@@ -89,7 +89,7 @@ def test_without_a_table_or_rows_everything_is_new(content: Content):
     assert len(load_known_objects(content.tables, "photos", "")) == 0 and count_rows(content.tables, "photos", "") == 0
     content.add_objects([])
     seen = load_known_objects(content.tables, "photos", "")
-    assert seen.news([listed("a")]).new == 1 and seen.unseen == 0
+    assert seen.diff([listed("a")]).new == 1 and seen.unseen == 0
 
 
 def test_a_marker_and_a_version_look_as_their_rows_do(content: Content):
@@ -100,14 +100,14 @@ def test_a_marker_and_a_version_look_as_their_rows_do(content: Content):
     content.add_objects(rows)
     marker = {"key": "a", "version_id": "2", "last_modified": at(0).isoformat(), "is_latest": True}
     same = [listed("a", version_id="1", is_latest=False), marker | {"is_delete_marker": True, "exists": True}]
-    assert load_known_objects(content.tables, "photos", "").news(same).objects == []
+    assert load_known_objects(content.tables, "photos", "").diff(same).objects == []
 
 
 def test_what_is_known_can_be_a_file(content: Content, tmp_path: Path):
     content.add_objects([an_object(str(number)) for number in range(1000)])
     load_known_objects(content.tables, "photos", "").save(tmp_path / "k.npy")
     loaded = KnownObjects.load(tmp_path / "k.npy")
-    found = loaded.news([listed(str(number)) for number in range(990, 1010)])
+    found = loaded.diff([listed(str(number)) for number in range(990, 1010)])
     assert keys(found.objects) == [str(n) for n in range(1000, 1010)] and len(loaded) == 1000
     assert (tmp_path / "k.npy").stat().st_size < 1000 * 16 + 200
 
@@ -373,9 +373,9 @@ def test_threads_hear_of_an_interrupt(monkeypatch):
 
 
 def test_nothing_is_connected_where_nothing_is_told(log: Any):
-    with LazyObservationPublisher("grpc://127.0.0.1:1", "nope", "b", "scan", 1000) as teller:
-        teller.tell([], at(0))
-    assert teller.end == 0
+    with LazyObservationPublisher("grpc://127.0.0.1:1", "nope", "b", "scan", 1000) as publisher:
+        publisher.publish([], at(0))
+    assert publisher.end == 0
 
 
 def test_an_engine_that_nobody_used_was_never_started(content: Content, log: Any):

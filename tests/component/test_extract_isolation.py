@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extraction.sources import source_of
+from frazil.content.extraction.sources import open_source
 from frazil.content.extraction.task import ExtractionTask
 from frazil.content.scan.folder import etag
 from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
@@ -66,13 +66,13 @@ def inside(*names: str, threads: int = 4, limits: Limits = LIMITS) -> IsolatedEx
     chosen = registry().choose((TYPE, *names))
     sources = {e.name: registry().found[e.name].source for e in chosen}
     return IsolatedExtraction(
-        chosen, WorkerConfig(sources, limits, threads, source_of, S3Settings(), NetworkSettings())
+        chosen, WorkerConfig(sources, limits, threads, open_source, S3Settings(), NetworkSettings())
     )
 
 
 def looked(made: IsolatedExtraction, jobs: list[Job]) -> dict[str, ObjectResult]:
     try:
-        done = list(made.look(jobs))
+        done = list(made.run(jobs))
     finally:
         made.close()
     assert sorted(d.job.number for d in done) == sorted(job.number for job in jobs), "each object once"
@@ -95,7 +95,7 @@ PLAIN = [f"plain{n}" for n in range(30)]
         ("crashes", "crashed the process (SIGSEGV)"),
         ("eats", "took more than 0.195312 GiB of memory"),
         ("leaves", "SystemExit: 5"),
-        ("talks", "its result has 10,485,762 bytes of JSON; at most 1,048,576 are kept"),
+        ("talks", "the result has 10,485,762 bytes of JSON; at most 1,048,576 are stored"),
         ("lonely", "ended the process (exit code 4)"),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(tmp_path: Path):
     made = inside("odd", threads=2)
     jobs = files(tmp_path / "files", *[f"plain{n}" for n in range(2000)])
     done: list[ObjectResult] = []
-    for one in made.look(jobs):
+    for one in made.run(jobs):
         done.append(one)
         child = made._fast._child
         if len(done) in (100, 700) and child is not None:
@@ -152,7 +152,7 @@ def test_a_slow_reader_of_the_results_is_no_reason_to_end_anything(tmp_path: Pat
     made = inside("odd", limits=SHORT)
     jobs = files(tmp_path / "files", *PLAIN)
     done = []
-    for one in made.look(jobs):
+    for one in made.run(jobs):
         if not done:
             time.sleep(1.5 * SHORT.timeout_s)
         done.append(one)
@@ -166,16 +166,16 @@ def test_a_process_is_used_again_by_the_next_task_and_ends_with_its_parent(tmp_p
     looked(made, jobs)
     again = inside("odd")
     again._fast.add(jobs[0])
-    while not again._fast.turn():
+    while not again._fast.poll():
         time.sleep(0.01)
     child = again._fast._child
     assert child is not None and child.taken == 2, "the same one"
     again.close()
     code = (
-        "import sys, time; from frazil.extract.engine.worker_process import Child;"
-        "from frazil.extract.engine.wire import *; from frazil.content.extraction.sources import source_of;"
+        "import sys, time; from frazil.extract.engine.worker_process import WorkerProcess;"
+        "from frazil.extract.engine.wire import *; from frazil.content.extraction.sources import open_source;"
         "from frazil.extract import Limits; from frazil.settings.model import *;"
-        "c = Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()));"
+        "c = WorkerProcess(WorkerConfig({}, Limits(), 1, open_source, S3Settings(), NetworkSettings()));"
         "print(c.pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -201,7 +201,7 @@ def _runs(pid: int) -> bool:
 def test_a_process_that_cannot_begin_is_told_and_not_begun_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = inside("odd")
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(FrazilError, match="does not run") as raised:
+    with pytest.raises(FrazilError, match="does not start") as raised:
         looked(made, files(tmp_path / "files", "plain"))
     assert raised.value.cause == "ended the process (exit code 1)"
 
@@ -211,7 +211,7 @@ def test_an_extractor_that_only_the_other_process_cannot_load_fails_alone(tmp_pa
     (tmp_path / "plugins/misbehaving.py").write_text("raise ImportError('not here')")
     done = looked(made, files(tmp_path / "files", "plain"))
     assert done["plain"].extractors[TYPE]["status"] == "ok"
-    assert wrong(done["plain"])["odd"][1] == "it could not be loaded by the process that looks inside"
+    assert wrong(done["plain"])["odd"][1] == "it could not be loaded by the worker process"
 
 
 def test_objects_that_are_gone_or_have_changed_say_so_for_every_extractor(tmp_path: Path):
@@ -233,7 +233,7 @@ def test_only_those_extractors_run_that_are_asked_for(tmp_path: Path):
         job_of(folder, "plain", 2, names=(TYPE, "lonely")),
     ]
     made = inside("odd", "lonely", "talks")
-    done = {d.job.number: set(d.extractors) for d in made.look(asked)}
+    done = {d.job.number: set(d.extractors) for d in made.run(asked)}
     made.close()
     assert done == {0: {"odd"}, 1: {"lonely"}, 2: {TYPE, "lonely"}}
 
@@ -270,7 +270,7 @@ def test_a_small_pipe_and_a_process_that_hangs_do_not_stop_the_task(tmp_path: Pa
         raise PermissionError(1, "pipe-user-pages-soft")
 
     monkeypatch.setattr("frazil.extract.engine.worker_process.fcntl.fcntl", refused)
-    child = WorkerProcess(WorkerConfig({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
+    child = WorkerProcess(WorkerConfig({}, Limits(), 1, open_source, S3Settings(), NetworkSettings()))
     os.kill(child.pid, signal.SIGSTOP)
     jobs = [Job(n, ObjectRef("file:///none", "k" * 1000)) for n in range(500)]
     child.send(jobs)
@@ -289,7 +289,7 @@ def test_a_process_that_does_not_start_leaves_nothing_open(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
-        WorkerProcess(WorkerConfig({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
+        WorkerProcess(WorkerConfig({}, Limits(), 1, open_source, S3Settings(), NetworkSettings()))
     assert set(Path("/proc/self/fd").iterdir()) <= before  # others may close something meanwhile
 
 
@@ -395,7 +395,7 @@ def test_what_was_found_before_a_fault_is_in_the_log(kit: SinkKit, tmp_path: Pat
 
 
 def test_an_idle_process_is_not_lent_when_it_is_dead():
-    config = WorkerConfig({}, Limits(), 1, source_of, S3Settings(), NetworkSettings())
+    config = WorkerConfig({}, Limits(), 1, open_source, S3Settings(), NetworkSettings())
     first = acquire_worker(config)
     release_worker(first)
     os.kill(first.pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from frazil.cli.run import run_command
 from frazil.content.buckets import bucket_of
 from frazil.content.columns import OBJECTS
-from frazil.content.extraction.job import extract, planned, snapshot
+from frazil.content.extraction.job import count_planned, extract, snapshot
 from frazil.content.extraction.metrics import BYTES
 from frazil.content.extraction.metrics import OBJECTS as OBJECTS_LOOKED_INTO
 from frazil.content.extraction.selection import ExtractionRequest, count_selected, select_rows
@@ -388,7 +388,7 @@ def test_types_are_taken_by_spark_as_extractors_take_them(kit: ContentKit):
 
 def test_without_a_table_there_is_nothing_to_do(kit: ContentKit):
     work = work_of(kit)
-    assert (extract(work).objects, planned(work, ExtractionRequest()).objects, snapshot(work)) == (0, 0, None)
+    assert (extract(work).objects, count_planned(work, ExtractionRequest()).objects, snapshot(work)) == (0, 0, None)
     with pytest.raises(UsageError, match="no extractor 'nobody'"):
         extract(work, ExtractionRequest(only=("nobody",)))
 
@@ -448,7 +448,7 @@ def test_extract_as_a_command(frazil: Callable[..., tuple[int, str, str]], tmp_p
     assert (told["objects"], told["by_status"], told["mode"]) == (4, {"ok": 3, "gone": 1}, "missing")
     assert told["by_extractor"] == {name: {"ok": 3, "gone": 1} for name in HEADERS}
     assert told["failed"][0]["key"] == "gone.jpg" and told["failed"][0]["status"] == "gone"
-    assert told["reasons"][0]["reason"] == "there is no such file any more" and told["visible_s"] >= told["seconds"]
+    assert told["reasons"][0]["reason"] == "the file does not exist any more" and told["visible_s"] >= told["seconds"]
 
     code, out, err = frazil("extract", str(folder))
     assert code == 0 and "0 objects looked into (nothing to do)" in out, err

@@ -307,14 +307,14 @@ def test_what_a_head_has_told_is_no_news_to_a_listing_with_milliseconds(services
     place = Bucket(bucket, S3Settings(**access.settings()), content.settings.model.network)  # type: ignore[arg-type]
     for number in range(3):  # one of them, at least, is not written in the first millisecond of a second
         access.client().put_object(Bucket=bucket, Key=f"k{number}", Body=b"1")
-        ((_, (head,)),) = list(place.ask([(f"k{number}", "")]))
+        ((_, (head,)),) = list(place.look_up([(f"k{number}", "")]))
         row = {name: head[name] for name in ("key", "size", "etag", "storage_class")}
         content.add_objects(
             [an_object(**row, bucket=bucket, last_modified=datetime.fromisoformat(head["last_modified"]))]
         )
     (page,) = place.pages(Shard(""))
     assert any("." in seen["last_modified"].rstrip("0Z").rpartition(":")[2] for seen in page.objects)
-    assert load_known_objects(content.tables, bucket, "").news(page.objects).objects == []
+    assert load_known_objects(content.tables, bucket, "").diff(page.objects).objects == []
 
 
 def test_a_bucket_that_is_not_there_or_not_allowed_is_told_apart(s3_kit: tuple[ContentKit, Any, str]):
@@ -338,7 +338,7 @@ def test_a_bucket_that_vanishes_in_the_middle_breaks_a_scan_off_and_deletes_noth
     work.wait_until_visible(work.scan(place).tally.end)
     client.delete_object(Bucket=bucket, Key="a")
     client.delete_bucket(Bucket=bucket)
-    for do in (lambda: work.scan(place), lambda: work.plan(place), lambda: list(place.ask([("a", "")]))):
+    for do in (lambda: work.scan(place), lambda: work.plan(place), lambda: list(place.look_up([("a", "")]))):
         with pytest.raises(NotFoundError, match="no bucket"):
             do()
     assert ("a", "") in there(kit)
@@ -355,9 +355,9 @@ def test_reconcile_compares_with_an_inventory_and_with_a_journal(kit: ContentKit
     place = resolve_target(bucket, kit.settings, look=False)
     old = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     with Producer(kit.kit.log, kit.topic, internal=True) as producer:
-        teller = ObservationPublisher(producer, bucket, "scan", 8_000_000)
-        teller.tell([{"key": key, "etag": "e", "size": 1} for key in ("same", "orphan", "other")], old)
-    work.wait_until_visible(teller.end)
+        publisher = ObservationPublisher(producer, bucket, "scan", 8_000_000)
+        publisher.publish([{"key": key, "etag": "e", "size": 1} for key in ("same", "orphan", "other")], old)
+    work.wait_until_visible(publisher.end)
     values = "('same', '', 1, '\"e\"', false), ('missing', 'null', 2, 'm', false), ('other', '', 1, 'x', false)"
     table = f"sql.{names}"
     kit.spark.sql(

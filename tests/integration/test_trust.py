@@ -24,16 +24,16 @@ from frazil.api.app import create_app
 from frazil.content.annotations.messages import edit, extraction, fields
 from frazil.content.buckets import is_readable
 from frazil.content.events.observation import observation
-from frazil.content.extraction.job import extract, planned
+from frazil.content.extraction.job import count_planned, extract
 from frazil.content.extraction.selection import ExtractionRequest
-from frazil.content.extraction.sources import source_of
+from frazil.content.extraction.sources import open_source
 from frazil.content.intake.files import FileIntake
 from frazil.content.intake.messages import store
 from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import open_folder
 from frazil.content.scan.listing import resolve_target
 from frazil.content.scan.session import ScanSession
-from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.head_requests import HeadRequests
 from frazil.content.tables import ContentTables
 from frazil.errors import NotAllowedError, UsageError
 from frazil.extract import Unsupported
@@ -228,10 +228,10 @@ def test_nothing_is_asked_of_another_host_or_bucket_than_the_one_that_is_named(b
     with listening() as (port, seen):
         s3 = S3Settings(endpoint=f"http://127.0.0.1:{port}", access_key="k", secret_key="s")
         name = bucket.format(port=port)
-        told, failed = Asker(s3, network).ask([(name, key, "")])
+        told, failed = HeadRequests(s3, network).look_up([(name, key, "")])
         assert told.num_rows == 0 and isinstance(failed[name, key], UsageError)
         with pytest.raises(Unsupported):
-            source_of(ObjectRef(name, key), s3, network)
+            open_source(ObjectRef(name, key), s3, network)
     assert seen == []
 
 
@@ -244,7 +244,7 @@ def test_only_buckets_and_folders_that_the_settings_name_are_asked(tmp_path):
             with pytest.raises(NotAllowedError, match=r"content\.buckets"):
                 resolve_target(place, settings)
         keys = [("photos", "a", ""), (f"file://{tmp_path}", "a", "")]
-        told, failed = Asker.of(settings).ask(keys)
+        told, failed = HeadRequests.of(settings).look_up(keys)
         assert told.num_rows == 0 and [type(failed[key[:2]]) for key in keys] == [NotAllowedError] * 2
     assert seen == []
 
@@ -352,10 +352,10 @@ def test_no_edge_lets_a_stranger_speak_for_frazil(kit: ContentKit, tmp_path: Pat
         row = kit.row("a")
         assert not row["user_tags"] and row["metadata"] is None and "stolen" not in row
         assert extract(work_of(kit), ExtractionRequest(bucket=f"file://{secret}")).objects == 0
-        assert planned(work_of(kit), ExtractionRequest()).objects == 1
-        assert planned(work_of(kit, "photos"), ExtractionRequest()).objects == 0
+        assert count_planned(work_of(kit), ExtractionRequest()).objects == 1
+        assert count_planned(work_of(kit, "photos"), ExtractionRequest()).objects == 0
         with pytest.raises(NotAllowedError, match=r"content\.buckets"):
-            planned(work_of(kit, "photos"), ExtractionRequest(bucket="b"))
+            count_planned(work_of(kit, "photos"), ExtractionRequest(bucket="b"))
         status, _ = web.ask("GET", f"/content/object?bucket=file://{secret}&key=passwd")
         assert status == 404
     assert seen == []

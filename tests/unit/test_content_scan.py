@@ -94,7 +94,7 @@ def test_a_file_from_before_1970_has_its_time(tmp_path: Path):
     os.utime(tmp_path / "old", ns=(-1_500_000_000, -1_500_000_000))
     (seen,) = next(folder.pages(Shard(""))).objects
     assert seen["last_modified"] == "1969-12-31T23:59:58.500000Z"
-    assert Debouncer({}).look([seen], [], now=0.0)[0].kind == "new"
+    assert Debouncer({}).update([seen], [], now=0.0)[0].kind == "new"
 
 
 def test_links_are_not_followed_and_what_is_no_file_is_no_object(tmp_path: Path):
@@ -118,7 +118,7 @@ def test_links_are_not_followed_and_what_is_no_file_is_no_object(tmp_path: Path)
     assert [seen["key"] for seen in page.objects] == ["a"]
     assert {skipped.key for skipped in page.skipped} == {"file", "out", "self"}
     assert keys_of(folder, Shard("out/")) == []
-    asked = [seen for _, answer in folder.ask([("out/secret", ""), ("file", ""), ("a", "")]) for seen in answer]
+    asked = [seen for _, answer in folder.look_up([("out/secret", ""), ("file", ""), ("a", "")]) for seen in answer]
     assert [seen["exists"] for seen in asked] == [False, False, True]
 
 
@@ -309,10 +309,10 @@ class Told:
 
 def test_a_message_has_at_most_a_thousand_objects_and_no_more_bytes_than_the_log_takes():
     told = Told()
-    teller = ObservationPublisher(told, "b", "scan", 20_000)  # type: ignore[arg-type]
+    publisher = ObservationPublisher(told, "b", "scan", 20_000)  # type: ignore[arg-type]
     objects = [{"key": "\x01" * 100 + str(n), "size": n} for n in range(2500)]
-    teller.tell(objects, datetime(2026, 11, 15, tzinfo=UTC))
-    assert all(len(payload) <= 20_000 for payload in told.payloads) and teller.end == len(told.payloads)
+    publisher.publish(objects, datetime(2026, 11, 15, tzinfo=UTC))
+    assert all(len(payload) <= 20_000 for payload in told.payloads) and publisher.end == len(told.payloads)
     read = [change for payload in told.payloads for change in read_observation(json.loads(payload)).changes]
     assert [change["key"] for change in read] == [thing["key"] for thing in objects]
     assert {change["time"] for change in read} == {datetime(2026, 11, 15, tzinfo=UTC)}
@@ -470,23 +470,23 @@ def kinds(changes: Sequence[Any]) -> list[tuple[str, str]]:
 def test_old_files_come_at_once_and_only_once():
     settling = Debouncer({"known": file("known", 10)["etag"], "changed": "old"})
     files = [file("changed", 20), file("known", 10), file("new", 30)]
-    assert kinds(settling.look(files, [], 100)) == [("changed", "changed"), ("new", "new")]
-    assert settling.look(files, [], 101) == []
+    assert kinds(settling.update(files, [], 100)) == [("changed", "changed"), ("new", "new")]
+    assert settling.update(files, [], 101) == []
 
 
 def test_a_file_that_is_being_written_comes_once_when_it_is_done():
     settling = Debouncer({})
-    assert settling.look([file("a", 100.0, 1)], [], 100.1) == []
-    assert settling.look([file("a", 100.5, 2)], [], 100.6) == []
-    assert kinds(settling.look([file("a", 100.5, 2)], [], 101.0)) == [("new", "a")]  # two looks saw it alike
-    assert settling.look([file("a", 100.5, 2)], [], 101.5) == []
-    assert settling.look([file("a", 102.0, 3)], [], 102.1) == []
-    assert kinds(settling.look([file("a", 102.0, 3)], [], 103.5)) == [("changed", "a")]
+    assert settling.update([file("a", 100.0, 1)], [], 100.1) == []
+    assert settling.update([file("a", 100.5, 2)], [], 100.6) == []
+    assert kinds(settling.update([file("a", 100.5, 2)], [], 101.0)) == [("new", "a")]  # two looks saw it alike
+    assert settling.update([file("a", 100.5, 2)], [], 101.5) == []
+    assert settling.update([file("a", 102.0, 3)], [], 102.1) == []
+    assert kinds(settling.update([file("a", 102.0, 3)], [], 103.5)) == [("changed", "a")]
 
 
 def test_a_file_that_grows_without_end_comes_every_half_minute():
     settling = Debouncer({})
-    told = [now for now in range(100, 200) if settling.look([file("a", now, now)], [], now + 0.1)]
+    told = [now for now in range(100, 200) if settling.update([file("a", now, now)], [], now + 0.1)]
     gaps = [later - earlier for earlier, later in pairwise(told)]
     assert told[0] == 100 + GROWING_S and gaps == [GROWING_S + 1] * (len(told) - 1) and len(told) > 2
 
@@ -494,16 +494,16 @@ def test_a_file_that_grows_without_end_comes_every_half_minute():
 def test_what_vanishes_is_gone_at_once_but_not_what_cannot_be_looked_at():
     settling = Debouncer({"a": "x", "dir/b": "x", "dir2/c": "x"})
     hidden = [Skipped("dir/", "Permission denied"), Skipped("a", "a link", unknown=False)]
-    assert kinds(settling.look([], hidden, 100)) == [("gone", "a"), ("gone", "dir2/c")]
-    assert kinds(settling.look([], [], 101)) == [("gone", "dir/b")]
-    assert settling.look([], [], 102) == []
+    assert kinds(settling.update([], hidden, 100)) == [("gone", "a"), ("gone", "dir2/c")]
+    assert kinds(settling.update([], [], 101)) == [("gone", "dir/b")]
+    assert settling.update([], [], 102) == []
 
 
 def test_a_file_that_came_and_went_before_it_was_done_is_never_told():
     settling = Debouncer({})
-    assert settling.look([file("a", 100.0)], [], 100.1) == []
-    assert settling.look([], [], 100.2) == []
-    assert settling.look([file("a", 100.3)], [], 100.4) == []
+    assert settling.update([file("a", 100.0)], [], 100.1) == []
+    assert settling.update([], [], 100.2) == []
+    assert settling.update([file("a", 100.3)], [], 100.4) == []
 
 
 def test_a_watched_folder_tells_the_log(tmp_path: Path, settings: Settings, log: tuple[Any, str]):
@@ -525,21 +525,27 @@ def test_a_watched_folder_tells_the_log(tmp_path: Path, settings: Settings, log:
             stop.set()
 
     with Producer(log[0], ensure_events_topic(log[0], settings).name, internal=True) as producer:
-        teller = ObservationPublisher(producer, folder.bucket, "watch", 8_000_000)
+        publisher = ObservationPublisher(producer, folder.bucket, "watch", 8_000_000)
         watch(
-            folder, teller, Debouncer({}), every_s=0.01, stop=stop, told=lambda c, _: seen.extend(kinds(c)), idle=step
+            folder,
+            publisher,
+            Debouncer({}),
+            every_s=0.01,
+            stop=stop,
+            told=lambda c, _: seen.extend(kinds(c)),
+            idle=step,
         )
     assert seen == [("new", "old"), ("new", "new"), ("gone", "old")]
     assert told_keys(log[0], settings) == ["old", "new", "old"]
 
 
 def test_a_watched_folder_that_vanishes_is_an_error_and_not_the_end_of_its_files(tmp_path: Path):
-    from frazil.content.scan.watch import look
+    from frazil.content.scan.watch import list_changes
 
     settling = Debouncer({"a": "x"})
     with pytest.raises(NotFoundError):
-        look(Folder("file:///x", str(tmp_path / "nope")), settling)
-    assert kinds(settling.look([], [], 1)) == [("gone", "a")]
+        list_changes(Folder("file:///x", str(tmp_path / "nope")), settling)
+    assert kinds(settling.update([], [], 1)) == [("gone", "a")]
 
 
 def test_the_time_of_a_look_is_the_servers_second_and_where_in_it_we_asked():

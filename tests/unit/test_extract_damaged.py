@@ -113,7 +113,7 @@ class Failing(MemoryItem):
     def read(self, start: int, length: int) -> bytes:
         self._left -= 1
         if self._left < 0:
-            raise ObjectGone("there is no such object any more")
+            raise ObjectGone("the object does not exist any more")
         return super().read(start, length)
 
 

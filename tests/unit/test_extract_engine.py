@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extraction.sources import BucketSource, FileSource, source_of
+from frazil.content.extraction.sources import BucketSource, FileSource, open_source
 from frazil.content.extraction.task import ExtractionReport, ResultPublisher
 from frazil.content.scan.folder import etag as folder_etag
 from frazil.content.thumbnails import ThumbnailStore, ThumbnailWriter, thumbnail_key, thumbnails_uri
@@ -27,11 +27,11 @@ from frazil.errors import UsageError
 from frazil.extract import Extractor, Limits, TooMuch, Unsupported, extractor
 from frazil.extract.engine.isolation import ObjectResult, WorkerLane
 from frazil.extract.engine.item import BLOCK, ObjectItem
-from frazil.extract.engine.run_extractors import SUSPECT, _text, run_extractors
+from frazil.extract.engine.run_extractors import SUSPECT, _describe, run_extractors
 from frazil.extract.engine.source import ObjectChanged, ObjectGone, ObjectRef, RangeBeyondEnd, StorageError
 from frazil.extract.engine.wire import (
-    LOOKING,
     READING,
+    RUNNING,
     FrameDecoder,
     Job,
     StatusBoard,
@@ -104,11 +104,11 @@ def test_a_plugin_is_found_by_its_entry_point(plugin: Callable[..., list[EntryPo
         ("a_broken_plugin:thing", "No module named 'no_such_module_at_all'"),
         ("a_leaving_plugin:thing", "SystemExit: 3"),
         ("a_plugin:absent", "has no attribute 'absent'"),
-        ("a_plugin:plain", "plain is function, no Extractor"),
+        ("a_plugin:plain", "plain is function, not an Extractor"),
         ("a_plugin:taken", "the name 'exif' is taken by frazil.extract.images"),
-        ("a_plugin:misnamed", "'no good' is no name"),
-        ("a_plugin:untyped", "are no media types"),
-        ("a_plugin:unversioned", "its version 1 is no text"),
+        ("a_plugin:misnamed", "'no good' is not a valid name"),
+        ("a_plugin:untyped", "are not media types"),
+        ("a_plugin:unversioned", "its version 1 is not a string"),
     ],
 )
 def test_a_broken_plugin_loses_only_itself(
@@ -250,7 +250,7 @@ def test_an_unknown_size_is_asked_for_and_an_empty_object_is_never_asked():
 
 
 def test_a_large_object_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("frazil.extract.engine.item._KEPT", 4 * BLOCK)
+    monkeypatch.setattr("frazil.extract.engine.item._MAX_CACHED", 4 * BLOCK)
     item, _ = item_of(DATA, Limits(max_range_bytes=10**9))
     for start in range(0, len(DATA), BLOCK):
         item.read(start, BLOCK)
@@ -319,7 +319,7 @@ def test_an_empty_object_of_a_bucket_has_no_first_byte_and_is_no_other_one(monke
     def refused(*_: object) -> Any:
         raise RangeBeyondEnd("416")
 
-    for ask in ("_ask_obstore", "_ask_boto"):
+    for ask in ("_get_by_obstore", "_get_by_boto"):
         monkeypatch.setattr(BucketSource, ask, refused)
     for key in ("plain", "odd//key"):
         source = BucketSource(ObjectRef("bucket", key), S3Settings(), NetworkSettings())
@@ -447,7 +447,7 @@ def test_a_file_that_changes_while_it_is_looked_into_gives_no_result_at_all(tmp_
 def test_a_result_that_is_too_large_is_a_failure_with_its_size():
     item, _ = item_of(b"abc", Limits(max_json_bytes=2000))
     found = run_extractors(item, [made("talks", lambda item: "x" * 10_000)], detected_type="text/plain")
-    assert found.extractors["talks"]["reason"] == "its result has 10,002 bytes of JSON; at most 2,000 are kept"
+    assert found.extractors["talks"]["reason"] == "the result has 10,002 bytes of JSON; at most 2,000 are stored"
 
 
 @pytest.mark.parametrize("thumbnail", ["text", b"x" * (2 << 20), None, 5])
@@ -498,12 +498,12 @@ def test_the_board_shows_what_threads_do_and_the_clock_stands_while_the_storage_
 
 def test_a_line_that_is_read_while_it_is_written_is_not_taken_for_a_late_one():
     """The two sides share memory without a lock: what looks late has to look so twice."""
-    config = WorkerConfig({}, Limits(timeout_s=30), 1, source_of, S3Settings(), NetworkSettings())
+    config = WorkerConfig({}, Limits(timeout_s=30), 1, open_source, S3Settings(), NetworkSettings())
     now = time.monotonic()
     torn, fresh, stuck = (
-        ThreadStatus(0.0, 7, 0, LOOKING),
-        ThreadStatus(now, 7, 0, LOOKING),
-        ThreadStatus(now - 31, 7, 0, LOOKING),
+        ThreadStatus(0.0, 7, 0, RUNNING),
+        ThreadStatus(now, 7, 0, RUNNING),
+        ThreadStatus(now - 31, 7, 0, RUNNING),
     )
 
     class Process:
@@ -521,7 +521,7 @@ def test_a_line_that_is_read_while_it_is_written_is_not_taken_for_a_late_one():
 
 
 def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(monkeypatch: pytest.MonkeyPatch):
-    config = WorkerConfig({TYPE: "x"}, Limits(timeout_s=30), 1, source_of, S3Settings(), NetworkSettings())
+    config = WorkerConfig({TYPE: "x"}, Limits(timeout_s=30), 1, open_source, S3Settings(), NetworkSettings())
 
     @extractor(TYPE)
     def kind(_item: Any) -> Any:
@@ -534,7 +534,7 @@ def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(m
         def send(self, _jobs: Any) -> None: ...
 
         def busy(self) -> list[ThreadStatus]:
-            return [ThreadStatus(time.monotonic() // 100 * 100 - 200, 0, 0, LOOKING)]
+            return [ThreadStatus(time.monotonic() // 100 * 100 - 200, 0, 0, RUNNING)]
 
         def receive(self) -> tuple[list[tuple[Any, bytes]], bool]:
             found = {TYPE: {"version": "1", "status": "ok", "reason": None, "data": {}}}
@@ -548,7 +548,7 @@ def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(m
     monkeypatch.setattr("frazil.extract.engine.isolation.WorkerProcess", lambda _: Process())
     lane = WorkerLane(config, [kind])
     lane._alone.extend(ObjectResult(Job(n, ObjectRef("b", f"k{n}"))) for n in range(2))
-    (done,) = lane.turn()
+    (done,) = lane.poll()
     assert (done.job.number, done.extractors[TYPE]["status"]) == (0, "ok")
     assert [one.job.number for one in lane._alone] == [1] and lane._alone[0].extractors == {}
 
@@ -620,10 +620,10 @@ def result(key: str, size: int = 10) -> dict[str, Any]:
 
 def test_messages_hold_some_objects_of_one_bucket_and_never_more_than_the_log_takes():
     log = Log()
-    teller = ResultPublisher(log, 4000)  # type: ignore[arg-type]
+    publisher = ResultPublisher(log, 4000)  # type: ignore[arg-type]
     for number in range(250):
-        teller.add("one" if number % 2 else "two", result(f"k{number}"))
-    assert teller.finish() == len(log.messages)
+        publisher.add("one" if number % 2 else "two", result(f"k{number}"))
+    assert publisher.finish() == len(log.messages)
     keys = [(m["bucket"], r["key"]) for m in log.messages for r in m["results"]]
     assert sorted(keys) == sorted(("one" if n % 2 else "two", f"k{n}") for n in range(250))
     assert max(log.sizes) <= 4000
@@ -632,13 +632,15 @@ def test_messages_hold_some_objects_of_one_bucket_and_never_more_than_the_log_ta
 
 def test_a_result_that_no_message_holds_loses_what_is_heaviest_and_says_so():
     log = Log()
-    teller = ResultPublisher(log, 4000)  # type: ignore[arg-type]
-    teller.add("one", result("small"))
-    teller.add("one", result("large", 10_000))
-    teller.finish()
+    publisher = ResultPublisher(log, 4000)  # type: ignore[arg-type]
+    publisher.add("one", result("small"))
+    publisher.add("one", result("large", 10_000))
+    publisher.finish()
     told = {r["key"]: r["extractors"] for m in log.messages for r in m["results"]}
     assert told["small"]["b"]["status"] == told["large"]["a"]["status"] == "ok"
-    assert told["large"]["b"]["status"] == "failed" and "more than a message holds" in told["large"]["b"]["reason"]
+    assert (
+        told["large"]["b"]["status"] == "failed" and "exceeds the maximum message size" in told["large"]["b"]["reason"]
+    )
     assert "data" not in told["large"]["b"]
 
 
@@ -668,4 +670,4 @@ def test_reasons_that_are_all_different_do_not_fill_the_memory():
 
 def test_the_reason_of_a_failure_has_no_address_so_that_equal_ones_are_counted_together():
     error = ValueError(f"cannot identify {io.BytesIO()!r}")
-    assert _text(error) == "cannot identify <_io.BytesIO>"
+    assert _describe(error) == "cannot identify <_io.BytesIO>"

@@ -221,7 +221,7 @@ def test_a_broken_part_leaves_a_warning_and_everything_else():
     data = files.jpeg(exif=b"no TIFF header here", xmp=b"<x:xmpmeta", iptc=files.iptc([(2, 5, b"Name")]))
     found = look(IMAGE, data)
     assert (found["width"], found["height"], found["title"]) == (320, 240, "Name")
-    assert [w.partition(":")[0] for w in found["warnings"]] == ["EXIF", "XMP is no XML"]
+    assert [w.partition(":")[0] for w in found["warnings"]] == ["EXIF", "XMP is not XML"]
 
 
 def test_exif_that_lies_is_read_as_far_as_it_goes():

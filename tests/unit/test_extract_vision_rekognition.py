@@ -123,7 +123,7 @@ def test_a_large_picture_is_sent_as_a_small_one(monkeypatch: pytest.MonkeyPatch)
     use(monkeypatch)
     data = picture(3000)
     assert len(data) > 5 << 20
-    sent = rekognition.reduced(item(data))
+    sent = rekognition.reduce_picture(item(data))
     assert len(sent) < 5 << 20
     assert Image.open(io.BytesIO(sent)).size == (1024, 1024)
 

@@ -186,7 +186,7 @@ def _find_rows(
     run: Run, place: str, edits: Sequence[Edit], catalog: str | None
 ) -> tuple[str, list[dict[str, Any]], Settings, Lag | None]:
     """Returns the bucket, the entries of the message, the settings, and what reads lack. Changes nothing."""
-    from frazil.content.annotations.publish_edits import entries
+    from frazil.content.annotations.publish_edits import make_entries
     from frazil.content.buckets import bucket_of
     from frazil.content.tables import ContentTables
     from frazil.content.tail import ContentTail
@@ -199,7 +199,7 @@ def _find_rows(
     settings = for_pipeline(run.settings(*SECTIONS))
     with LazyStore(settings, catalog) as store:
         tables = ContentTables.of(store.store(), settings, ContentTail.of_command(settings))
-        told = entries(tables, bucket, edits, suggest=True)
+        told = make_entries(tables, bucket, edits, suggest=True)
     return bucket, told, settings, tables.lag
 
 

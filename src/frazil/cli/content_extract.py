@@ -157,10 +157,10 @@ class _Extract:
     # -- what is printed ---------------------------------------------------------------------------------------------
 
     def _print_plan(self, session: ScanSession) -> None:
-        from frazil.content.extraction.job import planned
+        from frazil.content.extraction.job import count_planned
         from frazil.extract.registry import registry
 
-        plan = planned(session, self._asked)
+        plan = count_planned(session, self._asked)
         for source, why in registry().broken.items():
             self._run.printer.note(f"note: the extractor {source} is left out: {why}")
         self._run.printer.record({"objects": plan.objects, "bytes": plan.bytes, "by_extractor": plan.by_extractor})

@@ -101,10 +101,10 @@ def backfill(
         end = _publish(session, made, backfill=names, wait=wait)
         summary: dict[str, Any] = {"fields": names, "offset": end - 1, "done": wait}
         if wait:
-            from frazil.content.fields.wait_filled import until_filled
+            from frazil.content.fields.wait_filled import wait_until_filled
 
             with session.waiting_for(end):
-                until_filled(settings, session.access, session.engine, names, catalog=catalog)
+                wait_until_filled(settings, session.access, session.engine, names, catalog=catalog)
             lacking = _filled(run, made, names, catalog)
             summary |= {"lacking": lacking, "seconds": round(time.monotonic() - began, 3)}
     run.printer.record(summary)
@@ -119,14 +119,14 @@ _RAW = ("content", "schema", "include_raw_metadata")
 
 def _looked_at(run: Run, catalog: str | None, *, count: bool = True) -> tuple[Settings, Overview]:
     """The settings, and how it stands. Nothing is started for it."""
-    from frazil.content.fields.configured import configured
+    from frazil.content.fields.configured import load_configured
     from frazil.content.fields.overview import overview
     from frazil.content.tables import ContentTables
     from frazil.tables.store import LazyStore
     from frazil.topics.sinks.jobs import for_pipeline
 
     settings = for_pipeline(run.settings(*SECTIONS))
-    wanted = configured(settings)
+    wanted = load_configured(settings)
     with LazyStore(settings, catalog) as store:
         return settings, overview(ContentTables.of(store.store(), settings), wanted, count=count)
 

@@ -129,15 +129,15 @@ class _Watch:
         settling = Debouncer(known_etags(store, settings, bucket))
         self._run.printer.note(f"watching {bucket}; Ctrl-C or SIGTERM ends it")
         with Producer(access, settings.model.content.topic, internal=True) as producer:
-            teller = ObservationPublisher(producer, bucket, "watch", settings.model.log.max_message_size)
+            publisher = ObservationPublisher(producer, bucket, "watch", settings.model.log.max_message_size)
             watch(
                 self._folder,
-                teller,
+                publisher,
                 settling,
                 every_s=self._every,
                 stop=stop,
                 told=self._told,
-                idle=lambda: helper.keep_up(teller.end),
+                idle=lambda: helper.keep_up(publisher.end),
             )
 
     def _told(self, changes: list[FileChange], observed_at: datetime) -> None:

@@ -1,4 +1,4 @@
-"""A full scan: list a bucket or folder, wait until the table has what is new, and extract from it."""
+"""A full scan: lists a bucket or folder, waits until the table has the differences, and extracts metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.settings import Settings
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """What a scan is asked to do.
+    """The parameters of a scan.
 
     Attributes:
         prefix: only keys that begin with it.
@@ -36,7 +36,7 @@ class ScanRequest:
     extract: bool | None = None
 
     def checked(self, place: ScanTarget, settings: Settings) -> ScanRequest:
-        """Returns the request with `extract` decided, before anything is done.
+        """Returns the request with `extract` resolved, before anything is done.
 
         Raises:
             UsageError: it asks for what this place cannot do, or for an extractor that does not exist.
@@ -48,8 +48,8 @@ class ScanRequest:
                 "the option gone is for folders: events of a bucket may be late", hint="frazil content reconcile"
             )
         if self.extract and not self.wait:
-            raise UsageError("what is not in the table yet cannot be looked into", hint="wait for the table")
-        # Reading a whole bucket costs money and time, so that somebody has to ask for it.
+            raise UsageError("extraction needs objects that are in the table", hint="wait for the table")
+        # Reading a whole bucket costs money and time, so it has to be requested.
         chosen = self.wait and (place.is_local if self.extract is None else self.extract)
         if chosen:
             extractors(settings)
@@ -58,7 +58,7 @@ class ScanRequest:
 
 @dataclass(frozen=True)
 class ExtractionReport:
-    """What an extraction has read. `by_status` counts objects."""
+    """The result of the extraction. `by_status` counts objects."""
 
     objects: int
     by_status: dict[str, int]
@@ -75,7 +75,7 @@ class ExtractionReport:
 
 @dataclass(frozen=True)
 class ScanReport:
-    """What a scan has found.
+    """The result of a scan.
 
     Attributes:
         bucket: the bucket or folder, as the tables have it.
@@ -130,7 +130,7 @@ class ScanReport:
 
 
 class ScanProgress(Protocol):
-    """Where a scan shows what it is doing."""
+    """Shows the progress of a scan."""
 
     def waiting(self, text: str) -> AbstractContextManager[None]: ...
 
@@ -140,7 +140,7 @@ class ScanProgress(Protocol):
 
 
 class NoProgress:
-    """Shows nothing."""
+    """Shows no progress."""
 
     def waiting(self, text: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -155,7 +155,7 @@ class NoProgress:
 def run_full_scan(
     session: ScanSession, place: ScanTarget, request: ScanRequest, progress: ScanProgress | None = None
 ) -> ScanReport:
-    """Scans a place as a checked request says.
+    """Scans a target as a checked request says.
 
     Args:
         session: log, tables and Spark.

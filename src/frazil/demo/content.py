@@ -89,7 +89,7 @@ def _change(folder: Path, there: Folder) -> list[bytes]:
 
 
 def _observe(there: Folder, key: str) -> bytes:
-    ((observed_at, objects),) = there.ask([(key, "")])
+    ((observed_at, objects),) = there.look_up([(key, "")])
     return observation(there.bucket, objects, observed_at, "watch")
 
 

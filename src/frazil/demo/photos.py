@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.content.annotations.custom_columns import unfilled
+from frazil.content.annotations.custom_columns import columns_to_fill
 from frazil.content.annotations.messages import fields
 from frazil.content.buckets import bucket_of
 from frazil.content.extraction.job import extract
@@ -77,7 +77,7 @@ def _add_column(stage: Stage, work: ScanSession, store: LazyStore) -> None:
         order = fields([_ISO.to_json()], cast="lenient", include_raw_metadata=True, backfill=["iso"])
         ack = messages.store(work.access, topic, [order], messages.headers_of("fields"), internal=True)
         work.wait_until_visible(ack.offset + ack.count)
-    if unfilled(store.store().load(objects_name(work.settings))):
+    if columns_to_fill(store.store().load(objects_name(work.settings))):
         raise IntegrityError("the new column is not computed for all photos", hint="please report it")
 
 

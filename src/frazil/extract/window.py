@@ -38,7 +38,7 @@ class Window:
         self._blocks = blocks if blocks is not None else _Blocks(item, block)
 
     def get(self, at: int, length: int) -> bytes:
-        """Returns the bytes from an offset on; fewer where the part ends."""
+        """Returns bytes at an offset; fewer at the end of the part."""
         if at < 0 or at >= self.size:
             return b""
         return self._blocks.get(self.start + at, min(length, self.size - at))
@@ -81,13 +81,13 @@ class Window:
         return struct.unpack(form, data)
 
     def part(self, start: int, size: int | None = None) -> Window:
-        """Returns a part of this part."""
+        """Returns a window on a part of this one."""
         start = max(0, min(start, self.size))
         left = self.size - start
         return Window(self.item, self.start + start, left if size is None else min(size, left), blocks=self._blocks)
 
     def step(self) -> None:
-        """Counts a part of the file.
+        """Counts a box, chunk or page, so that endless ones are noticed.
 
         Raises:
             TooMuch: more parts than a sound file has.

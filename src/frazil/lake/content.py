@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from frazil.content import reading
 from frazil.content.annotations.edits import STAYS, Edit
-from frazil.content.annotations.publish_edits import entries, publish
+from frazil.content.annotations.publish_edits import make_entries, publish
 from frazil.content.buckets import bucket_of, require_text
 from frazil.content.choice import Choice, Deleted
 from frazil.content.full_scan import ScanReport, ScanRequest, run_full_scan
@@ -351,7 +351,7 @@ class Content:
             edit.check()
         with connection.log() as access:
             tables = self._tables()
-            told = entries(tables, bucket, edits, suggest=True)
+            told = make_entries(tables, bucket, edits, suggest=True)
             topic = ensure_events_topic(access, connection.settings).name
             ack, _ = publish(access, topic, bucket, told, connection.settings.model.log.max_message_size)
         return EditReport(bucket, len(edits), len(told), ack.offset, tables.lag)

@@ -1,4 +1,4 @@
-"""The Spark job: chooses rows, has them looked into by tasks, and sums up what they say.
+"""The Spark job of extraction: selects rows, runs extractors in tasks, and sums up their reports.
 
 What is found goes into the log as it is found, and from there into the table. A job that breaks off needs no repair:
 what was applied is no longer missing, and the next one begins with the rest.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
 
-#: Objects of a task: few enough that progress is seen, and many enough that they outweigh its start.
+#: Objects per task: few enough to show progress, enough to outweigh its start.
 _FEWEST, _MOST = 100, 1000
 _LOOK_S = 0.5
 
@@ -42,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Extracted:
-    """What was done.
+    """The result of an extraction.
 
     Attributes:
         report: in numbers; see `ExtractionReport`.
@@ -70,7 +70,7 @@ class Extracted:
 
     @property
     def end(self) -> int:
-        """The offset behind the last message; 0: there was nothing to tell."""
+        """The offset after the last message; 0 if nothing was published."""
         return self.report.end
 
 
@@ -86,8 +86,8 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def planned(session: ScanSession, asked: ExtractionRequest) -> ExtractionPlan:
-    """What `extract` would look into."""
+def count_planned(session: ScanSession, asked: ExtractionRequest) -> ExtractionPlan:
+    """Counts what `extract` would read."""
     rows = _chosen(session, asked, extractors(session.settings, asked.only))
     return ExtractionPlan(0, 0, {}) if rows is None else count_selected(rows)
 
@@ -95,7 +95,7 @@ def planned(session: ScanSession, asked: ExtractionRequest) -> ExtractionPlan:
 def extract(
     session: ScanSession, asked: ExtractionRequest | None = None, *, progress: Progress | None = None
 ) -> Extracted:
-    """Looks into objects, and tells the log what is found; `session.wait_until_visible(done.end)` waits for the table.
+    """Runs extractors on objects, and publishes results; `session.wait_until_visible(done.end)` waits for the table.
 
     Args:
         session: log, tables and Spark.
@@ -130,14 +130,14 @@ def extract(
 
 
 def snapshot(session: ScanSession) -> int | None:
-    """Which state the table of objects is in; None: there is none yet."""
+    """Returns the snapshot id of the table of objects; None if it does not exist yet."""
     with LazyStore(session.settings, session.catalog) as store:
         table = find_table(store.store(), objects_name(session.settings))
     return None if table is None else table.metadata.current_snapshot_id
 
 
 def _chosen(session: ScanSession, asked: ExtractionRequest, chosen: list[Extractor]) -> DataFrame | None:
-    """None: there is no table yet."""
+    """Returns the selected rows; None if there is no table yet."""
     table = session.objects_table()
     buckets = session.settings.model.content.buckets
     return None if table is None else select_rows(session.engine.spark, table, asked, chosen, buckets)
@@ -182,7 +182,7 @@ def _kept(rows: DataFrame) -> DataFrame:
 def _run(
     session: ScanSession, rows: DataFrame, count: int, task: ExtractionTask, progress: Progress | None
 ) -> ExtractionReport:
-    """On executors; folders of this machine here, where executors on others could not see them."""
+    """Runs the task on executors; for folders here, because executors on other machines cannot see them."""
     report = ExtractionReport()
     with _watching(session, count, progress) as counted:
         task = replace(task, counted=_Counting(counted))
@@ -212,13 +212,13 @@ def _on_executors(session: ScanSession, rows: DataFrame, count: int, task: Extra
         raise InterruptedByUser("interrupted; what was found until now is in the log") from error
     except Exception as error:  # Spark's errors have no base of their own
         raise UnavailableError(
-            "Spark could not run the tasks", cause=first_line(error), hint="look at Spark's executors and their log"
+            "Spark could not run the tasks", cause=first_line(error), hint="check Spark's executors and their logs"
         ) from error
     return [pickle.loads(bytes(row[0])) for row in found]  # noqa: S301 - from our own tasks
 
 
 class _Counting:
-    """Adds to what the driver can see when a task has ended."""
+    """An accumulator that the driver sees when a task has ended."""
 
     def __init__(self, counter: Accumulator[int]) -> None:
         self._counter = counter

@@ -1,4 +1,4 @@
-"""What is counted where objects are looked into, by the process that has started the job."""
+"""Metrics of extraction, counted by the process that started the job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THUMBNAILS = counter("frazil_extract_thumbnails_total", "Thumbnails, by result: 
 
 
 def add(report: ExtractionReport) -> None:
-    """Counts what a job has done."""
+    """Adds the report of a job."""
     for status, objects in report.by_status.items():
         OBJECTS.labels(status).inc(objects)
     for (name, status), results in report.by_extractor.items():

@@ -1,4 +1,4 @@
-"""Waits until custom columns are computed for the rows that are there; where nobody does it, does it."""
+"""Waits until custom columns are backfilled. If no pipeline does it, does it in this process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from frazil.log.access import LogAccess
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
 
-#: Seconds without a commit after which no pipeline seems to run.
+#: Seconds without a commit after which no pipeline seems to be running.
 PATIENCE_S = 60.0
 _LOOK_S = 0.5
 
 
-def until_filled(
+def wait_until_filled(
     settings: Settings,
     access: LogAccess,
     engine: SparkEngine,
@@ -30,7 +30,7 @@ def until_filled(
     stop: threading.Event | None = None,
     patience_s: float = PATIENCE_S,
 ) -> None:
-    """Returns when the table says that none of these fields is being computed any more.
+    """Waits until none of these fields is being backfilled.
 
     Args:
         settings: the settings.

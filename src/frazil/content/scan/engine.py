@@ -1,4 +1,4 @@
-"""Spark, and the log where executors reach it: started when somebody first needs them, for most looks need neither."""
+"""Spark, and the address where executors reach the log. Both start at first use, because most scans need neither."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 class SparkEngine(Protocol):
     @property
     def spark(self) -> SparkSession:
-        """The session."""
+        """The Spark session."""
         ...
 
     @property
     def address(self) -> str:
-        """Where executors reach the log."""
+        """The address where executors reach the log."""
         ...
 
     def require_ready(self) -> None:
@@ -32,7 +32,7 @@ class SparkEngine(Protocol):
 
 @dataclass(frozen=True)
 class RunningEngine:
-    """An engine that runs already."""
+    """A Spark session that is running already."""
 
     spark: SparkSession
     address: str
@@ -42,7 +42,7 @@ class RunningEngine:
 
 
 class LazyEngine:
-    """An engine that starts at its first use, which takes some seconds, and ends with its block."""
+    """A Spark session that starts at first use, which takes some seconds, and ends with the block."""
 
     def __init__(self, settings: Settings, access: LogAccess) -> None:
         self._settings, self._access = settings, access

@@ -1,11 +1,11 @@
-"""Scans a bucket or folder: lists its shards and tells the log, page by page, what the table does not know.
+"""Scans a bucket or folder: lists its shards and publishes, page by page, what the table does not know.
 
-A scan goes in rounds. In each, every task lists a number of pages; then the driver notes how far all have come. A page
-counts when the log has acknowledged what was told of it. A scan that breaks off goes on behind the last page that was
-noted: where a task fails that is the one before the fault, and where the driver is killed, the last round is listed
-again, which does no harm.
+A scan runs in rounds. In each, every task lists a number of pages; then the driver records their progress. A page
+counts once the log has acknowledged its observations. A scan that is interrupted resumes after the last recorded page:
+if a task fails, that is the page before the failure; if the driver is killed, the last round is listed again, which
+does no harm.
 
-It begins in this process. A place that is large and elsewhere is handed to executors, which need seconds to begin.
+It starts in this process. A large target that other machines can reach moves to executors, which take seconds to start.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from frazil.log.access import LogAccess
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 
-#: Shards that are wanted for each task that can run at once, so that all have work although some are small.
+#: Shards per concurrent task, so that all have work although some shards are small.
 _SHARDS = 4
-#: Pages that a task lists in a round, and shards that it may begin.
+#: Pages that a task lists in a round, and shards that it may start.
 _PAGES = 64
 _BEGUN = 256
-#: Pages of the first round, which shows whether listing means waiting; and those before the rest goes to executors.
+#: Pages of the first round, which shows whether listing is I/O-bound; and pages listed before executors take over.
 _PAGES_FIRST = 4
 _PAGES_HERE = 256
 
@@ -48,16 +48,16 @@ Progress = Callable[[ScanCounts, int], None]
 
 @dataclass(frozen=True)
 class ScanResult:
-    """What a scan has done.
+    """The result of a scan.
 
     Attributes:
-        tally: what was seen, also before it broke off.
-        listed: objects that were seen this time.
-        told: objects that the log was told of this time, and such that are gone.
-        gone: of these, those that are gone.
-        began_at: when it first began, by the storage's clock.
-        resumed: whether it went on where one before it broke off.
-        seconds: that it took this time.
+        tally: what was listed, including before an interruption.
+        listed: objects that this run listed.
+        told: objects that this run published, including missing ones.
+        gone: how many of these are missing.
+        began_at: when it first started, by the storage's clock.
+        resumed: whether it resumed an interrupted scan.
+        seconds: duration of this run.
     """
 
     tally: ScanCounts
@@ -71,7 +71,7 @@ class ScanResult:
 
 @dataclass(frozen=True)
 class ScanTaskReport:
-    """What a task has done: what is left of its parts, and why it ended before its time, if it did."""
+    """What a task has done, what is left of its shards, and the error that ended it early, if any."""
 
     left: tuple[ShardProgress, ...]
     tally: ScanCounts
@@ -82,15 +82,15 @@ class ScanTaskReport:
 
 @dataclass(frozen=True)
 class ScanTask:
-    """What a task does: lists its parts and tells the log.
+    """A task that lists shards and publishes what the table does not know.
 
     Attributes:
         place: bucket or folder.
-        log: the log, or where it is reached.
+        log: the log, or its address.
         topic: of events.
         max_bytes: of one message.
-        known: what the table has of the place.
-        everything: also what the table knows is told.
+        known: the objects that the table has.
+        everything: publish also what the table knows.
         pages: that it lists at most.
         stop: ends it between two pages.
         before_publishing: called before the first message; raises if there should be none.
@@ -109,55 +109,55 @@ class ScanTask:
     key: str | None = field(default=None, repr=False)
 
     def __call__(self, parts: Sequence[ShardProgress]) -> ScanTaskReport:
-        doing = _Doing(parts)
+        progressing = _TaskProgress(parts)
         try:
-            teller = LazyObservationPublisher(
+            publisher = LazyObservationPublisher(
                 self.log, self.topic, self.place.bucket, "scan", self.max_bytes, self.before_publishing, self.key
             )
-            with teller:
-                doing.go(self, self.known(), teller)
+            with publisher:
+                progressing.go(self, self.known(), publisher)
         except KeyboardInterrupt:
             if self.stop is None:
                 raise
             self.stop.set()
         except FrazilError as error:
-            return doing.report(error)
+            return progressing.report(error)
         except Exception as error:  # noqa: BLE001 - told to the driver, with how far it had come
             told = f"{type(error).__name__}: {first_line(error)}"
-            return doing.report(FrazilError(f"{self.place.bucket} could not be listed", cause=told))
-        return doing.report(InterruptedByUser("interrupted") if self.is_stopped else None)
+            return progressing.report(FrazilError(f"{self.place.bucket} could not be listed", cause=told))
+        return progressing.report(InterruptedByUser("interrupted") if self.is_stopped else None)
 
     @property
     def is_stopped(self) -> bool:
         return self.stop is not None and self.stop.is_set()
 
 
-class _Doing:
-    """How far a task has come. Ctrl-C may come between any two steps, so that a page changes all of it in one."""
+class _TaskProgress:
+    """The progress of a task. Ctrl-C may come between any two steps, so a page updates all of it at once."""
 
     def __init__(self, parts: Sequence[ShardProgress]) -> None:
         self._done = ScanTaskReport(tuple(parts), ScanCounts())
         self._waits = 0
 
-    def go(self, look: ScanTask, known: KnownObjects, teller: LazyObservationPublisher) -> None:
+    def go(self, look: ScanTask, known: KnownObjects, publisher: LazyObservationPublisher) -> None:
         while self._done.left and self._done.tally.pages < look.pages and not look.is_stopped:
             part = self._done.left[0]
             for page in self._listed(look.place.pages(part.shard, part.position)):
                 reach("content.scan.page.before")
-                news = known.news(page.objects)
+                news = known.diff(page.objects)
                 told = page.objects if look.everything else news.objects
-                teller.tell(told, page.observed_at)
+                publisher.publish(told, page.observed_at)
                 left = self._done.left[1:]
                 if page.next is not None:
                     left = (ShardProgress(part.shard, page.next), *left)
-                tally = self._done.tally.plus(_tally(page, teller.end, news.new, news.changed))
+                tally = self._done.tally.plus(_tally(page, publisher.end, news.new, news.changed))
                 self._done = ScanTaskReport(left, tally, self._done.told + len(told))
                 reach("content.scan.page.after")
                 if tally.pages >= look.pages or look.is_stopped:
                     break
 
     def _listed(self, pages: Iterator[Page]) -> Iterator[Page]:
-        """The pages, while it is counted how often listing them meant waiting."""
+        """Yields the pages, counting the waits while listing them."""
         while True:
             before = count_waits()
             page = next(pages, None)
@@ -193,7 +193,7 @@ def run_scan(
     progress: Progress | None = None,
     before_publishing: Callable[[], None] | None = None,
 ) -> ScanResult:
-    """Tells the log of every object that the table does not know, or knows otherwise.
+    """Publishes every object that the table does not know, or knows differently.
 
     Args:
         settings: the settings.
@@ -239,9 +239,9 @@ def run_scan(
             if gone is not None:
                 with LazyObservationPublisher(
                     access, info.name, place.bucket, "scan", max_bytes, before_publishing
-                ) as teller:
-                    vanished = gone(teller)
-                    state = replace(state, tally=state.tally.plus(ScanCounts(end=teller.end)))
+                ) as publisher:
+                    vanished = gone(publisher)
+                    state = replace(state, tally=state.tally.plus(ScanCounts(end=publisher.end)))
         except (FrazilError, KeyboardInterrupt) as error:
             seen = state.tally.objects
             broken = error if isinstance(error, FrazilError) else InterruptedByUser("interrupted")
@@ -260,7 +260,7 @@ def _rounds(
     tasks: int,
     pages_here: int,
 ) -> Iterator[tuple[ScanState, int]]:
-    """The state after each round, once it is noted, and how many objects were told in it. The first is a short one."""
+    """Yields the recorded state after each round, and how many objects it published. The first round is short."""
     run: RunTasks = run_inline
     listed, stop = 0, threading.Event()
     look = replace(look, stop=stop)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from frazil.extract import Item, TooMuch, Unsupported, extractor
 from frazil.extract.archives import tar
 from frazil.extract.archives.zip import Zip
-from frazil.extract.normalize import filled
+from frazil.extract.normalize import drop_empty
 from frazil.extract.window import Damaged
 
 #: Entries that are counted, names that are kept, and characters of one and of all names.
@@ -133,7 +133,7 @@ def _packed(item: Item, name: str, source: tar.Unpacked) -> dict[str, Any]:
         return _tar(item, f"tar.{name}", source, first)
     inside = _name_in_gzip(item.head(4096)) if name == "gz" else None
     size = struct.unpack("<I", item.read(item.size - 4, 4))[0] if name == "gz" and item.size >= 18 else None
-    return filled(
+    return drop_empty(
         format=name,
         entries=1,
         total_bytes=size,

@@ -95,13 +95,13 @@ class Unpacked:
             try:
                 piece: bytes = self._unpacker.decompress(fed, most)
             except Exception as error:
-                raise Damaged(f"it does not unpack: {str(error)[:200]}") from error
+                raise Damaged(f"it cannot be decompressed: {str(error)[:200]}") from error
             self._rest = getattr(self._unpacker, "unconsumed_tail", b"")
             self._made += len(piece)
             if piece:
                 return piece
             if not fed and self._at >= self._item.size and not self._unpacker.eof:
-                raise Damaged("it ends too early: cut off")
+                raise Damaged("the file is truncated")
 
     def _packed(self) -> bytes:
         if not self._unpacker.eof and not getattr(self._unpacker, "needs_input", True):
@@ -129,7 +129,7 @@ def members(source: Source, block: bytes) -> Iterator[tuple[str, int]]:
     name, size = "", None
     while block and block.strip(b"\0"):
         if not is_header(block):
-            raise Damaged("something else stands where the header of a member should be")
+            raise Damaged("the header of a member is invalid")
         length, kind = _number(block[124:136]), block[156:157]
         if kind in b"LKxgX" and kind:
             if length > EXTENDED:
@@ -173,5 +173,5 @@ def _number(told: bytes) -> int:
     """Octal digits, or binary where the number is larger."""
     value = int.from_bytes(told[1:], "big") if told[0] == 0x80 else _octal(told)
     if not 0 <= value < 2**62:
-        raise Damaged("a member has a size that cannot be")
+        raise Damaged("a member has an impossible size")
     return value

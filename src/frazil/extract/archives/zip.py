@@ -26,7 +26,7 @@ class Entry:
 
     Attributes:
         name: with its folders.
-        encrypted: whether it takes a password.
+        encrypted: whether it is password-protected.
         method: 0 is stored, 8 is deflated.
         packed: bytes in the zip.
         size: bytes unpacked, as declared.
@@ -52,7 +52,7 @@ class Zip:
         """Finds the directory.
 
         Raises:
-            Damaged: there is none: no zip, or cut off.
+            Damaged: there is none: not a zip file, or truncated.
         """
         self._item = item
         tail = item.read(max(0, item.size - 1024), 1024)
@@ -61,7 +61,7 @@ class Zip:
             tail = item.read(max(0, item.size - END), END)
             at = tail.rfind(b"PK\5\6")
         if at < 0 or len(tail) < at + 22:
-            raise Damaged("no directory of its parts at the end: no zip, or cut off")
+            raise Damaged("no directory of its parts at the end: not a zip file, or truncated")
         place = item.size - len(tail) + at
         self.total, self._length, offset = struct.unpack("<HII", tail[at + 10 : at + 20])
         if 0xFFFFFFFF in (self._length, offset) or self.total == 0xFFFF:
@@ -70,7 +70,7 @@ class Zip:
         self._before = place - self._length - offset
         self._start = offset + self._before
         if self._before < 0:
-            raise Damaged("its directory would start before the file: cut off or glued together")
+            raise Damaged("its directory would start before the file: truncated or concatenated")
         self.total = min(self.total, self._length // 46)
 
     def _large(self, place: int, offset: int) -> tuple[int, int]:
@@ -96,10 +96,10 @@ class Zip:
             while len(data) - at < 46 or len(data) - at < _length(data, at):
                 piece = self._item.read(self._start + read, min(PIECE, self._length - read))
                 if not piece:
-                    raise Damaged("the directory of its parts ends too early")
+                    raise Damaged("its directory is truncated")
                 data, at, read = data[at:] + piece, 0, read + len(piece)
             if data[at : at + 4] != b"PK\1\2":
-                raise Damaged("the directory of its parts is broken")
+                raise Damaged("its directory is damaged")
             end = at + _length(data, at)
             yield _entry(data[at:end], self._before)
             at = end
@@ -108,14 +108,14 @@ class Zip:
         """The first bytes of a part, unpacked: never more than `most`.
 
         Raises:
-            Unsupported: it takes a password, or a rare method.
+            Unsupported: it is password-protected, or a rare method.
             Damaged: it is not where it should be, or does not unpack.
             TooMuch: its unpacked beginning would need more than may be read.
         """
         if entry.encrypted:
-            raise Unsupported("it takes a password")
+            raise Unsupported("it is password-protected")
         if entry.method not in (0, 8):
-            raise Unsupported(f"packed by method {entry.method}, which is rare")
+            raise Unsupported(f"compressed by method {entry.method}, which is not supported")
         head = self._item.read(entry.at, 30)
         if head[:4] != b"PK\3\4" or len(head) < 30:
             raise Damaged(f"the part {entry.name[:100]!r} is not where it should be")
@@ -132,12 +132,12 @@ class Zip:
                 raise TooMuch(f"the part {entry.name[:100]!r} is beyond the limit")
             piece = self._item.read(at + done, min(PIECE, entry.packed - done))
             if not piece:
-                raise Damaged(f"the part {entry.name[:100]!r} ends too early")
+                raise Damaged(f"the part {entry.name[:100]!r} is truncated")
             done += len(piece)
             try:
                 made += unpacker.decompress(piece, most - len(made))
             except zlib.error as error:
-                raise Damaged(f"the part {entry.name[:100]!r} does not unpack") from error
+                raise Damaged(f"the part {entry.name[:100]!r} cannot be decompressed") from error
         return bytes(made)
 
 

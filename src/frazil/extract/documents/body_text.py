@@ -8,7 +8,7 @@ from typing import Any, Final
 from xml.etree.ElementTree import ParseError
 
 from frazil.extract import Item, TooMuch, Unsupported
-from frazil.extract.documents.markup import stripped
+from frazil.extract.documents.markup import strip_markup
 from frazil.extract.documents.package import ENTITIES, Package
 from frazil.extract.window import Damaged
 
@@ -23,16 +23,16 @@ def pdf_text(item: Item) -> tuple[str, bool]:
     """The text of the first pages; whether there are more.
 
     Raises:
-        Unsupported: it takes a password.
+        Unsupported: it is password-protected.
     """
-    from frazil.extract.documents.pdf import first_pages, opened, page_count, unlocked
+    from frazil.extract.documents.pdf import first_pages, open_pdf, page_count, unlock
 
     until = time.monotonic() + item.limits.timeout_s / 3
     found: list[str] = []
     pages = length = 0
-    with opened(item) as reader:
-        if reader.is_encrypted and not unlocked(reader):
-            raise Unsupported("it takes a password")
+    with open_pdf(item) as reader:
+        if reader.is_encrypted and not unlock(reader):
+            raise Unsupported("it is password-protected")
         total = page_count(item, reader)
         try:
             for page in first_pages(reader, PAGES):
@@ -51,23 +51,23 @@ def package_text(item: Item) -> tuple[str, bool]:
     """The text of an office document or a book; whether there is more.
 
     Raises:
-        Unsupported: it takes a password, or is no document.
+        Unsupported: it is password-protected, or is no document.
     """
     from frazil.extract.documents.ole import MAGIC
 
     if item.head(8)[:8] == MAGIC:
-        raise Unsupported("it takes a password, or is older than 2007")
+        raise Unsupported("it is password-protected, or older than 2007")
     package = Package(item)
     if package.kind == "epub":
-        return _gathered(package, _chapters(package), lambda data: stripped(data.decode("utf-8", "replace")))
+        return _gathered(package, _chapters(package), lambda data: strip_markup(data.decode("utf-8", "replace")))
     names, ends, all_data = _places(package)
     return _gathered(package, names, lambda data: _xml_text(data, ends, all_data))
 
 
 def _chapters(package: Package) -> list[str]:
-    from frazil.extract.documents.office import book, chapters
+    from frazil.extract.documents.office import list_chapters, read_book
 
-    return chapters(*book(package))
+    return list_chapters(*read_book(package))
 
 
 def _places(package: Package) -> tuple[list[str], frozenset[str], bool]:
@@ -79,7 +79,7 @@ def _places(package: Package) -> tuple[list[str], frozenset[str], bool]:
     if package.kind == "xlsx":
         return ["xl/sharedStrings.xml"], frozenset(("si",)), False
     if package.kind is None:
-        raise Unsupported("a zip, but no document: neither OOXML nor OpenDocument nor EPUB")
+        raise Unsupported("a zip file, but not a document: neither OOXML nor OpenDocument nor EPUB")
     return ["content.xml"], frozenset(("p", "h", "line-break", "table-row")), True
 
 
@@ -141,7 +141,7 @@ def _xml_text(data: bytes, ends: frozenset[str], everything: bool) -> str:
         raise Unsupported(ENTITIES) from error
     except (ParseError, ValueError, LookupError) as error:
         if not texts.made:
-            raise Damaged(f"its text is no XML: {str(error)[:200]}") from error
+            raise Damaged(f"its text is not XML: {str(error)[:200]}") from error
     return "".join(texts.made)
 
 

@@ -19,7 +19,7 @@ _MARKS: Final = (
 _DECLARED: Final = re.compile(rb"""(?:encoding|charset)\s*=\s*["']?([A-Za-z0-9_.:-]{1,40})""")
 
 
-def decoded(data: bytes) -> tuple[str, str]:
+def decode_text(data: bytes) -> tuple[str, str]:
     """The text, and the name of its encoding. The data may end inside a character.
 
     Raises:
@@ -32,7 +32,7 @@ def decoded(data: bytes) -> tuple[str, str]:
     if sixteen:
         return _checked(_cut(data, sixteen, "replace")), sixteen
     if b"\0" in data:
-        raise Unsupported("no text: it has zero bytes")
+        raise Unsupported("not text: it contains NUL bytes")
     if data.isascii():
         return _checked(data.decode("ascii")), "ascii"
     for name in filter(None, ("utf-8", _declared(data))):
@@ -74,5 +74,5 @@ def _checked(text: str) -> str:
     sample = text[:8192]
     odd = sum(1 for c in sample if (c < " " and c not in "\t\n\r\f\x1b") or "\x7f" <= c < "\xa0" or c == "\ufffd")
     if odd > len(sample) * 0.1:
-        raise Unsupported("no text: too many characters that nobody can read")
+        raise Unsupported("not text: too many unprintable characters")
     return text

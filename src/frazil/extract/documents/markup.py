@@ -25,7 +25,7 @@ _BLANKS: Final = re.compile(r"[ \t\r\f\v]+")
 _LINES: Final = re.compile(r"\s*\n\s*")
 
 
-def stripped(source: str) -> str:
+def strip_markup(source: str) -> str:
     """What a reader would see."""
     made: list[str] = []
     lower = source.lower()

@@ -36,7 +36,7 @@ SUMMARY: Final = {
 DOCUMENT: Final = {7: "slides", 15: "company"}
 
 
-def look(item: Item) -> dict[str, Any]:
+def read_ole(item: Item) -> dict[str, Any]:
     """What the properties say.
 
     Raises:
@@ -46,7 +46,7 @@ def look(item: Item) -> dict[str, Any]:
     import olefile  # type: ignore[import-untyped]
 
     if item.head(512)[30:32] not in (b"\x09\0", b"\x0c\0"):
-        raise Damaged("no sound OLE file: sectors of a size that cannot be")
+        raise Damaged("invalid OLE file: impossible size of sectors")
 
     watched = Watched(item.open(), item.size)
     try:
@@ -61,21 +61,21 @@ def look(item: Item) -> dict[str, Any]:
     except Exception as error:
         if watched.failure is not None:
             raise watched.failure from None
-        raise Damaged(f"no sound OLE file: {str(error)[:200] or type(error).__name__}") from error
+        raise Damaged(f"invalid OLE file: {str(error)[:200] or type(error).__name__}") from error
     if "EncryptedPackage" in names:
-        raise Unsupported("it takes a password")
+        raise Unsupported("it is password-protected")
     kind = next((kind for name, kind in KINDS.items() if name in names), "ole")
     pages, slides = told.pop("pages", None), told.pop("slides", None)
-    return normalize.filled(kind=kind, page_count=(slides if kind == "ppt" else pages) or None, **told)
+    return normalize.drop_empty(kind=kind, page_count=(slides if kind == "ppt" else pages) or None, **told)
 
 
 def _stream(file: Any, name: str, wanted: dict[int, str]) -> dict[str, Any]:
     if not file.exists(name) or file.get_size(name) > MOST:
         return {}
-    return properties(file.openstream(name).read(MOST), wanted)
+    return parse_properties(file.openstream(name).read(MOST), wanted)
 
 
-def properties(data: bytes, wanted: dict[int, str]) -> dict[str, Any]:
+def parse_properties(data: bytes, wanted: dict[int, str]) -> dict[str, Any]:
     """The properties of the first section that have a name here. What cannot be read is left out."""
     if len(data) < 48:
         return {}
@@ -117,5 +117,5 @@ def _encoding(page: Any) -> str:
 
 def _time(ticks: int) -> str | None:
     """Windows counts tenths of microseconds since 1601."""
-    told = normalize.since(EPOCH, ticks // 10_000_000)
+    told = normalize.time_since(EPOCH, ticks // 10_000_000)
     return told.isoformat() if told else None

@@ -29,14 +29,14 @@ class Package:
         """Reads the directory.
 
         Raises:
-            Damaged: no zip, or cut off.
+            Damaged: not a zip file, or truncated.
             Unsupported: empty, or has too many parts.
         """
         if item.size == 0:
             raise Unsupported("the object is empty")
         self._zip = Zip(item)
         if self._zip.total > MOST:
-            raise Unsupported(f"{self._zip.total:,} parts are no document")
+            raise Unsupported(f"{self._zip.total:,} parts are not a document")
         self._entries: dict[str, Entry] = {}
         for entry in self._zip.entries(MOST):
             self._entries.setdefault(entry.name, entry)
@@ -78,10 +78,10 @@ class Package:
         data = self._zip.part(entry, WHOLE + 1)
         if len(data) > WHOLE:
             raise Unsupported(f"its {name} has more than {WHOLE:,} bytes")
-        return parsed(data, name)
+        return parse_xml(data, name)
 
 
-def parsed(data: bytes, name: str) -> Element:
+def parse_xml(data: bytes, name: str) -> Element:
     """XML without entities.
 
     Raises:
@@ -98,19 +98,19 @@ def parsed(data: bytes, name: str) -> Element:
     except DefusedXmlException as error:
         raise Unsupported(ENTITIES) from error
     except (ParseError, ValueError, LookupError) as error:
-        raise Damaged(f"{name} is no XML: {str(error)[:200]}") from error
+        raise Damaged(f"{name} is not XML: {str(error)[:200]}") from error
     return root
 
 
-def local(element: Any) -> str:
+def local_name(element: Any) -> str:
     """The name of an element without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 
-def texts(root: Element | None) -> dict[str, str]:
+def element_texts(root: Element | None) -> dict[str, str]:
     """The texts of all elements by their local names; the first of each counts."""
     found: dict[str, str] = {}
     for element in root.iter() if root is not None else ():
         if element.text and element.text.strip():
-            found.setdefault(local(element), element.text)
+            found.setdefault(local_name(element), element.text)
     return found

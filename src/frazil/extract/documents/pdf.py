@@ -27,7 +27,7 @@ SMALL: Final = 256 * 1024
 
 
 @contextmanager
-def opened(item: Item) -> Iterator[PdfReader]:
+def open_pdf(item: Item) -> Iterator[PdfReader]:
     """A PDF, with limits on everything that a bad one could blow up.
 
     Raises:
@@ -48,15 +48,15 @@ def opened(item: Item) -> Iterator[PdfReader]:
     except (Unsupported, TooMuch, MemoryError):
         raise
     except (NotImplementedError, DependencyError) as error:
-        raise Unsupported(f"locked in a way that is not read: {_line(error)}") from error
+        raise Unsupported(f"encrypted by an unsupported method: {_line(error)}") from error
     except LimitReachedError as error:
         raise TooMuch(_line(error)) from error
     except RecursionError as error:
-        raise Damaged("its objects lie too deep in each other") from error
+        raise Damaged("its objects are nested too deep") from error
     except Exception as error:
         if file.failure is not None:
             raise file.failure from None
-        raise Damaged(f"no sound PDF: {_line(error)}") from error
+        raise Damaged(f"invalid PDF: {_line(error)}") from error
     if file.failure is not None and not isinstance(file.failure, TooMuch):
         raise file.failure  # what is known up to a limit is true; of an object that changes nothing is
 
@@ -65,10 +65,10 @@ def _checked(item: Item) -> None:
     if item.size == 0:
         raise Unsupported("the object is empty")
     if b"%PDF-" not in item.head(1024):
-        raise Damaged("no PDF: it does not start like one")
+        raise Damaged("not a PDF: it does not start like one")
     tail = item.read(max(0, item.size - TAIL), TAIL)
     if b"startxref" not in tail or b"%%EOF" not in tail:
-        raise Damaged("the file is cut off: its end is missing")
+        raise Damaged("the file is truncated: its end is missing")
 
 
 @contextmanager
@@ -119,15 +119,15 @@ def _line(error: BaseException) -> str:
 )
 def PDF(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the decorator makes an Extractor of it
     """Pages, title, author and dates of PDF documents."""
-    with opened(item) as reader:
+    with open_pdf(item) as reader:
         encrypted = reader.is_encrypted
         told: dict[str, Any] = {"version": _version(item, reader), "encrypted": encrypted}
-        if encrypted and not unlocked(reader):
-            return normalize.filled(**told, locked=True)
-        return normalize.filled(**told, page_count=page_count(item, reader), **_info(reader))
+        if encrypted and not unlock(reader):
+            return normalize.drop_empty(**told, locked=True)
+        return normalize.drop_empty(**told, page_count=page_count(item, reader), **_info(reader))
 
 
-def unlocked(reader: PdfReader) -> bool:
+def unlock(reader: PdfReader) -> bool:
     """Whether an encrypted PDF opens without a password, as most do that only forbid printing."""
     from pypdf import PasswordType
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from frazil.extract import Item, Unsupported, extractor
 from frazil.extract.documents.office import PACKAGES
-from frazil.extract.normalize import filled
+from frazil.extract.normalize import drop_empty
 
 #: Characters that are looked at, and letters that are the least.
 SAMPLE: Final = 16_384
@@ -103,7 +103,7 @@ def TEXT(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the 
     else:
         text, more, encoding = _plain(item)
     text = text.replace("\0", "")
-    return filled(
+    return drop_empty(
         text=text.encode("utf-8", "replace")[:KEPT].decode("utf-8", "ignore"),
         language=None if _DATA.search(item.detected_type) else language(text),
         encoding=encoding,
@@ -115,12 +115,12 @@ def TEXT(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the 
 
 
 def _plain(item: Item) -> tuple[str, bool, str]:
-    from frazil.extract.documents.encodings import decoded
-    from frazil.extract.documents.markup import stripped
+    from frazil.extract.documents.encodings import decode_text
+    from frazil.extract.documents.markup import strip_markup
 
     if item.detected_type == "text/rtf":
         raise Unsupported("RTF is not read")
-    text, encoding = decoded(item.read(0, READ))
+    text, encoding = decode_text(item.read(0, READ))
     if any(kind in item.detected_type for kind in _MARKUP):
-        text = stripped(text)
+        text = strip_markup(text)
     return text.replace("\r\n", "\n").replace("\r", "\n"), item.size > READ, encoding

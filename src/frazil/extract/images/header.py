@@ -1,4 +1,4 @@
-"""What the headers of a picture say, whatever its format."""
+"""The headers of a picture, independent of its format."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _MAX_PACKET = 4 << 20
 
 
 def read_png(window: Window, header: Header) -> None:
-    """Walks the chunks before the pixels; what was written behind them is looked for at the end of the file.
+    """Reads the chunks before the pixels, and those at the end of the file.
 
     Raises:
         Damaged: it is cut before its size.
@@ -78,7 +78,7 @@ def _unpacked(data: Window, header: Header) -> bytes | None:
 
 
 def _behind(window: Window, header: Header) -> None:
-    """Chunks behind the pixels: a chain of them must lead to the end, or the letters were pixels by chance."""
+    """Reads the chunks after the pixels: they must form a chain to the end, or the match was in pixels by chance."""
     first = max(0, window.size - _TAIL)
     tail = window.get(first, _TAIL)
     if not tail.endswith(b"IEND\xaeB`\x82"):

@@ -34,7 +34,7 @@ def read_tiff_file(window: Window, header: Header) -> None:
 
 
 def read_raw(window: Window, header: Header) -> None:
-    """Reads a RAW file: of the pictures in it the largest is the photo, the others are previews.
+    """Reads a RAW file: its largest picture is the photo, the others are previews.
 
     Raises:
         Damaged: the size is not found.
@@ -49,11 +49,11 @@ def read_raw(window: Window, header: Header) -> None:
         header.width, header.height = max(sizes, key=lambda size: (size[0] or 0) * (size[1] or 0))
     header.previews = [preview for ifd in ifds for preview in _previews(tiff, ifd)]
     if not header.width or not header.height:
-        raise Damaged("no size of the picture")
+        raise Damaged("the picture has no size")
 
 
 def read_raf(window: Window, header: Header) -> None:
-    """Reads a RAF: EXIF stands in the JPEG that it starts with.
+    """Reads a RAF, whose EXIF is in the JPEG at its start.
 
     Raises:
         Damaged: it is cut.
@@ -76,7 +76,7 @@ def read_raf(window: Window, header: Header) -> None:
             header.width, header.height = wide, high
         directory += 4 + size
     if header.width is None:
-        raise Damaged("no size of the picture")
+        raise Damaged("the picture has no size")
 
 
 def _common(window: Window, header: Header) -> Tiff:
@@ -97,7 +97,7 @@ def _size(tiff: Tiff, ifd: Ifd) -> tuple[int | None, int | None]:
 
 
 def _sensor(tiff: Tiff) -> tuple[int | None, int | None]:
-    """Panasonic tells the borders of the picture on the sensor."""
+    """Reads the size from the borders on the sensor, as Panasonic writes them."""
     top, left, bottom, right = (tiff.number(tiff.main, tag) or 0 for tag in (4, 5, 6, 7))
     if right > left and bottom > top:
         return right - left, bottom - top

@@ -1,4 +1,4 @@
-"""Reads the headers of a picture once, for all extractors that look at pictures."""
+"""Reads the headers of a picture once, for all extractors of images."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _READERS: dict[str, tuple[str, Callable[[Window, Header], Any]]] = {
 }
 
 
-def header_of(item: Item) -> Header:
-    """The headers of a picture; where they are damaged, what could be read of them, with warnings.
+def read_header(item: Item) -> Header:
+    """Reads the headers of a picture. Damaged ones are incomplete, with warnings.
 
     A format without a reader gives a header without a format.
     """

@@ -13,10 +13,10 @@ _MAX_CHUNKS = 256
 
 
 def read_webp(window: Window, header: Header) -> None:
-    """Steps from chunk to chunk; EXIF and XMP stand behind the pixels.
+    """Reads the chunks of a WebP; EXIF and XMP follow the pixels.
 
     Raises:
-        Damaged: it is cut before its size.
+        Damaged: the file is truncated before its size.
     """
     at, extended, frames = 12, False, 0
     for _ in range(_MAX_CHUNKS):
@@ -44,7 +44,7 @@ def read_webp(window: Window, header: Header) -> None:
 
 
 def _size(name: bytes, data: Window, header: Header) -> bool:
-    """The size; whether other chunks may follow."""
+    """Reads the size. Returns whether other chunks may follow."""
     if name == b"VP8X":
         flags, wide, high = data.unpack("<I3s3s", 0)
         header.width, header.height = int.from_bytes(wide, "little") + 1, int.from_bytes(high, "little") + 1
@@ -71,7 +71,7 @@ def read_gif(window: Window, header: Header) -> None:
     """Reads the size of a GIF; its frames could only be counted by reading all of it.
 
     Raises:
-        Damaged: it is cut.
+        Damaged: the file is truncated.
     """
     width, height = window.unpack("<HH", 6)
     header.width, header.height, header.mode = width or None, height or None, "P"
@@ -81,7 +81,7 @@ def read_bmp(window: Window, header: Header) -> None:
     """Reads the size of a BMP.
 
     Raises:
-        Damaged: it is cut.
+        Damaged: the file is truncated.
     """
     old = window.unpack("<I", 14)[0] == 12
     width, height = window.unpack("<HH" if old else "<ii", 18)
@@ -94,7 +94,7 @@ def read_icon(window: Window, header: Header) -> None:
     """Reads the largest of the sizes of an icon.
 
     Raises:
-        Damaged: it is cut.
+        Damaged: the file is truncated.
     """
     (count,) = window.unpack("<H", 4)
     sizes = [window.unpack("BB", 6 + 16 * n) for n in range(min(count, 64))]
@@ -105,10 +105,10 @@ def read_icon(window: Window, header: Header) -> None:
 
 
 def read_svg(window: Window, header: Header) -> None:
-    """Reads the size that a drawing wants to have.
+    """Reads the nominal size of a drawing.
 
     Raises:
-        Damaged: there is none.
+        Damaged: there is no size.
     """
     root = _SVG.search(window.get(0, 4096))
     if root is None:

@@ -37,8 +37,8 @@ NAMES: Final = {
 }
 
 
-def look(window: Window) -> Media:
-    """What the objects of the header say."""
+def read_asf(window: Window) -> Media:
+    """Reads the objects of the header."""
     media = Media("asf")
     (size,) = window.unpack("<Q", 16)
     for name, at, end in _objects(window, 30, min(size, window.size)):
@@ -46,7 +46,7 @@ def look(window: Window) -> Media:
         if name == FILE and len(data) >= 64:
             created, length, _, preroll = struct.unpack("<Q8xQQQ", data[24:64])
             media.duration = max(0.0, length / 1e7 - preroll / 1e3) or None
-            told = normalize.since(EPOCH, created / 1e7)
+            told = normalize.time_since(EPOCH, created / 1e7)
             media.taken_at = told.isoformat(timespec="seconds") if told else None
         elif name == STREAM and len(data) >= 70:
             _stream(data, media)

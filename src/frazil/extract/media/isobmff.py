@@ -1,4 +1,4 @@
-"""MP4, QuickTime, M4A, 3GP: boxes in boxes, with everything about the tracks in `moov`."""
+"""MP4, QuickTime, M4A, 3GP: nested boxes, with the tracks in `moov`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.extract.media.model import Media, Stream
 from frazil.extract.window import Damaged, Window
 
 EPOCH: Final = datetime(1904, 1, 1, tzinfo=UTC)
-#: Bytes of one tag that are read.
+#: Maximum bytes of one tag.
 TAG: Final = 16 * 1024
 
 CODECS: Final = {
@@ -71,8 +71,8 @@ KEYS: Final = {
 }
 
 
-def look(window: Window) -> Media:
-    """What the boxes say.
+def read_isobmff(window: Window) -> Media:
+    """Reads the boxes.
 
     Raises:
         Damaged: `moov` is missing, or ends behind the file.
@@ -100,17 +100,17 @@ def look(window: Window) -> Media:
 
 
 def _index(window: Window) -> tuple[int, int]:
-    """Where `moov` stands."""
+    """Returns the range of `moov`."""
     for name, start, end in window.boxes():
         if name == b"moov":
             if end > window.size:
                 raise Damaged("the file ends inside the index of its tracks (moov)")
             return start, end
-    raise Damaged("no index of the tracks (moov): the file is cut off, or its end was never written")
+    raise Damaged("no index of the tracks (moov): the file is truncated, or was never finished")
 
 
 def place(told: str | None) -> tuple[float, float, float | None] | None:
-    """Latitude, longitude and height of ISO 6709, such as +48.8500+002.3500+035.000/."""
+    """Parses latitude, longitude and altitude in ISO 6709, such as +48.8500+002.3500+035.000/."""
     found = re.match(r"([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)?", (told or "")[:100].strip())
     if not found:
         return None
@@ -124,7 +124,7 @@ def _believed(latitude: float, longitude: float, height: float | None) -> tuple[
 
 
 def _degrees(told: str, digits: int) -> float:
-    """±DD.D, ±DDMM.M or ±DDMMSS.S."""
+    """Parses ±DD.D, ±DDMM.M or ±DDMMSS.S."""
     whole, _, fraction = told[1:].partition(".")
     parts = [whole[:digits], whole[digits : digits + 2], whole[digits + 2 : digits + 4]]
     told_parts = [part for part in parts if part]
@@ -134,18 +134,18 @@ def _degrees(told: str, digits: int) -> float:
 
 
 def _movie(window: Window, at: int, media: Media) -> int:
-    """Length and time of the film; gives the unit in which it counts, in parts of a second."""
+    """Reads duration and creation time. Returns the time scale."""
     long = window.read(at, 1) == b"\1"
     created, _, scale, length = window.unpack(">QQIQ" if long else ">IIII", at + 4)
     if scale and length not in (0, 0xFFFFFFFF, 2**64 - 1):
         media.duration = length / scale
-    told = normalize.since(EPOCH, created)
+    told = normalize.time_since(EPOCH, created)
     media.taken_at = told.isoformat() if told else None
     return int(scale)
 
 
 def _fragments(window: Window, start: int, end: int, scale: int) -> float | None:
-    """Seconds of a film that is written in fragments."""
+    """Returns the duration of a fragmented file in seconds."""
     for name, at, _ in window.boxes(start, end):
         if name == b"mehd" and scale:
             (length,) = window.unpack(">Q" if window.read(at, 1) == b"\1" else ">I", at + 4)
@@ -198,13 +198,13 @@ def _sample_entry(window: Window, at: int, end: int, stream: Stream) -> None:
 
 
 def _object_type(esds: bytes) -> int:
-    """The kind of sound in an elementary stream: tag 4, a length of up to four bytes, then one byte."""
+    """Returns the audio type of an elementary stream: tag 4, a length of up to four bytes, then one byte."""
     found = re.search(rb"\x04(?:[\x80-\xff]{0,3}[\x00-\x7f])(.)", esds[4:], re.DOTALL)
     return found[1][0] if found else 0x40
 
 
 def _shape(window: Window, found: dict[bytes, tuple[int, int]], stream: Stream) -> None:
-    """How a picture is turned, and how many there are in a second."""
+    """Reads rotation and frame rate."""
     if b"tkhd" in found:
         at = found[b"tkhd"][0]
         matrix = at + (52 if window.read(at, 1) == b"\1" else 40)
@@ -232,7 +232,7 @@ def _user(window: Window, start: int, end: int, media: Media) -> None:
 
 
 def _loci(data: bytes, media: Media) -> None:
-    """Where a 3GP film was taken: a name, a role, then longitude, latitude and height in 1/65536."""
+    """Reads the location of a 3GP video: a name, a role, then longitude, latitude and altitude in 1/65536."""
     end = data.find(b"\0", 6)
     if end < 0 or len(data) < end + 14:
         return
@@ -241,7 +241,7 @@ def _loci(data: bytes, media: Media) -> None:
 
 
 def _meta(window: Window, start: int, end: int, media: Media) -> None:
-    """Tags of iTunes (by the name of their box) and of QuickTime (by a list of keys)."""
+    """Reads the tags of iTunes (by box name) and of QuickTime (by a list of keys)."""
     if window.some(start + 4, 4) != b"hdlr":
         start += 4
     keys: list[str] = []

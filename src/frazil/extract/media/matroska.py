@@ -1,4 +1,4 @@
-"""Matroska and WebM: elements of EBML, each with an id and a length of changing width."""
+"""Matroska and WebM: EBML elements, each with an id and a length of variable width."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ NAMES: Final = {
 Element = tuple[int, int, int]
 
 
-def look(window: Window) -> Media:
-    """What the elements before the first cluster say, and those that they point to.
+def read_matroska(window: Window) -> Media:
+    """Reads the elements before the first cluster, and those that they point to.
 
     Raises:
         Damaged: there is no segment.
@@ -141,7 +141,7 @@ def _info(window: Window, at: int, end: int, media: Media) -> None:
         elif name == 0x5741:
             media.tag("encoder", _text(window, start, stop))
         elif name == 0x4461:
-            told = normalize.since(EPOCH, struct.unpack(">q", window.read(start, 8))[0] / 1e9)
+            told = normalize.time_since(EPOCH, struct.unpack(">q", window.read(start, 8))[0] / 1e9)
             media.taken_at = told.isoformat() if told else None
     if length > 0:
         media.duration = length * scale / 1e9

@@ -1,11 +1,11 @@
-"""What all containers are told as, and how they are read."""
+"""The metadata of a media container."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-#: Bytes of one read. Containers are read header by header; a request for each would be slow.
+#: Bytes of one read. Containers are read header by header; one request for each would be slow.
 BLOCK: Final = 32 * 1024
 
 
@@ -27,7 +27,7 @@ class Stream:
 
 @dataclass
 class Media:
-    """What a container says. `tags` has the names that results have: title, author, album and so on."""
+    """The metadata of a container. `tags` has the field names of results: title, author, album and so on."""
 
     container: str
     duration: float | None = None
@@ -38,10 +38,10 @@ class Media:
     place: tuple[float, float, float | None] | None = None
 
     def tag(self, name: str | None, value: Any) -> None:
-        """Keeps the first value of a name that is known."""
+        """Adds a tag; the first value of a name counts."""
         if name and value and name not in self.tags:
             self.tags[name] = value
 
     def first(self, kind: str) -> Stream | None:
-        """The first track of a kind."""
+        """Returns the first track of a kind."""
         return next((s for s in self.streams if s.kind == kind), None)

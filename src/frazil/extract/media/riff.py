@@ -1,4 +1,4 @@
-"""WAV, AVI and AIFF: chunks in chunks, little endian (RIFF, RF64) or big (FORM)."""
+"""WAV, AVI and AIFF: nested chunks, little-endian (RIFF, RF64) or big-endian (FORM)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SOUNDS: Final = {
     255: "aac",
     0x2000: "ac3",
 }
-#: Four letters of AVI.
+#: Codecs of AVI by FourCC.
 PICTURES: Final = {
     **dict.fromkeys((b"h264", b"x264", b"avc1"), "h264"),
     **dict.fromkeys((b"xvid", b"divx", b"dx50", b"fmp4", b"mp4v"), "mpeg4"),
@@ -50,8 +50,8 @@ PICTURES: Final = {
 Chunk = tuple[bytes, int, int]
 
 
-def look(window: Window) -> Media:
-    """What the chunks say."""
+def read_riff(window: Window) -> Media:
+    """Reads the chunks."""
     form, _, kind = struct.unpack(">4sI4s", window.read(0, 12))
     if form == b"FORM":
         return _aiff(window)
@@ -91,7 +91,7 @@ def _wave(window: Window, media: Media) -> None:
 
 
 def _format(window: Window, at: int, end: int, media: Media) -> int:
-    """The form of the sound; bytes in a second."""
+    """Reads the audio format. Returns bytes per second."""
     code, channels, rate, speed, _, bits = window.unpack("<HHIIHH", at)
     if code == 0xFFFE and end - at >= 26:
         (code,) = window.unpack("<H", at + 24)
@@ -148,7 +148,7 @@ def _stream(window: Window, at: int, end: int, media: Media) -> None:
 
 
 def _idit(told: str) -> str | None:
-    """When cameras say that an AVI was taken: Wed May 01 12:34:56 2024."""
+    """Parses the recording time that cameras write: Wed May 01 12:34:56 2024."""
     for form in ("%a %b %d %H:%M:%S %Y", "%Y:%m:%d %H:%M:%S", "%Y-%m-%d %H:%M:%S"):
         try:
             return datetime.strptime(told.strip(), form).isoformat()
