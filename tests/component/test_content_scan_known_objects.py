@@ -299,7 +299,7 @@ class Ctrl:
         self.left = nth
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
-        if frame.f_code.co_qualname != "_Doing.go":
+        if frame.f_code.co_qualname != "_TaskProgress.go":
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

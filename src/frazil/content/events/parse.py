@@ -34,7 +34,7 @@ def parse_message(payload: bytes, dialect: str = AUTO, *, internal: bool = False
 
     Args:
         payload: an event as a store sends it, wrapped or not, or a message of Frazil's own.
-        dialect: who speaks; `auto`: told from the event.
+        dialect: of the event; `auto`: detected.
         internal: one of Frazil's own components has published it. From all others come only events of buckets:
             they cannot say what a folder of this machine holds, nor what people or extractors have found.
     """
@@ -64,7 +64,7 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO, *, internal: bool = 
     Args:
         messages: with the columns `offset`, `payload` and, if there are any, `headers`.
         dialect: who speaks, where no header tells.
-        internal: all of them are Frazil's own; else those are that have its mark, which nobody else can set.
+        internal: whether all are internal messages; else those with the mark that only Frazil can set.
     """
     changes: list[Change] = []
     batches: list[pa.RecordBatch] = []

@@ -46,7 +46,7 @@ class Extracted:
 
     Attributes:
         report: in numbers; see `ExtractionReport`.
-        chosen: objects that were to be looked into.
+        chosen: objects that were selected.
         seconds: that it took, without the start of Spark.
         notes: what is worth knowing.
     """
@@ -99,12 +99,12 @@ def extract(
 
     Args:
         session: log, tables and Spark.
-        asked: what is to be looked into; None: what nobody has looked into yet.
-        progress: is told now and then how many objects are done, and how many there are.
+        asked: the objects and extractors; None: all pending objects.
+        progress: called with the number of objects done, and of all.
 
     Raises:
         UsageError: an extractor is not known.
-        InterruptedByUser: by Ctrl-C. What was told until then stays, and the next one goes on there.
+        InterruptedByUser: by Ctrl-C. Published results stay, and the next run continues there.
         FrazilError: it broke off, likewise.
     """
     asked = asked or ExtractionRequest()

@@ -34,7 +34,7 @@ class Overview:
         wanted: those of the settings.
         plan: what lies between.
         filling: names of those that are being computed for the rows that are there.
-        lacking: of each field that the table has, how many rows that were looked into lack it.
+        lacking: number of extracted rows that lack each field of the table.
     """
 
     have: Fields

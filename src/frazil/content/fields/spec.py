@@ -232,7 +232,7 @@ class Plan:
         add: columns that the table has not.
         widen: columns that take a wider type.
         redefine: the column stays as it is, its values are computed in another way.
-        drop: names of fields that the table has and nobody wants. They stay until somebody says so.
+        drop: fields of the table that are not wanted. They stay until dropped explicitly.
         refused: name → why it cannot be.
         same: names of those that are as they are wanted.
     """

@@ -35,14 +35,14 @@ def wait_until_filled(
     Args:
         settings: the settings.
         access: the log.
-        engine: computes them, where nobody else does.
+        engine: computes them if no pipeline does.
         names: of the fields.
         catalog: name of the catalog; None: the one of the settings.
         stop: ends it.
-        patience_s: seconds without a commit after which nobody else seems to do it.
+        patience_s: seconds without a commit after which no pipeline seems to be running.
 
     Raises:
-        InterruptedByUser: it was told to stop before.
+        InterruptedByUser: `stop` was set.
         FrazilError: they could not be computed.
     """
     stop = stop or threading.Event()

@@ -34,7 +34,7 @@ class Folder:
     Attributes:
         bucket: its URI.
         root: its path.
-        own: folders below it that are Frazil's own, and are not looked into.
+        own: Frazil's own folders below it, which are not listed.
     """
 
     bucket: str

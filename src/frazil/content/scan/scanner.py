@@ -109,23 +109,23 @@ class ScanTask:
     key: str | None = field(default=None, repr=False)
 
     def __call__(self, parts: Sequence[ShardProgress]) -> ScanTaskReport:
-        progressing = _TaskProgress(parts)
+        progress = _TaskProgress(parts)
         try:
             publisher = LazyObservationPublisher(
                 self.log, self.topic, self.place.bucket, "scan", self.max_bytes, self.before_publishing, self.key
             )
             with publisher:
-                progressing.go(self, self.known(), publisher)
+                progress.go(self, self.known(), publisher)
         except KeyboardInterrupt:
             if self.stop is None:
                 raise
             self.stop.set()
         except FrazilError as error:
-            return progressing.report(error)
-        except Exception as error:  # noqa: BLE001 - told to the driver, with how far it had come
-            told = f"{type(error).__name__}: {first_line(error)}"
-            return progressing.report(FrazilError(f"{self.place.bucket} could not be listed", cause=told))
-        return progressing.report(InterruptedByUser("interrupted") if self.is_stopped else None)
+            return progress.report(error)
+        except Exception as error:  # noqa: BLE001 - reported to the driver with the progress
+            cause = f"{type(error).__name__}: {first_line(error)}"
+            return progress.report(FrazilError(f"{self.place.bucket} could not be listed", cause=cause))
+        return progress.report(InterruptedByUser("interrupted") if self.is_stopped else None)
 
     @property
     def is_stopped(self) -> bool:
@@ -209,7 +209,7 @@ def run_scan(
         tasks: that can run at once.
         pages: that a task lists in a round.
         pages_here: that are listed before `elsewhere` is asked.
-        progress: is told after each round what was seen, and how many shards are left.
+        progress: called after each round with the counts so far, and the number of shards left.
         before_publishing: called before the first message; raises if there should be none.
 
     Raises:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING
-
-from frazil.content.scan.folder import Folder
-from frazil.content.scan.known_objects import rows_of
-from frazil.content.scan.publish import LazyObservationPublisher
-from frazil.content.tables import ContentTables
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
-
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from frazil.content.choice import Choice
 from frazil.content.names import objects_name
 from frazil.content.scan.debounce import Debouncer, FileChange
+from frazil.content.scan.folder import Folder
+from frazil.content.scan.known_objects import rows_of
 from frazil.content.scan.listing import Object, Shard, Skipped
-from frazil.content.scan.publish import ObservationPublisher
+from frazil.content.scan.publish import LazyObservationPublisher, ObservationPublisher
+from frazil.content.tables import ContentTables
 from frazil.settings import Settings
 from frazil.tables.reading.rows import RowScan
 from frazil.tables.store import LazyStore, find_table
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 def publish_missing_files(folder: Folder, keys: Sequence[tuple[str, str]], publisher: LazyObservationPublisher) -> int:

@@ -1,4 +1,4 @@
-"""Archives: what is in them, by their directory. Nothing is unpacked but in search of the next name in a packed tar."""
+"""The extractor `archive`: lists entries by the directory. Only compressed tars are decompressed, to find headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.extract.archives.zip import Zip
 from frazil.extract.normalize import drop_empty
 from frazil.extract.window import Damaged
 
-#: Entries that are counted, names that are kept, and characters of one and of all names.
+#: Maximum entries that are counted, names that are stored, and characters of one and of all names.
 COUNTED: Final = 100_000
 NAMES: Final = 1_000
 NAME: Final = 1_024
@@ -45,7 +45,7 @@ _PACKED: Final[tuple[tuple[bytes, str, Callable[[], Any]], ...]] = (
 
 
 class _Listing:
-    """What was counted so far."""
+    """The counts so far."""
 
     def __init__(self) -> None:
         self.entries = self.total = self._length = 0

@@ -1,6 +1,6 @@
-"""Zip files by ranges: the directory at the end, then the parts that are asked for, each with a limit.
+"""Reads zip files by ranges: the directory at the end, then requested parts, each with a limit.
 
-`zipfile` reads the whole directory into objects before anybody can say that a million are too many.
+`zipfile` would read the whole directory into objects before a limit can apply.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final
 from frazil.extract import Item, TooMuch, Unsupported
 from frazil.extract.window import Damaged
 
-#: Bytes of a directory that are read at once.
+#: Bytes of the directory that are read at once.
 PIECE: Final = 64 * 1024
-#: Where the end of a zip may start, seen from the end of the file: its comment has up to 65,535 bytes.
+#: Maximum size of the end record, whose comment has up to 65,535 bytes.
 END: Final = 22 + 65_535
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A part, as the directory tells it.
+    """An entry of the directory.
 
     Attributes:
         name: with its folders.
@@ -66,7 +66,7 @@ class Zip:
         self.total, self._length, offset = struct.unpack("<HII", tail[at + 10 : at + 20])
         if 0xFFFFFFFF in (self._length, offset) or self.total == 0xFFFF:
             place, offset = self._large(place, offset)
-        #: What stands before the zip, such as a program that unpacks it.
+        #: Bytes before the archive, such as a self-extractor.
         self._before = place - self._length - offset
         self._start = offset + self._before
         if self._before < 0:
@@ -74,7 +74,7 @@ class Zip:
         self.total = min(self.total, self._length // 46)
 
     def _large(self, place: int, offset: int) -> tuple[int, int]:
-        """The end of a zip beyond 4 GiB or 65,535 parts, where there is one."""
+        """Reads the ZIP64 end record, if there is one."""
         locator = self._item.read(max(0, place - 20), 20)
         if locator[:4] != b"PK\6\7":
             return place, offset
@@ -86,7 +86,7 @@ class Zip:
         return where, offset
 
     def entries(self, most: int) -> Iterator[Entry]:
-        """The first parts.
+        """Yields the first entries.
 
         Raises:
             Damaged: the directory ends too early.
@@ -105,7 +105,7 @@ class Zip:
             at = end
 
     def part(self, entry: Entry, most: int) -> bytes:
-        """The first bytes of a part, unpacked: never more than `most`.
+        """Returns the first decompressed bytes of a part, at most `most`.
 
         Raises:
             Unsupported: it is password-protected, or a rare method.
@@ -158,7 +158,7 @@ def _entry(data: bytes, before: int) -> Entry:
 
 
 def _wide(extra: bytes, *told: int) -> tuple[int, ...]:
-    """Numbers beyond 32 bits stand in an extra field, in order, those that need it only."""
+    """Reads numbers beyond 32 bits from the extra field, which has only those that need it, in order."""
     while len(extra) >= 4:
         kind, length = struct.unpack("<HH", extra[:4])
         if kind == 1:

@@ -1,4 +1,4 @@
-"""The text inside of documents: PDF, OOXML, OpenDocument, EPUB. Only as much of them is read as will be kept."""
+"""Extracts text from documents: PDF, OOXML, OpenDocument, EPUB. Reads only as much as is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.extract.documents.markup import strip_markup
 from frazil.extract.documents.package import ENTITIES, Package
 from frazil.extract.window import Damaged
 
-#: Bytes of XML or HTML that are unpacked of one document; characters that are taken from it.
+#: Maximum decompressed bytes of XML or HTML of one document, and characters of its text.
 MOST: Final = 4 << 20
 CHARACTERS: Final = 1 << 20
 PAGES: Final = 50
@@ -20,7 +20,7 @@ PARTS: Final = 200
 
 
 def pdf_text(item: Item) -> tuple[str, bool]:
-    """The text of the first pages; whether there are more.
+    """Returns the text of the first pages, and whether there are more.
 
     Raises:
         Unsupported: it is password-protected.
@@ -48,7 +48,7 @@ def pdf_text(item: Item) -> tuple[str, bool]:
 
 
 def package_text(item: Item) -> tuple[str, bool]:
-    """The text of an office document or a book; whether there is more.
+    """Returns the text of an office document or a book, and whether there is more.
 
     Raises:
         Unsupported: it is password-protected, or is no document.
@@ -71,7 +71,7 @@ def _chapters(package: Package) -> list[str]:
 
 
 def _places(package: Package) -> tuple[list[str], frozenset[str], bool]:
-    """Parts with text, elements that end a line, and whether all characters count or only those in `t`."""
+    """Returns the parts with text, the elements that end a line, and whether only characters in `t` count."""
     if package.kind == "docx":
         return ["word/document.xml"], frozenset(("p", "br", "tr")), False
     if package.kind == "pptx":
@@ -98,7 +98,7 @@ def _gathered(package: Package, names: list[str], text_of: Callable[[bytes], str
 
 
 class _Texts:
-    """Takes the characters out of XML while it is parsed."""
+    """Collects characters while XML is parsed."""
 
     def __init__(self, ends: frozenset[str], everything: bool) -> None:
         self.made: list[str] = []
@@ -126,7 +126,7 @@ class _Texts:
 
 
 def _xml_text(data: bytes, ends: frozenset[str], everything: bool) -> str:
-    """The text of XML that may be cut."""
+    """Returns the text of XML that may be truncated."""
     from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
     from defusedxml.ElementTree import XMLParser  # type: ignore[import-untyped]
 

@@ -1,4 +1,4 @@
-"""Documents of Word, Excel, PowerPoint, LibreOffice, and EPUB: what they say of themselves."""
+"""The extractor `office`: properties of Word, Excel, PowerPoint, LibreOffice and EPUB documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.extract.window import Damaged
 
 _OOXML = "application/vnd.openxmlformats-officedocument."
 _ODF = "application/vnd.oasis.opendocument."
-#: Documents that are zips.
+#: Documents in zip files.
 PACKAGES: Final = (
     *(f"{_OOXML}wordprocessingml.{kind}" for kind in ("document", "template")),
     *(f"{_OOXML}spreadsheetml.{kind}" for kind in ("sheet", "template")),
@@ -117,7 +117,7 @@ def _odf(package: Package) -> dict[str, Any]:
 
 
 def read_book(package: Package) -> tuple[str, Any]:
-    """The name of the file that tells what a book is made of, and its XML.
+    """Returns the name of a book's package document, and its XML.
 
     Raises:
         Damaged: there is none.
@@ -138,7 +138,7 @@ def read_book(package: Package) -> tuple[str, Any]:
 
 
 def list_chapters(name: str, root: Any) -> list[str]:
-    """The names of a book's parts in reading order."""
+    """Returns the names of a book's chapters in reading order."""
     items = {e.attrib.get("id"): e.attrib.get("href", "") for e in root.iter() if local_name(e) == "item"}
     order = [items.get(e.attrib.get("idref")) for e in root.iter() if local_name(e) == "itemref"]
     folder = posixpath.dirname(name)

@@ -1,4 +1,4 @@
-"""Documents that are zips of XML: OOXML, OpenDocument, EPUB. Parts are read by name, within limits."""
+"""Documents that are zip files of XML: OOXML, OpenDocument, EPUB. Reads parts by name, within limits."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from frazil.extract import Item, Unsupported
 from frazil.extract.archives.zip import Entry, Zip
 from frazil.extract.window import Damaged
 
-#: Parts that a document may have.
+#: Maximum parts of a document.
 MOST: Final = 20_000
-#: Bytes of XML that are parsed as a whole.
+#: Maximum bytes of XML that are parsed as a whole.
 WHOLE: Final = 1 << 20
 ENTITIES: Final = "its XML declares entities, as XML bombs do"
 
 
 class Package:
-    """A document in a zip.
+    """A document in a zip file.
 
     Attributes:
         names: all its parts, in the order of the directory.
@@ -56,17 +56,17 @@ class Package:
         )
 
     def numbered(self, pattern: str) -> list[str]:
-        """Names with one number in them, by that number."""
+        """Returns names that contain one number, sorted by it."""
         found = [(int(m[1]), name) for name in self.names if (m := re.fullmatch(pattern, name))]
         return [name for _, name in sorted(found)]
 
     def start(self, name: str, most: int) -> bytes | None:
-        """The first bytes of a part; None where there is none."""
+        """Returns the first bytes of a part; None if it does not exist."""
         entry = self._entries.get(name)
         return None if entry is None else self._zip.part(entry, most)
 
     def xml(self, name: str) -> Element | None:
-        """A part as XML; None where there is none.
+        """Returns a part as XML; None if it does not exist.
 
         Raises:
             Damaged: it is no XML.
@@ -82,7 +82,7 @@ class Package:
 
 
 def parse_xml(data: bytes, name: str) -> Element:
-    """XML without entities.
+    """Parses XML without entities.
 
     Raises:
         Damaged: it is no XML.
@@ -103,12 +103,12 @@ def parse_xml(data: bytes, name: str) -> Element:
 
 
 def local_name(element: Any) -> str:
-    """The name of an element without its namespace."""
+    """Returns the name of an element without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 
 def element_texts(root: Element | None) -> dict[str, str]:
-    """The texts of all elements by their local names; the first of each counts."""
+    """Returns the texts of all elements by local name; the first of each counts."""
     found: dict[str, str] = {}
     for element in root.iter() if root is not None else ():
         if element.text and element.text.strip():

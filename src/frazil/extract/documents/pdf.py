@@ -1,4 +1,4 @@
-"""PDF: what the document says of itself, read by ranges: the index at the end, then the few objects that matter."""
+"""The extractor `pdf`: reads the index at the end by ranges, then the few objects that matter."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.extract import Item, TooMuch, Unsupported, extractor, normalize
-from frazil.extract.documents.guarded_file import Watched
+from frazil.extract.documents.guarded_file import GuardedFile
 from frazil.extract.window import Damaged
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
 
-#: Bytes of one unpacked stream: an index, a page.
+#: Maximum decompressed bytes of one stream: an index, a page.
 STREAM: Final = 16 << 20
-#: Where a PDF must say that it ends. Servers and mailers append things.
+#: The last bytes, in which the end mark must be. Servers and mailers append data.
 TAIL: Final = 16 * 1024
-#: Steps down the tree of pages.
+#: Maximum depth of the tree of pages.
 TREE: Final = 100
-#: Bytes of a PDF that is read at once: its objects are all over it.
+#: Maximum size of a PDF that is read at once, because its objects are scattered.
 SMALL: Final = 256 * 1024
 
 
 @contextmanager
 def open_pdf(item: Item) -> Iterator[PdfReader]:
-    """A PDF, with limits on everything that a bad one could blow up.
+    """Opens a PDF, with limits against malicious ones.
 
     Raises:
         Damaged: no PDF, cut off, or against the rules.
@@ -41,7 +41,7 @@ def open_pdf(item: Item) -> Iterator[PdfReader]:
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of each oddity; the result tells
     source = io.BytesIO(item.read(0, item.size)) if item.size <= SMALL else item.open()
-    file: Any = Watched(source, item.size)
+    file: Any = GuardedFile(source, item.size)
     try:
         with _limited(), contextlib.closing(PdfReader(file, strict=False)) as reader:
             yield reader
@@ -128,7 +128,7 @@ def PDF(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the d
 
 
 def unlock(reader: PdfReader) -> bool:
-    """Whether an encrypted PDF opens without a password, as most do that only forbid printing."""
+    """Decrypts a PDF without a password, as most that only forbid printing allow. Returns whether that works."""
     from pypdf import PasswordType
 
     return reader.decrypt("") != PasswordType.NOT_DECRYPTED
@@ -145,13 +145,13 @@ def _version(item: Item, reader: PdfReader) -> str | None:
 
 
 def _declared(item: Item, reader: PdfReader) -> int | None:
-    """How many pages the root of their tree declares; None where that cannot be."""
+    """Returns the declared number of pages; None if it is impossible."""
     count = reader.root_object["/Pages"].get("/Count")  # type: ignore[attr-defined]
     return int(count) if isinstance(count, int) and 0 < count <= item.size else None
 
 
 def page_count(item: Item, reader: PdfReader) -> int:
-    """As declared; counted where that cannot be."""
+    """Returns the declared number of pages; counts them if it is impossible."""
     return _declared(item, reader) or len(reader.pages)
 
 
@@ -175,7 +175,7 @@ def _info(reader: PdfReader) -> dict[str, Any]:
 
 
 def first_pages(reader: PdfReader, most: int) -> Iterator[PageObject]:
-    """The first pages. Only the branches of the tree that lead to them are read, unlike `reader.pages`."""
+    """Yields the first pages. Unlike `reader.pages`, reads only the branches of the tree that lead to them."""
     from pypdf import PageObject
     from pypdf.generic import ArrayObject, DictionaryObject
 

@@ -1,4 +1,4 @@
-"""Text: its beginning, for search, and what can be told of it."""
+"""The extractor `text`: the beginning of a text, for search, its language and counts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from frazil.extract import Item, Unsupported, extractor
 from frazil.extract.documents.office import PACKAGES
 from frazil.extract.normalize import drop_empty
 
-#: Characters that are looked at, and letters that are the least.
+#: Maximum characters that are examined, and minimum letters.
 SAMPLE: Final = 16_384
 LEAST: Final = 24
-#: How sure it must be: prose is above 0.9, tables and code below 0.2.
+#: Minimum confidence: prose is above 0.9, tables and code below 0.2.
 SURE: Final = 0.3
-#: Languages whose own code has three letters, by the two-letter code of which they are a part.
+#: Languages with three-letter codes → the two-letter code that includes them.
 _WITHIN: Final = {"ary": "ar", "arz": "ar", "yue": "zh", "wuu": "zh", "uzs": "uz", "crh": "tr"}
 
 
 def language(text: str) -> str | None:
-    """ISO 639-1; None where the text is too short, or none."""
+    """Detects the language as ISO 639-1; None if the text is too short, or not prose."""
     sample = text[:SAMPLE]
     letters = sum(2 if c >= "\u2e80" else 1 for c in sample if c.isalpha())  # an ideograph says more
     if letters < LEAST:
@@ -37,7 +37,7 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-#: Bytes of a plain text that are read, and of its UTF-8 that are kept.
+#: Maximum bytes of a text that are read, and of its UTF-8 that are stored.
 READ: Final = 1 << 20
 KEPT: Final = 64 * 1024
 
@@ -63,7 +63,7 @@ _APPLICATIONS: Final = (
     "x-subrip",
 )
 _MARKUP: Final = ("html", "xml")
-#: Made for machines: words in them say little of a language.
+#: Types for machines, whose words say little about a language.
 _DATA: Final = re.compile(r"json|csv|tab-separated|javascript|css|yaml|toml|sql|text/x-(?!markdown)|x-sh\b")
 _WORD: Final = re.compile(r"\S+")
 

@@ -18,7 +18,7 @@ class Header:
         height: of the picture as it is stored; None: not found.
         orientation: as EXIF counts it, 1 to 8: how the stored picture is turned to be shown.
         mode: of the colours, as Pillow calls it: RGB, L, CMYK …
-        frames: pages or frames, where that can be told.
+        frames: pages or frames, if known.
         tiff: EXIF.
         xmp: where the XMP packet lies, or the packet itself if it was compressed.
         iptc: where the IPTC records lie.

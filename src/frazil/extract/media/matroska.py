@@ -170,7 +170,7 @@ def _track(window: Window, at: int, end: int, media: Media) -> None:
 
 
 def _sound(window: Window, at: int, end: int, stream: Stream) -> None:
-    stream.sample_rate, stream.channels = 8000, 1  # what Matroska means where nothing is told
+    stream.sample_rate, stream.channels = 8000, 1  # the defaults of Matroska
     for name, start, stop in _elements(window, at, end):
         if name == 0xB5:
             stream.sample_rate = int(min(max(_real(window, start, stop), 0), 1e9)) or None
