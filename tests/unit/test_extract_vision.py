@@ -354,7 +354,7 @@ def test_two_processes_that_make_the_model_at_once_both_have_it(tmp_path: Path):
     code = (
         "from pathlib import Path; from frazil.extract.engine import context as s\n"
         "from frazil.extract.vision import model\n"
-        f"s.set_context(s.ExtractorContext(Path({str(tmp_path)!r}))); print(model.session().get_inputs()[0].shape)"
+        f"s.set_context(s.ExtractorContext(Path({str(tmp_path)!r}))); print(model.load_session().get_inputs()[0].shape)"
     )
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [p.communicate()[0] for p in both] == ["[1, 3, 224, 224]\n"] * 2
