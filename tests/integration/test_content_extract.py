@@ -260,7 +260,7 @@ def sick() -> Iterator[tuple[type[_Sick], S3Settings]]:
         (403, "AccessDenied", StorageError, "storage: not allowed"),
         (403, "SignatureDoesNotMatch", StorageError, "storage: the keys were not accepted"),
         (404, "NoSuchBucket", StorageError, "storage: there is no bucket"),
-        (404, "NoSuchKey", ObjectGone, "no such object"),
+        (404, "NoSuchKey", ObjectGone, "object does not exist"),
         (412, "PreconditionFailed", ObjectChanged, "has changed"),
         (416, "InvalidRange", ObjectChanged, "shorter"),
         (403, "InvalidObjectState", Unsupported, "archive"),
