@@ -29,9 +29,9 @@ from frazil.catalogs import open_catalog
 from frazil.content.buckets import bucket_of
 from frazil.content.columns import OBJECTS, ORDER, TIME
 from frazil.content.names import CONTENT, objects_name
-from frazil.content.scan.engine import Ready
+from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import open_folder
-from frazil.content.scan.session import Work
+from frazil.content.scan.session import ScanSession
 from frazil.content.tables import ensure_objects
 from frazil.content.topic import ensure_events_topic
 from frazil.log.remote.client import Client
@@ -262,12 +262,12 @@ def _scan(at: Content, folder: Path) -> list[Result]:
             part = folder / f"{number // 1000:04d}"
             part.mkdir(parents=True)
         (part / f"{number:07d}.jpg").touch()
-    work = Work(at.settings, at.client, Ready(at.spark, at.client.address))
+    work = ScanSession(at.settings, at.client, RunningEngine(at.spark, at.client.address))
     there = open_folder(bucket_of(str(folder)), at.settings)
     began = time.perf_counter()
     scanned = work.scan(there)
     listed = time.perf_counter() - began
-    work.until_visible(scanned.tally.end)
+    work.wait_until_visible(scanned.tally.end)
     whole = time.perf_counter() - began
     assert scanned.tally.objects == SCANNED
     highest = memory(os.getpid())[1]

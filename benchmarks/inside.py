@@ -22,12 +22,12 @@ from benchmarks.targets import verdict
 from frazil.content.annotations.messages import fields
 from frazil.content.buckets import bucket_of
 from frazil.content.extraction.job import extract
-from frazil.content.extraction.selection import Asked
+from frazil.content.extraction.selection import ExtractionRequest
 from frazil.content.scan.bucket import open_bucket
-from frazil.content.scan.engine import Ready
+from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import open_folder
-from frazil.content.scan.listing import Place
-from frazil.content.scan.session import Work
+from frazil.content.scan.listing import ScanTarget
+from frazil.content.scan.session import ScanSession
 from frazil.content.search.asked import asked
 from frazil.content.search.finding import find
 from frazil.content.tables import ContentTables
@@ -102,15 +102,15 @@ def _from_s3(at: Content) -> list[Result]:
     return [_looked_into(at, open_bucket("photos", at.settings, None), IN_S3, "the local S3 server", 500)]
 
 
-def _looked_into(at: Content, place: Place, count: int, where: str, target: int) -> Result:
-    work = Work(at.settings, at.client, Ready(at.spark, at.client.address))
+def _looked_into(at: Content, place: ScanTarget, count: int, where: str, target: int) -> Result:
+    work = ScanSession(at.settings, at.client, RunningEngine(at.spark, at.client.address))
     at.pipeline.drain(600)
     scanned = work.scan(place)
     assert scanned.tally.objects == count
     at.pipeline.drain(600)
-    warm = extract(work, Asked(bucket=place.bucket, only=HEADERS, limit=100))
+    warm = extract(work, ExtractionRequest(bucket=place.bucket, only=HEADERS, limit=100))
     assert warm.by_status.get("failed", 0) == 0, warm.by_status
-    done = extract(work, Asked(bucket=place.bucket, only=HEADERS, mode="all"))
+    done = extract(work, ExtractionRequest(bucket=place.bucket, only=HEADERS, mode="all"))
     assert done.objects == count
     assert set(done.by_status) == {"ok"}, done.by_status
     rate, share = count / done.seconds, done.bytes_read / (count * _MB)
@@ -130,11 +130,11 @@ def _labels() -> list[Result]:
     from PIL import Image
 
     from frazil.extract.vision import labels, network
-    from frazil.extract.vision.model import session
+    from frazil.extract.vision.model import load_session
     from tests.extract_kit import MemoryItem
 
     cat = Image.open(Path("tests/data/pictures/chelsea.jpg"))
-    bare = session()
+    bare = load_session()
     found = []
     for name, size in (("640×480", (640, 480)), ("12 MP", (4000, 3000))):
         held = io.BytesIO()

@@ -23,7 +23,7 @@ import pyarrow as pa
 from frazil.content.annotations import messages
 from frazil.content.intake.messages import headers_of, store
 from frazil.content.scan.listing import Shard, Skipped
-from frazil.content.scan.state import Part, State, Tally, state_file
+from frazil.content.scan.state import ScanCounts, ScanState, ShardProgress, state_file
 from frazil.content.topic import ensure_events_topic
 from frazil.log.batch import Batch
 from frazil.settings import Settings, load_settings
@@ -36,11 +36,11 @@ ORDERS, NOTES = "orders", "notes"
 EVENTS = "content_events"
 BUCKET = "golden-bucket"
 #: What a scan of another bucket had reached when it broke off.
-SCAN = State(
+SCAN = ScanState(
     ("s3://golden-scan", "", "False", EVENTS, "log-id", "False"),
     "2026-11-18T10:00:00.000000Z",
-    (Part(Shard("b/", deep=True), "b/17.jpg"), Part(Shard("c/", deep=True))),
-    Tally(1200, 34_000, 2, 12, 1, (Skipped("odd\udcff", "its name is no text"),), 1100, 100),
+    (ShardProgress(Shard("b/", deep=True), "b/17.jpg"), ShardProgress(Shard("c/", deep=True))),
+    ScanCounts(1200, 34_000, 2, 12, 1, (Skipped("odd\udcff", "its name is no text"),), 1100, 100),
 )
 
 _FLAGS = {"log.max_file_size": "4096", "log.min_free": "0"}

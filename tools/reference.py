@@ -253,7 +253,7 @@ def content_queries() -> str:
 
 
 def extractors() -> str:
-    every = extract_reference.described()
+    every = extract_reference.describe_extractors()
     rows = [
         [f"[`{e.name}`](#{e.name})", e.doc, e.runs, e.reads, f"`{e.extra}`" if e.extra else "", e.version]
         for e in every

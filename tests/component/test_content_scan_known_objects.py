@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from frazil.content.buckets import bucket_of
-from frazil.content.scan.engine import OnDemand
-from frazil.content.scan.executors import in_threads, is_waiting
+from frazil.content.scan.engine import LazyEngine
+from frazil.content.scan.executors import is_io_bound, run_in_threads
 from frazil.content.scan.folder import Folder, open_folder
-from frazil.content.scan.known_objects import Known, count_rows, known, unseen_keys
+from frazil.content.scan.known_objects import KnownObjects, count_rows, load_known_objects, unseen_keys
 from frazil.content.scan.listing import Object, Page, Shard
-from frazil.content.scan.publish import LateTeller
-from frazil.content.scan.scanner import Look, Scanned, scan
-from frazil.content.scan.session import Work
-from frazil.content.scan.state import Part
+from frazil.content.scan.publish import LazyObservationPublisher
+from frazil.content.scan.scanner import ScanResult, ScanTask, run_scan
+from frazil.content.scan.session import ScanSession
+from frazil.content.scan.state import ShardProgress
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import InterruptedByUser
 from frazil.log.messages import decode_chunk
@@ -53,43 +53,43 @@ def keys(objects: list[Object]) -> list[str]:
 def test_only_what_is_new_or_differs_is_news(content: Content):
     content.add_objects([an_object(key) for key in "abcdefg"])
     content.add_objects([an_object("h", is_deleted=True), an_object("a", bucket="other"), an_object("z/1")])
-    seen = known(content.tables, "photos", "")
-    assert len(seen) == 8 and len(known(content.tables, "photos", "z/")) == 1 and seen.unseen == 8
+    seen = load_known_objects(content.tables, "photos", "")
+    assert len(seen) == 8 and len(load_known_objects(content.tables, "photos", "z/")) == 1 and seen.unseen == 8
     others = [
         listed("a", size=11), listed("b", etag="x"), listed("c", storage_class="GLACIER"),
         listed("d", last_modified=at(1).isoformat()), listed("e", is_latest=False),
         listed("f", size=None, etag=None, is_delete_marker=True), listed("h"), listed("g", version_id="v2"),
     ]  # fmt: skip
-    found = seen.news([*others, listed("g"), listed("z/1")])
+    found = seen.diff([*others, listed("g"), listed("z/1")])
     assert (found.objects, found.new, found.changed) == (others, 2, 6)
-    assert seen.unseen == 0 and seen.news([]).objects == []
+    assert seen.unseen == 0 and seen.diff([]).objects == []
     assert count_rows(content.tables, "photos", "") == 8
 
 
 def test_a_time_in_whole_seconds_is_no_news_beside_one_that_is_more_exact(content: Content):
     content.add_objects([an_object("head"), an_object("event", last_modified=at(0.123456)), an_object("other")])
     content.add_objects([an_object("old", last_modified=at(0.5 - 3e9))])
-    seen = known(content.tables, "photos", "")
+    seen = load_known_objects(content.tables, "photos", "")
     listing = [listed(key, last_modified=at(0.123).isoformat()) for key in ("head", "event")]
     listing += [listed("other", last_modified=at(1).isoformat()), listed("old", last_modified=at(-3e9).isoformat())]
-    assert keys(seen.news(listing).objects) == ["other"]
+    assert keys(seen.diff(listing).objects) == ["other"]
 
 
 def test_what_was_not_seen_is_named(content: Content):
     content.add_objects([an_object(key) for key in ("b", "a", "ü\n", "c/1")])
     content.add_objects([an_object("d", version_id=v, is_latest=v == "2") for v in "12"])
-    seen = known(content.tables, "photos", "")
-    seen.news([listed("a"), listed("d", version_id="2"), listed("c/1", etag="changed")])
+    seen = load_known_objects(content.tables, "photos", "")
+    seen.diff([listed("a"), listed("d", version_id="2"), listed("c/1", etag="changed")])
     assert unseen_keys(content.tables, "photos", "", seen) == [("b", ""), ("d", "1"), ("ü\n", "")]
     assert unseen_keys(content.tables, "photos", "d", seen) == [("d", "1")]
     assert count_rows(content.tables, "photos", "", latest=True) == 5
 
 
 def test_without_a_table_or_rows_everything_is_new(content: Content):
-    assert len(known(content.tables, "photos", "")) == 0 and count_rows(content.tables, "photos", "") == 0
+    assert len(load_known_objects(content.tables, "photos", "")) == 0 and count_rows(content.tables, "photos", "") == 0
     content.add_objects([])
-    seen = known(content.tables, "photos", "")
-    assert seen.news([listed("a")]).new == 1 and seen.unseen == 0
+    seen = load_known_objects(content.tables, "photos", "")
+    assert seen.diff([listed("a")]).new == 1 and seen.unseen == 0
 
 
 def test_a_marker_and_a_version_look_as_their_rows_do(content: Content):
@@ -100,14 +100,14 @@ def test_a_marker_and_a_version_look_as_their_rows_do(content: Content):
     content.add_objects(rows)
     marker = {"key": "a", "version_id": "2", "last_modified": at(0).isoformat(), "is_latest": True}
     same = [listed("a", version_id="1", is_latest=False), marker | {"is_delete_marker": True, "exists": True}]
-    assert known(content.tables, "photos", "").news(same).objects == []
+    assert load_known_objects(content.tables, "photos", "").diff(same).objects == []
 
 
 def test_what_is_known_can_be_a_file(content: Content, tmp_path: Path):
     content.add_objects([an_object(str(number)) for number in range(1000)])
-    known(content.tables, "photos", "").save(tmp_path / "k.npy")
-    loaded = Known.load(tmp_path / "k.npy")
-    found = loaded.news([listed(str(number)) for number in range(990, 1010)])
+    load_known_objects(content.tables, "photos", "").save(tmp_path / "k.npy")
+    loaded = KnownObjects.load(tmp_path / "k.npy")
+    found = loaded.diff([listed(str(number)) for number in range(990, 1010)])
     assert keys(found.objects) == [str(n) for n in range(1000, 1010)] and len(loaded) == 1000
     assert (tmp_path / "k.npy").stat().st_size < 1000 * 16 + 200
 
@@ -164,14 +164,14 @@ class NoSpark:
     address = property(spark.fget)
 
 
-class Caught(Work):
+class Caught(ScanSession):
     """A table that has heard all that is in the log: here nobody takes it there."""
 
     def waiting(self) -> int:
         return 0
 
 
-def work_of(content: Content, log: Any) -> Work:
+def work_of(content: Content, log: Any) -> ScanSession:
     return Caught(content.settings, log, NoSpark())
 
 
@@ -208,7 +208,7 @@ def test_everything_is_told_again_on_demand_or_while_the_table_has_not_heard_all
     assert work.scan(folder).told == 0
     found = work.scan(folder, everything=True)
     assert (found.told, found.tally.new, found.tally.changed) == (2, 0, 0)
-    honest = Work(content.settings, log, NoSpark())
+    honest = ScanSession(content.settings, log, NoSpark())
     assert honest.waiting() > 0, "what was just told is in no table"
     assert honest.scan(folder).told == 2
 
@@ -299,7 +299,7 @@ class Ctrl:
         self.left = nth
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
-        if frame.f_code.co_qualname != "_Doing.go":
+        if frame.f_code.co_qualname != "_TaskProgress.go":
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -320,7 +320,7 @@ def test_wherever_an_interrupt_comes_each_object_is_counted_once(content: Conten
         ctrl = Ctrl(nth)
         sys.settrace(ctrl)
         try:
-            first = replace(look, stop=stop)([Part(Shard(""))])
+            first = replace(look, stop=stop)([ShardProgress(Shard(""))])
         finally:
             sys.settrace(before)
         if ctrl.left > 0:
@@ -331,10 +331,10 @@ def test_wherever_an_interrupt_comes_each_object_is_counted_once(content: Conten
     assert nth > 100
 
 
-def look_at(folder: Folder, log: Any, content: Content) -> Look:
+def look_at(folder: Folder, log: Any, content: Content) -> ScanTask:
     topic = ensure_events_topic(log, content.settings).name
-    nothing = Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-    return Look(folder, log, topic, 1_000_000, lambda: nothing)
+    nothing = KnownObjects(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+    return ScanTask(folder, log, topic, 1_000_000, lambda: nothing)
 
 
 class Slow(Folder):
@@ -355,8 +355,8 @@ def test_where_listing_is_waiting_threads_do_it_side_by_side(content: Content, l
     put(photos, *(f"{n:02d}/a" for n in range(40)))
     busy.clear()
     folder = Slow(bucket_of(str(photos)), str(photos))
-    nothing = Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-    done: Scanned = scan(content.settings, log, folder, nothing)
+    nothing = KnownObjects(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+    done: ScanResult = run_scan(content.settings, log, folder, nothing)
     assert done.told == 40 and len(told(log, content.settings)) == 40
     assert len(set(busy)) > 4 and busy[:4] == ["MainThread"] * 4
 
@@ -368,17 +368,17 @@ def test_threads_hear_of_an_interrupt(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("frazil.content.scan.executors.wait", interrupted)
-    assert in_threads(stop)(lambda item: (item, stop.wait(60)), [1, 2]) == [(1, True), (2, True)]
-    assert is_waiting(900, 1000) and not is_waiting(20, 1000)
+    assert run_in_threads(stop)(lambda item: (item, stop.wait(60)), [1, 2]) == [(1, True), (2, True)]
+    assert is_io_bound(900, 1000) and not is_io_bound(20, 1000)
 
 
 def test_nothing_is_connected_where_nothing_is_told(log: Any):
-    with LateTeller("grpc://127.0.0.1:1", "nope", "b", "scan", 1000) as teller:
-        teller.tell([], at(0))
-    assert teller.end == 0
+    with LazyObservationPublisher("grpc://127.0.0.1:1", "nope", "b", "scan", 1000) as publisher:
+        publisher.publish([], at(0))
+    assert publisher.end == 0
 
 
 def test_an_engine_that_nobody_used_was_never_started(content: Content, log: Any):
-    with OnDemand(content.settings, log) as engine:
+    with LazyEngine(content.settings, log) as engine:
         assert not engine.runs
-    assert replace(Work(content.settings, log, engine)).waiting() == 0
+    assert replace(ScanSession(content.settings, log, engine)).waiting() == 0

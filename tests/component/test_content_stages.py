@@ -6,7 +6,7 @@ import pickle
 
 import pyarrow as pa
 
-from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.head_requests import HeadRequests
 from frazil.content.sink.stages import LAYOUT, EventReader
 from frazil.errors import UnavailableError
 from frazil.log.protocol import Span
@@ -32,7 +32,7 @@ def test_a_change_that_does_not_fit_the_journal_fails_the_batch_and_is_not_lost(
             view=kit.log.info("events").view,
             parts=(Span(0, 1, 0),),
             nearby=True,
-            reader=EventReader("events", "auto", Asker.of(kit.settings)),
+            reader=EventReader("events", "auto", HeadRequests.of(kit.settings)),
             side=WriteTarget.of(journal),
             side_from=0,
             dead=dead,

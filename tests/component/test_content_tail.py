@@ -14,7 +14,7 @@ from frazil.catalogs import local_path
 from frazil.content import tail as tail_module
 from frazil.content.annotations.edits import Edit
 from frazil.content.annotations.messages import edit as edit_message
-from frazil.content.annotations.publish_edits import entries, publish
+from frazil.content.annotations.publish_edits import make_entries, publish
 from frazil.content.choice import Choice
 from frazil.content.columns import CREATE, DELETE, OBJECTS, UPDATE
 from frazil.content.events.observation import observation
@@ -56,7 +56,7 @@ def keys(tables: ContentTables, **choice: Any) -> list[str]:
 
 
 def edit(kit: TailKit, key: str, **said: Any) -> None:
-    told = entries(kit.tables, "b", [Edit(key, **said)])
+    told = make_entries(kit.tables, "b", [Edit(key, **said)])
     publish(kit.log, kit.topic, "b", told, 1 << 20)
 
 

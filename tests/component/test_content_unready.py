@@ -117,7 +117,7 @@ def test_what_nobody_waits_for_needs_no_java(unready, args):
 
 
 def test_behind_a_broker_without_a_pipeline_the_error_says_what_is_durable(unready, monkeypatch):
-    monkeypatch.setitem(wait_visible.until_visible.__kwdefaults__, "patience_s", 0.1)
+    monkeypatch.setitem(wait_visible.wait_until_visible.__kwdefaults__, "patience_s", 0.1)
     with open_log(unready.settings) as log, Broker(log) as broker:
         code, out, error = unready("tag", "photos", "a.jpg", "--add", "x", "--wait", broker=broker.address)
         assert log.info("content_events").end == 1

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extraction.sources import source_of
-from frazil.content.extraction.task import Task
+from frazil.content.extraction.sources import open_source
+from frazil.content.extraction.task import ExtractionTask
 from frazil.content.scan.folder import etag
 from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError
 from frazil.extract import Limits
-from frazil.extract.engine.isolation import Done, Inside
-from frazil.extract.engine.source import Wanted
-from frazil.extract.engine.wire import Config, Job
-from frazil.extract.engine.worker_process import Child, borrow, close_idle, give_back
+from frazil.extract.engine.isolation import IsolatedExtraction, ObjectResult
+from frazil.extract.engine.source import ObjectRef
+from frazil.extract.engine.wire import Job, WorkerConfig
+from frazil.extract.engine.worker_process import WorkerProcess, acquire_worker, close_idle_workers, release_worker
 from frazil.extract.registry import TYPE, registry
 from frazil.observe.faultpoints import handled
 from frazil.settings.model import NetworkSettings, S3Settings
@@ -45,7 +45,7 @@ SHORT = replace(LIMITS, timeout_s=3.0)
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     install(tmp_path / "plugins", monkeypatch)
     yield
-    close_idle()
+    close_idle_workers()
     registry.cache_clear()
 
 
@@ -58,26 +58,28 @@ def files(folder: Path, *keys: str) -> list[Job]:
 
 def job_of(folder: Path, key: str, number: int, **more: Any) -> Job:
     found = (folder / key).stat()
-    wanted = Wanted(f"file://{folder}", key, etag=etag(found.st_mtime_ns, found.st_size), size=found.st_size)
+    wanted = ObjectRef(f"file://{folder}", key, etag=etag(found.st_mtime_ns, found.st_size), size=found.st_size)
     return Job(number, wanted, **more)
 
 
-def inside(*names: str, threads: int = 4, limits: Limits = LIMITS) -> Inside:
+def inside(*names: str, threads: int = 4, limits: Limits = LIMITS) -> IsolatedExtraction:
     chosen = registry().choose((TYPE, *names))
     sources = {e.name: registry().found[e.name].source for e in chosen}
-    return Inside(chosen, Config(sources, limits, threads, source_of, S3Settings(), NetworkSettings()))
+    return IsolatedExtraction(
+        chosen, WorkerConfig(sources, limits, threads, open_source, S3Settings(), NetworkSettings())
+    )
 
 
-def looked(made: Inside, jobs: list[Job]) -> dict[str, Done]:
+def looked(made: IsolatedExtraction, jobs: list[Job]) -> dict[str, ObjectResult]:
     try:
-        done = list(made.look(jobs))
+        done = list(made.run(jobs))
     finally:
         made.close()
     assert sorted(d.job.number for d in done) == sorted(job.number for job in jobs), "each object once"
     return {d.job.wanted.key: d for d in done}
 
 
-def wrong(done: Done) -> dict[str, tuple[str, str]]:
+def wrong(done: ObjectResult) -> dict[str, tuple[str, str]]:
     return {n: (r["status"], r["reason"]) for n, r in done.extractors.items() if r["status"] != "ok"}
 
 
@@ -93,7 +95,7 @@ PLAIN = [f"plain{n}" for n in range(30)]
         ("crashes", "crashed the process (SIGSEGV)"),
         ("eats", "took more than 0.195312 GiB of memory"),
         ("leaves", "SystemExit: 5"),
-        ("talks", "its result has 10,485,762 bytes of JSON; at most 1,048,576 are kept"),
+        ("talks", "the result has 10,485,762 bytes of JSON; at most 1,048,576 are stored"),
         ("lonely", "ended the process (exit code 4)"),
     ],
 )
@@ -135,8 +137,8 @@ def test_odd_values_arrive_as_json(tmp_path: Path):
 def test_a_process_that_is_killed_costs_nothing_but_time(tmp_path: Path):
     made = inside("odd", threads=2)
     jobs = files(tmp_path / "files", *[f"plain{n}" for n in range(2000)])
-    done: list[Done] = []
-    for one in made.look(jobs):
+    done: list[ObjectResult] = []
+    for one in made.run(jobs):
         done.append(one)
         child = made._fast._child
         if len(done) in (100, 700) and child is not None:
@@ -150,7 +152,7 @@ def test_a_slow_reader_of_the_results_is_no_reason_to_end_anything(tmp_path: Pat
     made = inside("odd", limits=SHORT)
     jobs = files(tmp_path / "files", *PLAIN)
     done = []
-    for one in made.look(jobs):
+    for one in made.run(jobs):
         if not done:
             time.sleep(1.5 * SHORT.timeout_s)
         done.append(one)
@@ -164,16 +166,16 @@ def test_a_process_is_used_again_by_the_next_task_and_ends_with_its_parent(tmp_p
     looked(made, jobs)
     again = inside("odd")
     again._fast.add(jobs[0])
-    while not again._fast.turn():
+    while not again._fast.poll():
         time.sleep(0.01)
     child = again._fast._child
     assert child is not None and child.taken == 2, "the same one"
     again.close()
     code = (
-        "import sys, time; from frazil.extract.engine.worker_process import Child;"
-        "from frazil.extract.engine.wire import *; from frazil.content.extraction.sources import source_of;"
+        "import sys, time; from frazil.extract.engine.worker_process import WorkerProcess;"
+        "from frazil.extract.engine.wire import *; from frazil.content.extraction.sources import open_source;"
         "from frazil.extract import Limits; from frazil.settings.model import *;"
-        "c = Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()));"
+        "c = WorkerProcess(WorkerConfig({}, Limits(), 1, open_source, S3Settings(), NetworkSettings()));"
         "print(c.pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -199,7 +201,7 @@ def _runs(pid: int) -> bool:
 def test_a_process_that_cannot_begin_is_told_and_not_begun_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = inside("odd")
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(FrazilError, match="does not run") as raised:
+    with pytest.raises(FrazilError, match="does not start") as raised:
         looked(made, files(tmp_path / "files", "plain"))
     assert raised.value.cause == "ended the process (exit code 1)"
 
@@ -209,7 +211,7 @@ def test_an_extractor_that_only_the_other_process_cannot_load_fails_alone(tmp_pa
     (tmp_path / "plugins/misbehaving.py").write_text("raise ImportError('not here')")
     done = looked(made, files(tmp_path / "files", "plain"))
     assert done["plain"].extractors[TYPE]["status"] == "ok"
-    assert wrong(done["plain"])["odd"][1] == "it could not be loaded by the process that looks inside"
+    assert wrong(done["plain"])["odd"][1] == "it could not be loaded by the worker process"
 
 
 def test_objects_that_are_gone_or_have_changed_say_so_for_every_extractor(tmp_path: Path):
@@ -231,7 +233,7 @@ def test_only_those_extractors_run_that_are_asked_for(tmp_path: Path):
         job_of(folder, "plain", 2, names=(TYPE, "lonely")),
     ]
     made = inside("odd", "lonely", "talks")
-    done = {d.job.number: set(d.extractors) for d in made.look(asked)}
+    done = {d.job.number: set(d.extractors) for d in made.run(asked)}
     made.close()
     assert done == {0: {"odd"}, 1: {"lonely"}, 2: {TYPE, "lonely"}}
 
@@ -268,9 +270,9 @@ def test_a_small_pipe_and_a_process_that_hangs_do_not_stop_the_task(tmp_path: Pa
         raise PermissionError(1, "pipe-user-pages-soft")
 
     monkeypatch.setattr("frazil.extract.engine.worker_process.fcntl.fcntl", refused)
-    child = Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
+    child = WorkerProcess(WorkerConfig({}, Limits(), 1, open_source, S3Settings(), NetworkSettings()))
     os.kill(child.pid, signal.SIGSTOP)
-    jobs = [Job(n, Wanted("file:///none", "k" * 1000)) for n in range(500)]
+    jobs = [Job(n, ObjectRef("file:///none", "k" * 1000)) for n in range(500)]
     child.send(jobs)
     assert child.waits_for and child.receive() == ([], True)
     os.kill(child.pid, signal.SIGCONT)
@@ -287,7 +289,7 @@ def test_a_process_that_does_not_start_leaves_nothing_open(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
-        Child(Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings()))
+        WorkerProcess(WorkerConfig({}, Limits(), 1, open_source, S3Settings(), NetworkSettings()))
     assert set(Path("/proc/self/fd").iterdir()) <= before  # others may close something meanwhile
 
 
@@ -324,12 +326,12 @@ def kit(tmp_path: Path) -> Iterator[SinkKit]:
         yield made
 
 
-def task_of(kit: SinkKit, names: tuple[str, ...], thumbnails: ThumbnailStore | None = None) -> Task:
+def task_of(kit: SinkKit, names: tuple[str, ...], thumbnails: ThumbnailStore | None = None) -> ExtractionTask:
     model = kit.settings.model
     topic = ensure_events_topic(kit.client, kit.settings).name
     address = kit.client.address
     size, key = model.log.max_message_size, kit.log.key
-    return Task(address, topic, size, names, LIMITS, None, model.s3, model.network, thumbnails, key=key)
+    return ExtractionTask(address, topic, size, names, LIMITS, None, model.s3, model.network, thumbnails, key=key)
 
 
 def row_of(job: Job, *names: str, **more: Any) -> dict[str, Any]:
@@ -393,12 +395,12 @@ def test_what_was_found_before_a_fault_is_in_the_log(kit: SinkKit, tmp_path: Pat
 
 
 def test_an_idle_process_is_not_lent_when_it_is_dead():
-    config = Config({}, Limits(), 1, source_of, S3Settings(), NetworkSettings())
-    first = borrow(config)
-    give_back(first)
+    config = WorkerConfig({}, Limits(), 1, open_source, S3Settings(), NetworkSettings())
+    first = acquire_worker(config)
+    release_worker(first)
     os.kill(first.pid, signal.SIGKILL)
     first._process.wait()
-    other = borrow(config)
+    other = acquire_worker(config)
     assert other.pid != first.pid
     other.close()
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from frazil.content.annotations.custom_columns import fields_of
-from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.head_requests import HeadRequests
 from frazil.content.sink.stages import EventReader, ObjectDecider
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.documents.decide import decide_writes
@@ -49,7 +49,7 @@ class Poisoned:
 
 def of_content(kit: SinkKit) -> tuple[IsolatingReader, list[bytes]]:
     table, journal = ensure_objects(kit.store, kit.settings), ensure_journal(kit.store, kit.settings)
-    reader = Poisoned(EventReader("events", "auto", Asker.of(kit.settings)))
+    reader = Poisoned(EventReader("events", "auto", HeadRequests.of(kit.settings)))
     decider = ObjectDecider(kit.settings.model.content.skew_s, fields_of(table))
     good = [body(Told(key=f"k{number}", sequence=f"0{number}")) for number in range(6)]
     return IsolatingReader(reader, decider, WriteTarget.of(table), WriteTarget.of(journal)), good

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frazil.content.annotations.custom_columns import unfilled
+from frazil.content.annotations.custom_columns import columns_to_fill
 from frazil.content.annotations.messages import edit, extraction, fields
 from frazil.content.columns import DELETE
-from frazil.content.fields import active
+from frazil.content.fields import active_fields
 from frazil.content.names import objects_name
 from frazil.observe.faultpoints import handled
 from frazil.settings import Settings
@@ -114,8 +114,8 @@ def test_a_field_is_added_to_a_live_table_and_filled_without_reading_an_object(k
         pipeline.drain(120)
         after = kit.kit.store.load(objects_name(kit.settings))
         assert before.scan().to_arrow().num_rows == after.scan().to_arrow().num_rows == 21
-        assert not unfilled(after)
-        assert active(after.metadata.properties).names == ["iso", "model"]
+        assert not columns_to_fill(after)
+        assert active_fields(after.metadata.properties).names == ["iso", "model"]
         assert sorted(r["iso"] for r in kit.objects() if r["iso"] is not None) == list(range(20))
         assert [r["model"] for r in kit.objects() if r["model"]] == [], "not asked for"
         # New results have both.
@@ -260,7 +260,7 @@ def test_a_fault_at_any_step_of_a_new_field_loses_nothing(kit):
         assert left == [0], step
         assert sorted(row[names[-1]] for row in kit.objects()) == [0, 1, 2, 3, 4], step
     assert kit.row("k1")["user_tags"] == names
-    assert not unfilled(kit.kit.store.load(objects_name(kit.settings)))
+    assert not columns_to_fill(kit.kit.store.load(objects_name(kit.settings)))
 
 
 def test_two_pipelines_at_once_fill_once(kit):

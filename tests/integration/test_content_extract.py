@@ -23,20 +23,20 @@ from pyspark.sql import SparkSession
 from frazil.cli.run import run_command
 from frazil.content.buckets import bucket_of
 from frazil.content.columns import OBJECTS
-from frazil.content.extraction.job import extract, planned, snapshot
+from frazil.content.extraction.job import count_planned, extract, snapshot
 from frazil.content.extraction.metrics import BYTES
 from frazil.content.extraction.metrics import OBJECTS as OBJECTS_LOOKED_INTO
-from frazil.content.extraction.selection import Asked, choose, plan
+from frazil.content.extraction.selection import ExtractionRequest, count_selected, select_rows
 from frazil.content.extraction.sources import BucketSource
 from frazil.content.scan.bucket import open_bucket
-from frazil.content.scan.engine import Ready
+from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import open_folder
-from frazil.content.scan.session import Work
+from frazil.content.scan.session import ScanSession
 from frazil.content.tables import ensure_objects
 from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.errors import UsageError
 from frazil.extract import Unsupported
-from frazil.extract.engine.source import Changed, Gone, StorageError, Wanted
+from frazil.extract.engine.source import ObjectChanged, ObjectGone, ObjectRef, StorageError
 from frazil.extract.registry import registry
 from frazil.settings import Settings
 from frazil.settings.model import NetworkSettings, S3Settings
@@ -68,8 +68,8 @@ def s3_kit(
         yield made, client, bucket
 
 
-def work_of(kit: ContentKit) -> Work:
-    return Work(kit.settings, kit.kit.log, Ready(kit.spark, kit.kit.client.address), kit.catalog)
+def work_of(kit: ContentKit) -> ScanSession:
+    return ScanSession(kit.settings, kit.kit.log, RunningEngine(kit.spark, kit.kit.client.address), kit.catalog)
 
 
 def jpeg(width: int = 64, height: int = 48, model: str = "EOS R5", size: int = 0) -> bytes:
@@ -81,14 +81,14 @@ def jpeg(width: int = 64, height: int = 48, model: str = "EOS R5", size: int = 0
     return data + os.urandom(max(0, size - len(data)))
 
 
-def scanned(work: Work, place: Any) -> None:
-    work.until_visible(work.scan(place, everything=True).tally.end)
+def scanned(work: ScanSession, place: Any) -> None:
+    work.wait_until_visible(work.scan(place, everything=True).tally.end)
 
 
-def looked(work: Work, **asked: Any) -> Any:
-    done = extract(work, Asked(**asked))
+def looked(work: ScanSession, **asked: Any) -> Any:
+    done = extract(work, ExtractionRequest(**asked))
     if done.end:
-        work.until_visible(done.end)
+        work.wait_until_visible(done.end)
     return done
 
 
@@ -116,8 +116,10 @@ def test_a_folder_is_looked_into_once_and_later_only_what_is_new(kit: ContentKit
     scanned(work, open_folder(bucket_of(str(folder)), kit.settings))
     before = OBJECTS_LOOKED_INTO.labels("ok")._value.get(), BYTES._value.get()
     seen: list[tuple[int, int]] = []
-    done = extract(work, Asked(bucket=f"file://{folder}"), progress=lambda now, all_: seen.append((now, all_)))
-    work.until_visible(done.end)
+    done = extract(
+        work, ExtractionRequest(bucket=f"file://{folder}"), progress=lambda now, all_: seen.append((now, all_))
+    )
+    work.wait_until_visible(done.end)
     assert done.objects == done.chosen == 7 and sum(done.by_status.values()) == 7
     assert done.bytes_read > 0 and done.seconds > 0 and done.notes == ()
     assert seen[0] == (0, 7) and seen[-1] == (7, 7)
@@ -258,9 +260,9 @@ def sick() -> Iterator[tuple[type[_Sick], S3Settings]]:
         (403, "AccessDenied", StorageError, "storage: not allowed"),
         (403, "SignatureDoesNotMatch", StorageError, "storage: the keys were not accepted"),
         (404, "NoSuchBucket", StorageError, "storage: bucket not found"),
-        (404, "NoSuchKey", Gone, "no such object"),
-        (412, "PreconditionFailed", Changed, "has changed"),
-        (416, "InvalidRange", Changed, "shorter"),
+        (404, "NoSuchKey", ObjectGone, "object does not exist"),
+        (412, "PreconditionFailed", ObjectChanged, "has changed"),
+        (416, "InvalidRange", ObjectChanged, "shorter"),
         (403, "InvalidObjectState", Unsupported, "archive"),
     ],
 )
@@ -271,7 +273,7 @@ def test_what_a_store_answers_becomes_a_status_with_its_reason(
     handler.answers = [(status, _said(code))]
     network = NetworkSettings(retry_attempts=2, retry_timeout=60.0)
     with pytest.raises(error, match=words):
-        BucketSource(Wanted("b", key, "v1", etag="e1"), s3, network).fetch(0, 100)
+        BucketSource(ObjectRef("b", key, "v1", etag="e1"), s3, network).fetch(0, 100)
     assert len(handler.asked) == (2 if status >= 500 else 1), "what can be tried again is"
     asked = {name.lower(): value for name, value in handler.asked[0].items()}
     assert asked["if-match"] == '"e1"' and asked["range"] == "bytes=0-99" and "versionId=v1" in asked["path"]
@@ -281,7 +283,7 @@ def test_what_a_store_answers_becomes_a_status_with_its_reason(
 def test_a_store_that_is_busy_for_a_while_is_asked_again(sick: tuple[type[_Sick], S3Settings], key: str):
     handler, s3 = sick
     handler.answers = [(503, _said("SlowDown")), (503, _said("SlowDown")), (206, b"content")]
-    source = BucketSource(Wanted("b", key, etag="e1"), s3, NetworkSettings(retry_attempts=4, retry_timeout=60.0))
+    source = BucketSource(ObjectRef("b", key, etag="e1"), s3, NetworkSettings(retry_attempts=4, retry_timeout=60.0))
     assert source.fetch(0, 7) == b"content"
     assert "versionId" not in handler.asked[0]["path"]
 
@@ -289,9 +291,9 @@ def test_a_store_that_is_busy_for_a_while_is_asked_again(sick: tuple[type[_Sick]
 def test_a_store_that_ignores_conditions_is_seen_through(sick: tuple[type[_Sick], S3Settings]):
     handler, s3 = sick
     handler.answers = [(206, b"content")]
-    with pytest.raises(Changed):
-        BucketSource(Wanted("b", "k", etag="another"), s3, NetworkSettings()).fetch(0, 7)
-    old = BucketSource(Wanted("b", "k", is_latest=False, etag="e1"), s3, NetworkSettings())
+    with pytest.raises(ObjectChanged):
+        BucketSource(ObjectRef("b", "k", etag="another"), s3, NetworkSettings()).fetch(0, 7)
+    old = BucketSource(ObjectRef("b", "k", is_latest=False, etag="e1"), s3, NetworkSettings())
     assert old.fetch(0, 7) == b"content" and "versionId=null" in handler.asked[-1]["path"]
 
 
@@ -318,11 +320,11 @@ def state(version: str = "1", status: str = "ok") -> dict[str, Any]:
     return {"version": version, "status": status, "reason": None, "at": at(0)}
 
 
-def chosen(kit: ContentKit, asked: Asked, names: tuple[str, ...], **versions: str) -> dict[str, list[str]]:
+def chosen(kit: ContentKit, asked: ExtractionRequest, names: tuple[str, ...], **versions: str) -> dict[str, list[str]]:
     table = work_of(kit).objects_table()
     assert table is not None
     extractors = [replace(e, version=versions.get(e.name, "1")) for e in registry().choose(names)]
-    rows = choose(kit.spark, table, asked, extractors).collect()
+    rows = select_rows(kit.spark, table, asked, extractors).collect()
     return {row.key + row.version_id: list(row.wanted) for row in rows}
 
 
@@ -351,24 +353,24 @@ def test_rows_are_chosen_by_what_each_extractor_has_come_to(kit: ContentKit):
     everyone = ["type", "image", "exif"]
     fresh = {"pending": everyone, "never": everyone, "old-v": everyone, "else/where": everyone}
     names = ("type", "image", "exif")
-    assert chosen(kit, Asked(), names) == {**fresh, "partly": ["exif"]}
-    assert chosen(kit, Asked(bucket="photos", prefix="p", latest=True), names) == {
+    assert chosen(kit, ExtractionRequest(), names) == {**fresh, "partly": ["exif"]}
+    assert chosen(kit, ExtractionRequest(bucket="photos", prefix="p", latest=True), names) == {
         "pending": everyone, "partly": ["exif"],
     }  # fmt: skip
-    assert chosen(kit, Asked(mode="failed"), names) == {
+    assert chosen(kit, ExtractionRequest(mode="failed"), names) == {
         "broken": ["exif"], "gone": ["image"], "no type": everyone,
     }  # fmt: skip
     stale = ("done", "broken", "gone", "rare")
-    assert chosen(kit, Asked(mode="stale"), names, exif="2") == {key: ["exif"] for key in stale}
-    assert chosen(kit, Asked(), ("image",)) == {key: ["image"] for key in fresh}
-    again = chosen(kit, Asked(mode="all"), ("image",))
+    assert chosen(kit, ExtractionRequest(mode="stale"), names, exif="2") == {key: ["exif"] for key in stale}
+    assert chosen(kit, ExtractionRequest(), ("image",)) == {key: ["image"] for key in fresh}
+    again = chosen(kit, ExtractionRequest(mode="all"), ("image",))
     assert set(again) == {*fresh, "done", "partly", "broken", "gone", "rare", "no type"}, (
         "no text, and nothing that is erased"
     )
-    assert len(chosen(kit, Asked(limit=2), names)) == 2
+    assert len(chosen(kit, ExtractionRequest(limit=2), names)) == 2
     table_name = work_of(kit).objects_table()
     assert table_name is not None
-    counted = plan(choose(kit.spark, table_name, Asked(), registry().choose(names)))
+    counted = count_selected(select_rows(kit.spark, table_name, ExtractionRequest(), registry().choose(names)))
     assert (counted.objects, counted.bytes, counted.by_extractor) == (5, 50, {"exif": 5, "image": 4, "type": 4})
 
 
@@ -380,15 +382,15 @@ def test_types_are_taken_by_spark_as_extractors_take_them(kit: ContentKit):
     known = [r.extractor for r in registry().found.values()]
     table = work_of(kit).objects_table()
     assert table is not None
-    for row in choose(kit.spark, table, Asked(), known).collect():
+    for row in select_rows(kit.spark, table, ExtractionRequest(), known).collect():
         assert list(row.wanted) == [e.name for e in known if e.takes(row.key)], row.key
 
 
 def test_without_a_table_there_is_nothing_to_do(kit: ContentKit):
     work = work_of(kit)
-    assert (extract(work).objects, planned(work, Asked()).objects, snapshot(work)) == (0, 0, None)
+    assert (extract(work).objects, count_planned(work, ExtractionRequest()).objects, snapshot(work)) == (0, 0, None)
     with pytest.raises(UsageError, match="no extractor 'nobody'"):
-        extract(work, Asked(only=("nobody",)))
+        extract(work, ExtractionRequest(only=("nobody",)))
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -446,7 +448,7 @@ def test_extract_as_a_command(frazil: Callable[..., tuple[int, str, str]], tmp_p
     assert (told["objects"], told["by_status"], told["mode"]) == (4, {"ok": 3, "gone": 1}, "missing")
     assert told["by_extractor"] == {name: {"ok": 3, "gone": 1} for name in HEADERS}
     assert told["failed"][0]["key"] == "gone.jpg" and told["failed"][0]["status"] == "gone"
-    assert told["reasons"][0]["reason"] == "there is no such file any more" and told["visible_s"] >= told["seconds"]
+    assert told["reasons"][0]["reason"] == "the file does not exist any more" and told["visible_s"] >= told["seconds"]
 
     code, out, err = frazil("extract", str(folder))
     assert code == 0 and "0 objects looked into (nothing to do)" in out, err

@@ -24,14 +24,14 @@ from pyspark.sql import SparkSession
 from frazil.cli.run import run_command
 from frazil.content.buckets import bucket_of
 from frazil.content.scan.bucket import Bucket, open_bucket
-from frazil.content.scan.engine import Ready
-from frazil.content.scan.executors import Way, on_executors
+from frazil.content.scan.engine import RunningEngine
+from frazil.content.scan.executors import TaskRunner, run_on_executors
 from frazil.content.scan.folder import open_folder
-from frazil.content.scan.known_objects import Known, count_rows, known
+from frazil.content.scan.known_objects import KnownObjects, count_rows, load_known_objects
 from frazil.content.scan.listing import Shard
-from frazil.content.scan.scanner import Scanned, scan
-from frazil.content.scan.session import Work
-from frazil.content.scan.wait_visible import until_visible
+from frazil.content.scan.scanner import ScanResult, run_scan
+from frazil.content.scan.session import ScanSession
+from frazil.content.scan.wait_visible import wait_until_visible
 from frazil.demo.pictures import write
 from frazil.errors import CredentialsError, NotFoundError, UnavailableError, UsageError
 from frazil.observe.faultpoints import handled
@@ -69,8 +69,8 @@ def s3_kit(
         yield made, client, bucket
 
 
-def work_of(kit: ContentKit) -> Work:
-    return Work(kit.settings, kit.kit.log, Ready(kit.spark, kit.kit.client.address), kit.catalog)
+def work_of(kit: ContentKit) -> ScanSession:
+    return ScanSession(kit.settings, kit.kit.log, RunningEngine(kit.spark, kit.kit.client.address), kit.catalog)
 
 
 def put(folder: Path, *keys: str, content: str = "x") -> None:
@@ -101,7 +101,7 @@ def test_a_folder_is_in_the_table_as_it_is_and_reconcile_repairs_what_changed_be
     place = open_folder(bucket_of(str(folder)), kit.settings)
     work = work_of(kit)
     done = work.scan(place)
-    work.until_visible(done.tally.end)
+    work.wait_until_visible(done.tally.end)
     assert (done.tally.objects, done.tally.bytes, done.tally.skipped) == (len(ODD), len(ODD), 1)
     rows = there(kit)
     assert {key for key, _ in rows} == set(ODD) and work.rows(place.bucket) == len(ODD)
@@ -136,7 +136,7 @@ def test_reconcile_asks_again_so_that_an_old_plan_does_no_harm(kit: ContentKit, 
     put(folder, "stays", "goes", "comes back")
     place = open_folder(bucket_of(str(folder)), kit.settings)
     work = work_of(kit)
-    work.until_visible(work.scan(place).tally.end)
+    work.wait_until_visible(work.scan(place).tally.end)
     (folder / "comes back").unlink()
     put(folder, "short-lived")
     plan, _ = work.plan(place)
@@ -154,7 +154,7 @@ def test_reconcile_says_nothing_about_what_it_cannot_look_into(kit: ContentKit, 
     put(folder, "a/1", "b/2", "c/3")
     place = open_folder(bucket_of(str(folder)), kit.settings)
     work = work_of(kit)
-    work.until_visible(work.scan(place).tally.end)
+    work.wait_until_visible(work.scan(place).tally.end)
     shutil.rmtree(folder / "b")
     (folder / "b").symlink_to("b")
     plan, _ = work.plan(place, "b/")
@@ -178,22 +178,22 @@ def test_a_scan_on_executors_that_broke_off_tells_no_page_twice(kit: ContentKit,
         if step == "content.scan.round" and rounds == 2:
             raise UnavailableError("the driver has a fault")
 
-    nothing = Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+    nothing = KnownObjects(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
     asked = 0
 
-    def elsewhere() -> Way:
+    def elsewhere() -> TaskRunner:
         nonlocal asked
         asked += 1
-        return replace(on_executors(kit.spark, kit.kit.client.address, nothing), tasks=1)
+        return replace(run_on_executors(kit.spark, kit.kit.client.address, nothing), tasks=1)
 
-    def look() -> Scanned:
-        return scan(kit.settings, kit.kit.log, place, nothing, elsewhere=elsewhere, pages=1, pages_here=1)
+    def look() -> ScanResult:
+        return run_scan(kit.settings, kit.kit.log, place, nothing, elsewhere=elsewhere, pages=1, pages_here=1)
 
     with handled(fault), pytest.raises(UnavailableError, match="objects were seen"):
         look()
     done = look()
     assert done.resumed and done.tally.objects == done.tally.new == 3300 and asked == 2
-    work_of(kit).until_visible(done.tally.end)
+    work_of(kit).wait_until_visible(done.tally.end)
     assert Counter(row["key"] for row in kit.journal()).most_common(1)[0][1] == 1
     assert len(there(kit)) == len(kit.journal()) == 3300
 
@@ -202,20 +202,20 @@ def test_a_scan_waits_for_a_pipeline_that_runs_elsewhere(kit: ContentKit, tmp_pa
     put(tmp_path / "photos", "a", "b")
     place = open_folder(bucket_of(str(tmp_path / "photos")), kit.settings)
     done = work_of(kit).scan(place)
-    arguments = (kit.settings, kit.kit.client, Ready(kit.spark, kit.kit.client.address), done.tally.end)
+    arguments = (kit.settings, kit.kit.client, RunningEngine(kit.spark, kit.kit.client.address), done.tally.end)
     stop = threading.Event()
     with kit.pipeline() as pipeline:
         thread = threading.Thread(target=pipeline.run, args=(stop,))
         thread.start()
         try:
-            assert not until_visible(*arguments, catalog=kit.catalog, patience_s=60)
+            assert not wait_until_visible(*arguments, catalog=kit.catalog, patience_s=60)
         finally:
             stop.set()
             thread.join()
     assert {key for key, _ in there(kit)} == {"a", "b"}
     put(tmp_path / "photos", "c")
     end = work_of(kit).scan(place).tally.end
-    assert until_visible(*arguments[:-1], end, catalog=kit.catalog, patience_s=0.5), "nobody else did"
+    assert wait_until_visible(*arguments[:-1], end, catalog=kit.catalog, patience_s=0.5), "nobody else did"
     assert ("c", "") in there(kit)
 
 
@@ -230,7 +230,7 @@ def test_a_bucket_with_odd_keys_is_in_the_table_as_it_is(s3_kit: tuple[ContentKi
         client.put_object(Bucket=bucket, Key=key, Body=key.encode())
     work, place = work_of(kit), open_bucket(bucket, kit.settings, None)
     done = work.scan(place)
-    work.until_visible(done.tally.end)
+    work.wait_until_visible(done.tally.end)
     assert place.versions is None and done.tally.objects == len(ODD)
     etags = {key: client.head_object(Bucket=bucket, Key=key)["ETag"].strip('"') for key in ODD}
     assert {key: row["etag"] for (key, _), row in there(kit).items()} == etags
@@ -268,7 +268,7 @@ def test_a_bucket_with_versions_is_in_the_table_with_all_of_them(s3_kit: tuple[C
     client.delete_object(Bucket=bucket, Key="a b")
     work, place = work_of(kit), open_bucket(bucket, kit.settings, None)
     done = work.scan(place)
-    work.until_visible(done.tally.end)
+    work.wait_until_visible(done.tally.end)
 
     def listed() -> dict[tuple[str, str], tuple[bool, bool]]:
         found = client.list_object_versions(Bucket=bucket)
@@ -307,14 +307,14 @@ def test_what_a_head_has_told_is_no_news_to_a_listing_with_milliseconds(services
     place = Bucket(bucket, S3Settings(**access.settings()), content.settings.model.network)  # type: ignore[arg-type]
     for number in range(3):  # one of them, at least, is not written in the first millisecond of a second
         access.client().put_object(Bucket=bucket, Key=f"k{number}", Body=b"1")
-        ((_, (head,)),) = list(place.ask([(f"k{number}", "")]))
+        ((_, (head,)),) = list(place.look_up([(f"k{number}", "")]))
         row = {name: head[name] for name in ("key", "size", "etag", "storage_class")}
         content.add_objects(
             [an_object(**row, bucket=bucket, last_modified=datetime.fromisoformat(head["last_modified"]))]
         )
     (page,) = place.pages(Shard(""))
     assert any("." in seen["last_modified"].rstrip("0Z").rpartition(":")[2] for seen in page.objects)
-    assert known(content.tables, bucket, "").news(page.objects).objects == []
+    assert load_known_objects(content.tables, bucket, "").diff(page.objects).objects == []
 
 
 def test_a_bucket_that_is_not_there_or_not_allowed_is_told_apart(s3_kit: tuple[ContentKit, Any, str]):
@@ -335,10 +335,10 @@ def test_a_bucket_that_vanishes_in_the_middle_breaks_a_scan_off_and_deletes_noth
     kit, client, bucket = s3_kit
     client.put_object(Bucket=bucket, Key="a", Body=b"1")
     work, place = work_of(kit), open_bucket(bucket, kit.settings, None)
-    work.until_visible(work.scan(place).tally.end)
+    work.wait_until_visible(work.scan(place).tally.end)
     client.delete_object(Bucket=bucket, Key="a")
     client.delete_bucket(Bucket=bucket)
-    for do in (lambda: work.scan(place), lambda: work.plan(place), lambda: list(place.ask([("a", "")]))):
+    for do in (lambda: work.scan(place), lambda: work.plan(place), lambda: list(place.look_up([("a", "")]))):
         with pytest.raises(NotFoundError, match="bucket not found"):
             do()
     assert ("a", "") in there(kit)
@@ -348,16 +348,16 @@ def test_reconcile_compares_with_an_inventory_and_with_a_journal(kit: ContentKit
     """By the names of columns, whatever else such a table has."""
     bucket, names = "elsewhere", f"{kit.settings.model.content.namespace}.inventory"
     work = work_of(kit)
-    from frazil.content.scan.listing import place_of
-    from frazil.content.scan.publish import Teller
+    from frazil.content.scan.listing import resolve_target
+    from frazil.content.scan.publish import ObservationPublisher
     from frazil.log.remote.producer import Producer
 
-    place = place_of(bucket, kit.settings, look=False)
+    place = resolve_target(bucket, kit.settings, look=False)
     old = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     with Producer(kit.kit.log, kit.topic, internal=True) as producer:
-        teller = Teller(producer, bucket, "scan", 8_000_000)
-        teller.tell([{"key": key, "etag": "e", "size": 1} for key in ("same", "orphan", "other")], old)
-    work.until_visible(teller.end)
+        publisher = ObservationPublisher(producer, bucket, "scan", 8_000_000)
+        publisher.publish([{"key": key, "etag": "e", "size": 1} for key in ("same", "orphan", "other")], old)
+    work.wait_until_visible(publisher.end)
     values = "('same', '', 1, '\"e\"', false), ('missing', 'null', 2, 'm', false), ('other', '', 1, 'x', false)"
     table = f"sql.{names}"
     kit.spark.sql(

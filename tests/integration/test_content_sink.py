@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from frazil.content.columns import CREATE, DELETE
 from frazil.content.events.observation import observation
 from frazil.content.names import objects_name
-from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.head_requests import HeadRequests
 from frazil.errors import FrazilError, UnavailableError
 from frazil.log.batch import Batch
 from frazil.observe.faultpoints import handled
@@ -126,11 +126,11 @@ def test_suspended_buckets_are_in_the_table_as_they_are(kit, monkeypatch):
     known += chance.sample(known, 20)
     chance.shuffle(known)
 
-    def ask(_asker, keys):
+    def ask(_requests, keys):
         asked = [(buckets[key], key, version) for _, key, version in keys]
         return changes(replace(t, key=k) for b, k, v in asked for t in b.answer({v}, b.now + 3600)), {}
 
-    monkeypatch.setattr(Asker, "ask", ask)
+    monkeypatch.setattr(HeadRequests, "look_up", ask)
     for cut in range(0, len(known), 90):
         kit.drain(*(body(*part) if part[0].dialect == "aws" else listing(part) for part in known[cut : cut + 90]))
     found = {(row["key"], row["version_id"]): row for row in kit.objects() if not row["is_deleted"]}
@@ -404,11 +404,11 @@ def test_a_bucket_whose_clock_lies_behind_is_not_asked_again_and_again(
         assert kit.row("k")["check_after"] is not None
         asked = []
 
-        def behind(_asker, keys):
+        def behind(_requests, keys):
             asked.append(list(keys))
             return changes([seen(50, key="k", etag="old")]), {}
 
-        monkeypatch.setattr(Asker, "ask", behind)
+        monkeypatch.setattr(HeadRequests, "look_up", behind)
         kit.drain()
         assert len(asked) == 1
         assert kit.row("k")["is_deleted"], "what is stored is newer"
@@ -423,12 +423,12 @@ def test_rows_that_no_store_can_answer_do_not_keep_others_from_being_asked(lane_
         kit.drain(*(body(t) for t in [*stuck, Told(DELETE, key="k", sequence=None, second=100)]))
         asked = []
 
-        def only_one(_asker, keys):
+        def only_one(_requests, keys):
             asked.append(list(keys))
             known = [seen(200, key=key, etag="x") for bucket, key, _ in asked[-1] if bucket == "b"]
             return changes(known), {k[:2]: UnavailableError("down") for k in asked[-1] if k[0] == "stuck"}
 
-        monkeypatch.setattr(Asker, "ask", only_one)
+        monkeypatch.setattr(HeadRequests, "look_up", only_one)
         kit.drain()
         assert [len(keys) for keys in asked] == [2, 2, 2]
         assert (kit.row("k")["is_deleted"], kit.row("k")["check_after"]) == (False, None)

@@ -24,20 +24,20 @@ from frazil.api.app import create_app
 from frazil.content.annotations.messages import edit, extraction, fields
 from frazil.content.buckets import is_readable
 from frazil.content.events.observation import observation
-from frazil.content.extraction.job import extract, planned
-from frazil.content.extraction.selection import Asked
-from frazil.content.extraction.sources import source_of
+from frazil.content.extraction.job import count_planned, extract
+from frazil.content.extraction.selection import ExtractionRequest
+from frazil.content.extraction.sources import open_source
 from frazil.content.intake.files import FileIntake
 from frazil.content.intake.messages import store
-from frazil.content.scan.engine import Ready
+from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import open_folder
-from frazil.content.scan.listing import place_of
-from frazil.content.scan.session import Work
-from frazil.content.sink.head_requests import Asker
+from frazil.content.scan.listing import resolve_target
+from frazil.content.scan.session import ScanSession
+from frazil.content.sink.head_requests import HeadRequests
 from frazil.content.tables import ContentTables
 from frazil.errors import NotAllowedError, UsageError
 from frazil.extract import Unsupported
-from frazil.extract.engine.source import Wanted
+from frazil.extract.engine.source import ObjectRef
 from frazil.log import Batch, Log, Producer
 from frazil.log.remote.broker import Broker
 from frazil.log.remote.client import Client
@@ -228,10 +228,10 @@ def test_nothing_is_asked_of_another_host_or_bucket_than_the_one_that_is_named(b
     with listening() as (port, seen):
         s3 = S3Settings(endpoint=f"http://127.0.0.1:{port}", access_key="k", secret_key="s")
         name = bucket.format(port=port)
-        told, failed = Asker(s3, network).ask([(name, key, "")])
+        told, failed = HeadRequests(s3, network).look_up([(name, key, "")])
         assert told.num_rows == 0 and isinstance(failed[name, key], UsageError)
         with pytest.raises(Unsupported):
-            source_of(Wanted(name, key), s3, network)
+            open_source(ObjectRef(name, key), s3, network)
     assert seen == []
 
 
@@ -242,9 +242,9 @@ def test_only_buckets_and_folders_that_the_settings_name_are_asked(tmp_path):
         settings = load_settings(flags=store | {"content.buckets": "other,/srv/*"}, environ={})
         for place in ("photos", str(tmp_path)):
             with pytest.raises(NotAllowedError, match=r"content\.buckets"):
-                place_of(place, settings)
+                resolve_target(place, settings)
         keys = [("photos", "a", ""), (f"file://{tmp_path}", "a", "")]
-        told, failed = Asker.of(settings).ask(keys)
+        told, failed = HeadRequests.of(settings).look_up(keys)
         assert told.num_rows == 0 and [type(failed[key[:2]]) for key in keys] == [NotAllowedError] * 2
     assert seen == []
 
@@ -289,11 +289,11 @@ class Web:
             connection.close()
 
 
-def work_of(kit: ContentKit, *buckets: str) -> Work:
+def work_of(kit: ContentKit, *buckets: str) -> ScanSession:
     model = kit.settings.model
     content = model.content.model_copy(update={"buckets": list(buckets) or None})
     settings = Settings(model.model_copy(update={"content": content}))
-    return Work(settings, kit.kit.client, Ready(kit.spark, kit.kit.client.address), kit.catalog)
+    return ScanSession(settings, kit.kit.client, RunningEngine(kit.spark, kit.kit.client.address), kit.catalog)
 
 
 def own_messages(folder: Path) -> list[bytes]:
@@ -351,11 +351,11 @@ def test_no_edge_lets_a_stranger_speak_for_frazil(kit: ContentKit, tmp_path: Pat
         assert [(row["bucket"], row["key"]) for row in kit.objects()] == [("b", "a")]
         row = kit.row("a")
         assert not row["user_tags"] and row["metadata"] is None and "stolen" not in row
-        assert extract(work_of(kit), Asked(bucket=f"file://{secret}")).objects == 0
-        assert planned(work_of(kit), Asked()).objects == 1
-        assert planned(work_of(kit, "photos"), Asked()).objects == 0
+        assert extract(work_of(kit), ExtractionRequest(bucket=f"file://{secret}")).objects == 0
+        assert count_planned(work_of(kit), ExtractionRequest()).objects == 1
+        assert count_planned(work_of(kit, "photos"), ExtractionRequest()).objects == 0
         with pytest.raises(NotAllowedError, match=r"content\.buckets"):
-            planned(work_of(kit, "photos"), Asked(bucket="b"))
+            count_planned(work_of(kit, "photos"), ExtractionRequest(bucket="b"))
         status, _ = web.ask("GET", f"/content/object?bucket=file://{secret}&key=passwd")
         assert status == 404
     assert seen == []
@@ -373,9 +373,9 @@ def test_frazils_own_components_are_believed_as_clients_of_a_broker(kit: Content
     (folder / "note.txt").write_text("The sea was calm, and the boats lay still in the harbour of the old town.")
     work = work_of(kit)
     place = open_folder(f"file://{folder}", kit.settings)
-    work.until_visible(work.scan(place, everything=True).tally.end)
-    done = extract(work, Asked())
-    work.until_visible(done.end)
+    work.wait_until_visible(work.scan(place, everything=True).tally.end)
+    done = extract(work, ExtractionRequest())
+    work.wait_until_visible(done.end)
     assert kit.row("note.txt")["detected_type"] == "text/plain"
     (folder / "note.txt").write_text("changed")
     plan, _ = work.plan(place)

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.content.annotations.apply import apply_notes, with_fields
-from frazil.content.annotations.messages import edit, extraction, fields
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.messages import Annotation, edit, extraction, fields
 from frazil.content.annotations.standard_columns import SOURCES, standard_columns
 from frazil.content.columns import BASE, EXTRACTED, OBJECTS, USERS
 from frazil.content.events import parse_message
@@ -27,7 +26,7 @@ def result(**given: Any) -> dict[str, Any]:
     return {"key": "a", "version_id": "", "etag": "e1", "extractors": {"image": state}, **given}
 
 
-def notes(*payloads: bytes) -> list[Note]:
+def notes(*payloads: bytes) -> list[Annotation]:
     found = []
     for payload in payloads:
         parsed = parse_message(payload, internal=True)

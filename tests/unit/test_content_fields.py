@@ -20,10 +20,10 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from frazil.content.fields import PROPERTY, Fields, FieldSpec, active, planned
-from frazil.content.fields.configured import configured
+from frazil.content.fields import PROPERTY, Fields, FieldSpec, active_fields, plan_fields
+from frazil.content.fields.configured import load_configured
 from frazil.content.fields.spec import STANDARD
-from frazil.content.fields.types import type_of
+from frazil.content.fields.types import parse_type
 from frazil.errors import ConfigError, IntegrityError
 from frazil.settings import load_settings
 
@@ -48,7 +48,7 @@ WANTED = Fields(
 def of_file(folder: Path, text: str, **environ: str) -> Fields:
     file = folder / "frazil.yaml"
     file.write_text(text)
-    return configured(load_settings(config=file, environ=environ, folder=folder))
+    return load_configured(load_settings(config=file, environ=environ, folder=folder))
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -105,18 +105,18 @@ content:
 @pytest.mark.parametrize(
     ("old", "new", "line", "told"),
     [
-        ("INTEGER", "INTEGR", 5, "there is no type 'INTEGR'; there are BOOLEAN, INTEGER"),
+        ("INTEGER", "INTEGR", 5, "unknown type 'INTEGR'; types are BOOLEAN, INTEGER"),
         ("INTEGER", "TIME", 5, "Spark cannot open a table"),
         ("INTEGER", "DECIMAL(39,2)", 5, "1 to 38 digits"),
-        ("ARRAY<STRING>", "ARRAY<ARRAY<STRING>>", 7, "an array of arrays"),
+        ("ARRAY<STRING>", "ARRAY<ARRAY<STRING>>", 7, "arrays of arrays"),
         ("$.exif.ISOSpeedRatings", "exif.ISO", 6, "begins with $"),
         ("$.exif.ISOSpeedRatings", "$.exif[", 6, "is no JSONPath"),
         ("iso, keywords", "iso", 7, "defines a custom column that is not named"),
         ("iso, keywords", "iso, keywords, lens", 4, "'lens' has no type"),
         ("    field.iso.jpath: $.exif.ISOSpeedRatings\n", "", 5, "'iso' has no jpath"),
         ("    field.iso.type: INTEGER\n", "", 5, "'iso' has no type"),
-        ("iso, keywords", "iso, iso, keywords", 4, "'iso' stands there twice"),
-        ("iso, keywords", "iso, keywords, ISO", 4, "differ by case alone"),
+        ("iso, keywords", "iso, iso, keywords", 4, "'iso' appears twice"),
+        ("iso, keywords", "iso, keywords, ISO", 4, "differ only in case"),
         ("iso, keywords", "iso, keywords, size", 4, "a column that the table has already"),
         ("iso, keywords", "iso, keywords, Metadata", 4, "a column 'metadata' that the table has already"),
         ("iso, keywords", "iso, keywords, frazil_x", 4, "begins with frazil"),
@@ -167,7 +167,7 @@ def test_a_misspelt_key_of_a_field_is_told_with_its_line(tmp_path):
     ],
 )
 def test_types(written, name, arrow):
-    found = type_of(written)
+    found = parse_type(written)
     assert (found.name, found.arrow) == (name, arrow)
 
 
@@ -176,7 +176,7 @@ def test_types(written, name, arrow):
 )
 def test_no_types(written):
     with pytest.raises(ValueError, match=r"type|digits|bytes"):
-        type_of(written)
+        parse_type(written)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -195,14 +195,14 @@ def fields(*specs: tuple[str, str, str], cast: Any = "lenient") -> Fields:
 
 
 def test_the_table_gives_back_its_fields():
-    assert active({PROPERTY: WANTED.to_property()}) == WANTED
-    assert active({}) == Fields()
+    assert active_fields({PROPERTY: WANTED.to_property()}) == WANTED
+    assert active_fields({}) == Fields()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"cast":"x"}', '{"cast":"strict","include_raw_metadata":true}'])
 def test_a_damaged_property_is_told(text):
     with pytest.raises(IntegrityError, match=PROPERTY):
-        active({PROPERTY: text})
+        active_fields({PROPERTY: text})
 
 
 def test_a_mark_changes_with_the_definition():
@@ -217,21 +217,21 @@ def test_a_mark_changes_with_the_definition():
 
 
 def test_a_new_field_is_added():
-    plan = planned(Fields(), WANTED, schema(size=LongType()))
+    plan = plan_fields(Fields(), WANTED, schema(size=LongType()))
     assert plan.add == WANTED.fields and not plan.refused
 
 
 def test_what_is_as_it_should_be_is_left_alone():
     have = fields(("iso", "INT", "$.a"), ("tags2", "ARRAY<STRING>", "$.b"))
-    plan = planned(have, have, schema(iso=IntegerType(), tags2=texts()))
+    plan = plan_fields(have, have, schema(iso=IntegerType(), tags2=texts()))
     assert plan.is_empty and plan.same == ("iso", "tags2")
 
 
 def test_another_path_or_cast_is_computed_anew():
     have = fields(("iso", "INT", "$.a"))
     columns = schema(iso=IntegerType())
-    assert planned(have, fields(("iso", "INT", "$.b")), columns).redefine
-    assert planned(have, fields(("iso", "INT", "$.a"), cast="strict"), columns).redefine
+    assert plan_fields(have, fields(("iso", "INT", "$.b")), columns).redefine
+    assert plan_fields(have, fields(("iso", "INT", "$.a"), cast="strict"), columns).redefine
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_another_path_or_cast_is_computed_anew():
     ],
 )
 def test_icebergs_promotions_widen_a_column(column, wanted):
-    plan = planned(Fields(), fields(("x", wanted, "$.a")), schema(x=column))
+    plan = plan_fields(Fields(), fields(("x", wanted, "$.a")), schema(x=column))
     assert [spec.type for spec in plan.widen] == [wanted] and not plan.refused
 
 
@@ -261,26 +261,26 @@ def test_icebergs_promotions_widen_a_column(column, wanted):
     ],
 )
 def test_other_changes_of_type_are_refused(column, wanted, told):
-    plan = planned(fields(("x", "STRING", "$.a")), fields(("x", wanted, "$.a")), schema(x=column))
+    plan = plan_fields(fields(("x", "STRING", "$.a")), fields(("x", wanted, "$.a")), schema(x=column))
     assert not plan.changes
     ((name, why),) = plan.refused
     assert name == "x" and told in why
 
 
 def test_a_name_that_differs_from_a_column_by_case_is_refused():
-    plan = planned(Fields(), fields(("ISO", "INT", "$.a")), schema(iso=IntegerType()))
+    plan = plan_fields(Fields(), fields(("ISO", "INT", "$.a")), schema(iso=IntegerType()))
     assert plan.refused[0][0] == "ISO"
 
 
 def test_what_nobody_wants_any_more_is_named():
     have = fields(("iso", "INT", "$.a"), ("lens", "STRING", "$.b"))
-    plan = planned(have, fields(("iso", "INT", "$.a")), schema(iso=IntegerType(), lens=StringType()))
+    plan = plan_fields(have, fields(("iso", "INT", "$.a")), schema(iso=IntegerType(), lens=StringType()))
     assert plan.drop == ("lens",) and plan.is_empty
 
 
 def test_a_standard_column_gets_another_way_to_be_computed():
     wanted = fields(("labels", "ARRAY<STRING>", "$.rekognition.Labels[*].Name"))
-    plan = planned(Fields(), wanted, schema(labels=texts()))
+    plan = plan_fields(Fields(), wanted, schema(labels=texts()))
     assert plan.redefine == wanted.fields and not plan.add
     assert "metadata" not in STANDARD and "frazil_fields" not in STANDARD
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jsonpath import JSONPathEnvironment
 
 from frazil.content.fields import Computed, Fields, FieldSpec, compute
-from frazil.content.fields.arrays import array_of, either
-from frazil.content.fields.paths import path_of
+from frazil.content.fields.paths import compile_path
+from frazil.content.fields.types import array_of, select_values
 
 ID = "0b22db02-0af2-4a05-aef7-4afceeac5836"
 TYPES = (
@@ -81,12 +81,12 @@ def test_an_array_is_all_that_is_found(document, jpath, found):
 
 
 def test_strictly_one_value_is_no_array():
-    assert computed({"x": "a"}, "ARRAY<STRING>", cast="strict") == (None, '"a" is no array')
+    assert computed({"x": "a"}, "ARRAY<STRING>", cast="strict") == (None, '"a" is not an array')
     assert computed({"x": ["a"]}, "ARRAY<STRING>", "$.x[*]", cast="strict") == (["a"], None)
 
 
 def test_elements_that_do_not_fit_are_null_and_told():
-    assert computed({"x": [1, "two", 3]}, "ARRAY<INTEGER>") == ([1, None, 3], '[1]: "two" is no INTEGER')
+    assert computed({"x": [1, "two", 3]}, "ARRAY<INTEGER>") == ([1, None, 3], '[1]: "two" is not a valid INTEGER')
 
 
 def test_rows_without_metadata_have_nothing_and_lack_nothing():
@@ -178,27 +178,27 @@ def test_strict_takes_nothing_else(kind, value):
 @pytest.mark.parametrize(
     ("kind", "value", "told"),
     [
-        ("INTEGER", "wide", '"wide" is no INTEGER'),
-        ("INTEGER", 1.5, "1.5 is no INTEGER"),
-        ("INTEGER", True, "true is no INTEGER"),
-        ("INTEGER", 2**31, "2147483648 is no INTEGER: out of range"),
-        ("LONG", "1e9999", '"1e9999" is no LONG: out of range'),
+        ("INTEGER", "wide", '"wide" is not a valid INTEGER'),
+        ("INTEGER", 1.5, "1.5 is not a valid INTEGER"),
+        ("INTEGER", True, "true is not a valid INTEGER"),
+        ("INTEGER", 2**31, "2147483648 is not a valid INTEGER: out of range"),
+        ("LONG", "1e9999", '"1e9999" is not a valid LONG: out of range'),
         ("LONG", 2**70, "out of range"),
         ("FLOAT", 1e300, "out of range"),
         ("DOUBLE", "1e999", "out of range"),
         ("DECIMAL(5,2)", 1000, "too many digits"),
         ("DECIMAL(5,2)", 999.999, "too many digits"),
-        ("DECIMAL(38,0)", 1e20, "is no DECIMAL(38,0)"),
-        ("DATE", "0000:00:00 00:00:00", "is no DATE"),
-        ("DATE", "2024", "is no DATE"),
-        ("TIMESTAMP", 1e300, "is no TIMESTAMP"),
+        ("DECIMAL(38,0)", 1e20, "is not a valid DECIMAL(38,0)"),
+        ("DATE", "0000:00:00 00:00:00", "is not a valid DATE"),
+        ("DATE", "2024", "is not a valid DATE"),
+        ("TIMESTAMP", 1e300, "is not a valid TIMESTAMP"),
         ("TIMESTAMPTZ", "0001-01-01T00:00:00+14:00", "out of range"),
-        ("UUID", "x", "is no UUID"),
+        ("UUID", "x", "is not a valid UUID"),
         ("FIXED(4)", "3q2+", "3 bytes"),
         ("BINARY", "no base64!", "base64 is expected"),
-        ("DOUBLE", [1], "[1] is no DOUBLE"),
-        ("INTEGER", "x" * 1000, '"' + "x" * 40 + '"… is no INTEGER'),
-        ("INTEGER", "a\n\x1b[31m", '"a  [31m" is no INTEGER'),
+        ("DOUBLE", [1], "[1] is not a valid DOUBLE"),
+        ("INTEGER", "x" * 1000, '"' + "x" * 40 + '"… is not a valid INTEGER'),
+        ("INTEGER", "a\n\x1b[31m", '"a  [31m" is not a valid INTEGER'),
     ],
 )
 def test_what_does_not_fit_is_null_and_says_why(kind, value, told):
@@ -209,7 +209,7 @@ def test_what_does_not_fit_is_null_and_says_why(kind, value, told):
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
-        ('{"x": NaN}', "DOUBLE", (None, "nan is no DOUBLE")),
+        ('{"x": NaN}', "DOUBLE", (None, "nan is not a valid DOUBLE")),
         ('{"x": "\\ud800!"}', "STRING", ("?!", None)),
         ('{"x": 1', "INTEGER", (None, "metadata is no JSON that can be read")),
         ("[" * 100_000, "INTEGER", (None, "metadata is no JSON that can be read")),
@@ -273,7 +273,7 @@ def test_no_json_can_end_it(rows, kind, is_array, jpath, cast):
 @settings(max_examples=300, deadline=None)
 @given(document=anything, jpath=st.sampled_from([p for p in PATHS if ".." not in p and "?" not in p]))
 def test_plain_paths_find_what_the_library_finds(document, jpath):
-    path = path_of(jpath)
+    path = compile_path(jpath)
     assert path.is_plain
     if not isinstance(document, str):
         library = JSONPathEnvironment(strict=True).compile(jpath).findall(document)
@@ -310,5 +310,5 @@ def test_either_knows_uuids():
     lists = [(made(pa.uuid()), [UUID(ID), None], [other]) for made in (pa.list_, pa.large_list)]
     for kind, yes, no in ((pa.uuid(), UUID(ID), other), *lists):
         first, second = array_of([yes, yes, None], kind), array_of([no, no, no], kind)
-        chosen = either(pa.array([True, False, True]), first, pa.chunked_array([second]))
+        chosen = select_values(pa.array([True, False, True]), first, pa.chunked_array([second]))
         assert chosen.to_pylist() == [yes, no, None]

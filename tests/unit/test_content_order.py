@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from frazil.content.events.order import (
     aws_sequence,
-    canonical,
     ceph_sequence,
     ceph_time,
     minio_sequence,
     minio_time,
+    normalize_sequencer,
 )
 
 _HEX = st.text("0123456789abcdefABCDEF", min_size=1, max_size=24)
@@ -85,4 +85,4 @@ def test_a_minio_sequencer_is_the_time_of_the_object():
     ],
 )
 def test_what_has_no_order_gets_none(dialect, sequencer):
-    assert canonical(dialect, sequencer) is None
+    assert normalize_sequencer(dialect, sequencer) is None

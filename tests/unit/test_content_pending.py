@@ -13,7 +13,7 @@ import pyarrow as pa
 from frazil.content import pending as pending_module
 from frazil.content.columns import TIME
 from frazil.content.pending import AGAIN_S, Due, Pending
-from frazil.content.sink.head_requests import Asker
+from frazil.content.sink.head_requests import HeadRequests
 from frazil.errors import UnavailableError
 from frazil.settings.model import NetworkSettings, S3Settings
 
@@ -76,7 +76,7 @@ def test_a_store_that_does_not_answer_is_not_asked_for_each_of_many_keys():
     network = NetworkSettings(retry_attempts=1)
     with failing_store() as (url, asked):
         s3 = S3Settings.model_validate({"endpoint": url, "access_key": "a", "secret_key": "b"})
-        told, failed = Asker(s3, network).ask([("b", f"k{number}", "") for number in range(500)])
+        told, failed = HeadRequests(s3, network).look_up([("b", f"k{number}", "") for number in range(500)])
     assert told.num_rows == 0 and len(failed) == 500
     assert all(isinstance(error, UnavailableError) for error in failed.values())
     assert len(asked) < 50

@@ -21,13 +21,13 @@ from frazil.content.buckets import bucket_of
 from frazil.content.events.observation import read_observation
 from frazil.content.s3_errors import from_boto
 from frazil.content.scan.bucket import Bucket, open_bucket
-from frazil.content.scan.debounce import GROWING_S, Settling
+from frazil.content.scan.debounce import GROWING_S, Debouncer
 from frazil.content.scan.folder import Folder, check_prefix, open_folder
-from frazil.content.scan.known_objects import Known
-from frazil.content.scan.listing import Object, Page, Shard, Skipped, split
-from frazil.content.scan.publish import Teller
-from frazil.content.scan.scanner import scan
-from frazil.content.scan.state import Part, State, StateFile, Tally, state_file
+from frazil.content.scan.known_objects import KnownObjects
+from frazil.content.scan.listing import Object, Page, Shard, Skipped, split_shards
+from frazil.content.scan.publish import ObservationPublisher
+from frazil.content.scan.scanner import run_scan
+from frazil.content.scan.state import ScanCounts, ScanState, ScanStateFile, ShardProgress, state_file
 from frazil.errors import (
     CredentialsError,
     FrazilError,
@@ -47,7 +47,7 @@ from frazil.storage import s3_client
 from frazil.storage.s3_client import client_of
 from frazil.topics import open_log
 
-NOTHING = Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+NOTHING = KnownObjects(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 ODD = ["a b", "a+b", "a%2Bb", "new\nline", "ctl\x01x", "ünï/çode", "a/b", "a-b/c", "a.b", "..x", "e\u2028x", "x" * 255]
 
 
@@ -94,7 +94,7 @@ def test_a_file_from_before_1970_has_its_time(tmp_path: Path):
     os.utime(tmp_path / "old", ns=(-1_500_000_000, -1_500_000_000))
     (seen,) = next(folder.pages(Shard(""))).objects
     assert seen["last_modified"] == "1969-12-31T23:59:58.500000Z"
-    assert Settling({}).look([seen], [], now=0.0)[0].kind == "new"
+    assert Debouncer({}).update([seen], [], now=0.0)[0].kind == "new"
 
 
 def test_links_are_not_followed_and_what_is_no_file_is_no_object(tmp_path: Path):
@@ -118,7 +118,7 @@ def test_links_are_not_followed_and_what_is_no_file_is_no_object(tmp_path: Path)
     assert [seen["key"] for seen in page.objects] == ["a"]
     assert {skipped.key for skipped in page.skipped} == {"file", "out", "self"}
     assert keys_of(folder, Shard("out/")) == []
-    asked = [seen for _, answer in folder.ask([("out/secret", ""), ("file", ""), ("a", "")]) for seen in answer]
+    asked = [seen for _, answer in folder.look_up([("out/secret", ""), ("file", ""), ("a", "")]) for seen in answer]
     assert [seen["exists"] for seen in asked] == [False, False, True]
 
 
@@ -166,13 +166,13 @@ def test_pages_that_go_on_anywhere_give_every_key_once(tmp_path: Path, seed: int
 def test_shards_are_disjoint_and_complete(tmp_path: Path):
     keys = [f"{a}/{b}/{c}.txt" for a in "abc" for b in "xy" for c in "12"] + ["top.txt", "a/direct.txt"]
     folder = folder_of(tmp_path, *keys)
-    assert split(folder, "", 1) == [Shard("")]
+    assert split_shards(folder, "", 1) == [Shard("")]
     for wanted in (2, 5, 50):
-        shards = split(folder, "", wanted)
+        shards = split_shards(folder, "", wanted)
         assert sorted(key for shard in shards for key in keys_of(folder, shard)) == sorted(keys)
-    assert len(split(folder, "", 5)) == 10  # the top, then each of three with its own top and two folders
+    assert len(split_shards(folder, "", 5)) == 10  # the top, then each of three with its own top and two folders
     assert keys_of(folder, Shard("a/x")) == ["a/x/1.txt", "a/x/2.txt"]
-    assert sorted(key for shard in split(folder, "a", 9) for key in keys_of(folder, shard)) == [
+    assert sorted(key for shard in split_shards(folder, "a", 9) for key in keys_of(folder, shard)) == [
         key for key in sorted(keys) if key.startswith("a")
     ]
 
@@ -180,7 +180,7 @@ def test_shards_are_disjoint_and_complete(tmp_path: Path):
 def test_a_level_that_is_too_wide_is_listed_as_a_whole(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("frazil.content.scan.listing._WIDEST", 2)
     folder = folder_of(tmp_path, "a/1", "b/1", "c/1")
-    assert split(folder, "", 8) == [Shard("")]
+    assert split_shards(folder, "", 8) == [Shard("")]
 
 
 def test_frazils_own_folders_are_left_out_and_cannot_be_scanned(tmp_path: Path, settings: Settings):
@@ -309,10 +309,10 @@ class Told:
 
 def test_a_message_has_at_most_a_thousand_objects_and_no_more_bytes_than_the_log_takes():
     told = Told()
-    teller = Teller(told, "b", "scan", 20_000)  # type: ignore[arg-type]
+    publisher = ObservationPublisher(told, "b", "scan", 20_000)  # type: ignore[arg-type]
     objects = [{"key": "\x01" * 100 + str(n), "size": n} for n in range(2500)]
-    teller.tell(objects, datetime(2026, 11, 15, tzinfo=UTC))
-    assert all(len(payload) <= 20_000 for payload in told.payloads) and teller.end == len(told.payloads)
+    publisher.publish(objects, datetime(2026, 11, 15, tzinfo=UTC))
+    assert all(len(payload) <= 20_000 for payload in told.payloads) and publisher.end == len(told.payloads)
     read = [change for payload in told.payloads for change in read_observation(json.loads(payload)).changes]
     assert [change["key"] for change in read] == [thing["key"] for thing in objects]
     assert {change["time"] for change in read} == {datetime(2026, 11, 15, tzinfo=UTC)}
@@ -375,7 +375,7 @@ def all_keys(place: Made) -> list[str]:
 def test_a_scan_tells_every_object_once_and_leaves_no_state(settings: Settings, log: tuple[Any, str]):
     place = Made({"a/": 5, "b/": 1, "c/": 12})
     rounds: list[tuple[int, int]] = []
-    done = scan(
+    done = run_scan(
         settings, log[0], place, NOTHING, tasks=2, pages=2,
         progress=lambda tally, left: rounds.append((tally.pages, left)),
     )  # fmt: skip
@@ -402,10 +402,10 @@ def test_a_scan_that_broke_off_goes_on_where_it_was(settings: Settings, log: tup
         handled(fault),
         pytest.raises(UnavailableError, match=r"vanished; \d+ objects were seen, and the same") as told,
     ):
-        scan(settings, log[0], place, NOTHING, tasks=1, pages=3)
+        run_scan(settings, log[0], place, NOTHING, tasks=1, pages=3)
     before = len(told_keys(log[0], settings))
     assert 0 < before < 120 and told.value.details["seen"] == before
-    done = scan(settings, log[0], place, NOTHING, tasks=1, pages=3)
+    done = run_scan(settings, log[0], place, NOTHING, tasks=1, pages=3)
     assert done.resumed and done.tally.objects == 120 and done.listed == 120 - before
     assert sorted(told_keys(log[0], settings)) == all_keys(place)
     twice = len(place.read) - len(set(place.read))
@@ -420,21 +420,21 @@ def test_restart_begins_anew_and_another_log_does_so_by_itself(settings: Setting
             raise UnavailableError("stop")
 
     with handled(fault), pytest.raises(UnavailableError):
-        scan(settings, log[0], place, NOTHING, pages=1)
-    assert not scan(settings, log[0], place, NOTHING, restart=True).resumed
+        run_scan(settings, log[0], place, NOTHING, pages=1)
+    assert not run_scan(settings, log[0], place, NOTHING, restart=True).resumed
     with handled(fault), pytest.raises(UnavailableError):
-        scan(settings, log[0], place, NOTHING, pages=1)
+        run_scan(settings, log[0], place, NOTHING, pages=1)
     log[0].delete_topic(settings.model.content.topic)
-    assert not scan(settings, log[0], place, NOTHING).resumed
+    assert not run_scan(settings, log[0], place, NOTHING).resumed
     assert sorted(told_keys(log[0], settings)) == all_keys(place)
 
 
 def test_a_state_survives_its_file_and_a_broken_file_is_none(tmp_path: Path):
     what = ("b", "ü", "None", "t", "l")
-    part = Part(Shard("bad\udcff/", deep=False), "k\0v")
-    tally = Tally(1, 2, 3, 4, 1, (Skipped("x", "why", unknown=False),))
-    state = State(what, "2026-11-15T00:00:00.000000Z", (part,), tally)
-    file = StateFile(tmp_path / "s.json")
+    part = ShardProgress(Shard("bad\udcff/", deep=False), "k\0v")
+    tally = ScanCounts(1, 2, 3, 4, 1, (Skipped("x", "why", unknown=False),))
+    state = ScanState(what, "2026-11-15T00:00:00.000000Z", (part,), tally)
+    file = ScanStateFile(tmp_path / "s.json")
     assert file.read(what) is None
     file.write(state)
     assert file.read(what) == state
@@ -468,42 +468,42 @@ def kinds(changes: Sequence[Any]) -> list[tuple[str, str]]:
 
 
 def test_old_files_come_at_once_and_only_once():
-    settling = Settling({"known": file("known", 10)["etag"], "changed": "old"})
+    settling = Debouncer({"known": file("known", 10)["etag"], "changed": "old"})
     files = [file("changed", 20), file("known", 10), file("new", 30)]
-    assert kinds(settling.look(files, [], 100)) == [("changed", "changed"), ("new", "new")]
-    assert settling.look(files, [], 101) == []
+    assert kinds(settling.update(files, [], 100)) == [("changed", "changed"), ("new", "new")]
+    assert settling.update(files, [], 101) == []
 
 
 def test_a_file_that_is_being_written_comes_once_when_it_is_done():
-    settling = Settling({})
-    assert settling.look([file("a", 100.0, 1)], [], 100.1) == []
-    assert settling.look([file("a", 100.5, 2)], [], 100.6) == []
-    assert kinds(settling.look([file("a", 100.5, 2)], [], 101.0)) == [("new", "a")]  # two looks saw it alike
-    assert settling.look([file("a", 100.5, 2)], [], 101.5) == []
-    assert settling.look([file("a", 102.0, 3)], [], 102.1) == []
-    assert kinds(settling.look([file("a", 102.0, 3)], [], 103.5)) == [("changed", "a")]
+    settling = Debouncer({})
+    assert settling.update([file("a", 100.0, 1)], [], 100.1) == []
+    assert settling.update([file("a", 100.5, 2)], [], 100.6) == []
+    assert kinds(settling.update([file("a", 100.5, 2)], [], 101.0)) == [("new", "a")]  # two looks saw it alike
+    assert settling.update([file("a", 100.5, 2)], [], 101.5) == []
+    assert settling.update([file("a", 102.0, 3)], [], 102.1) == []
+    assert kinds(settling.update([file("a", 102.0, 3)], [], 103.5)) == [("changed", "a")]
 
 
 def test_a_file_that_grows_without_end_comes_every_half_minute():
-    settling = Settling({})
-    told = [now for now in range(100, 200) if settling.look([file("a", now, now)], [], now + 0.1)]
+    settling = Debouncer({})
+    told = [now for now in range(100, 200) if settling.update([file("a", now, now)], [], now + 0.1)]
     gaps = [later - earlier for earlier, later in pairwise(told)]
     assert told[0] == 100 + GROWING_S and gaps == [GROWING_S + 1] * (len(told) - 1) and len(told) > 2
 
 
 def test_what_vanishes_is_gone_at_once_but_not_what_cannot_be_looked_at():
-    settling = Settling({"a": "x", "dir/b": "x", "dir2/c": "x"})
+    settling = Debouncer({"a": "x", "dir/b": "x", "dir2/c": "x"})
     hidden = [Skipped("dir/", "Permission denied"), Skipped("a", "a link", unknown=False)]
-    assert kinds(settling.look([], hidden, 100)) == [("gone", "a"), ("gone", "dir2/c")]
-    assert kinds(settling.look([], [], 101)) == [("gone", "dir/b")]
-    assert settling.look([], [], 102) == []
+    assert kinds(settling.update([], hidden, 100)) == [("gone", "a"), ("gone", "dir2/c")]
+    assert kinds(settling.update([], [], 101)) == [("gone", "dir/b")]
+    assert settling.update([], [], 102) == []
 
 
 def test_a_file_that_came_and_went_before_it_was_done_is_never_told():
-    settling = Settling({})
-    assert settling.look([file("a", 100.0)], [], 100.1) == []
-    assert settling.look([], [], 100.2) == []
-    assert settling.look([file("a", 100.3)], [], 100.4) == []
+    settling = Debouncer({})
+    assert settling.update([file("a", 100.0)], [], 100.1) == []
+    assert settling.update([], [], 100.2) == []
+    assert settling.update([file("a", 100.3)], [], 100.4) == []
 
 
 def test_a_watched_folder_tells_the_log(tmp_path: Path, settings: Settings, log: tuple[Any, str]):
@@ -525,19 +525,27 @@ def test_a_watched_folder_tells_the_log(tmp_path: Path, settings: Settings, log:
             stop.set()
 
     with Producer(log[0], ensure_events_topic(log[0], settings).name, internal=True) as producer:
-        teller = Teller(producer, folder.bucket, "watch", 8_000_000)
-        watch(folder, teller, Settling({}), every_s=0.01, stop=stop, told=lambda c, _: seen.extend(kinds(c)), idle=step)
+        publisher = ObservationPublisher(producer, folder.bucket, "watch", 8_000_000)
+        watch(
+            folder,
+            publisher,
+            Debouncer({}),
+            every_s=0.01,
+            stop=stop,
+            told=lambda c, _: seen.extend(kinds(c)),
+            idle=step,
+        )
     assert seen == [("new", "old"), ("new", "new"), ("gone", "old")]
     assert told_keys(log[0], settings) == ["old", "new", "old"]
 
 
 def test_a_watched_folder_that_vanishes_is_an_error_and_not_the_end_of_its_files(tmp_path: Path):
-    from frazil.content.scan.watch import look
+    from frazil.content.scan.watch import list_changes
 
-    settling = Settling({"a": "x"})
+    settling = Debouncer({"a": "x"})
     with pytest.raises(NotFoundError):
-        look(Folder("file:///x", str(tmp_path / "nope")), settling)
-    assert kinds(settling.look([], [], 1)) == [("gone", "a")]
+        list_changes(Folder("file:///x", str(tmp_path / "nope")), settling)
+    assert kinds(settling.update([], [], 1)) == [("gone", "a")]
 
 
 def test_the_time_of_a_look_is_the_servers_second_and_where_in_it_we_asked():

@@ -18,7 +18,7 @@ import pytest
 from frazil.extract import Limits, Unsupported
 from frazil.extract.archives import tar
 from frazil.extract.archives.archive import ARCHIVE
-from frazil.extract.damage import Damaged
+from frazil.extract.window import Damaged
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 
@@ -178,7 +178,7 @@ def test_what_the_standard_library_cannot_list_is_unsupported(head: bytes, name:
 
 
 def test_what_is_no_archive_is_damaged_and_what_is_empty_unsupported():
-    with pytest.raises(Damaged, match="no zip"):
+    with pytest.raises(Damaged, match="not a zip"):
         look(ARCHIVE, b"hello", detected_type="application/zip")
     with pytest.raises(Unsupported, match="empty"):
         look(ARCHIVE, b"", detected_type="application/zip")

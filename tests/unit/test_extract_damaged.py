@@ -10,14 +10,13 @@ import pytest
 
 from frazil.extract import Extractor, TooMuch, Unsupported
 from frazil.extract.archives.archive import ARCHIVE
-from frazil.extract.damage import Damaged
-from frazil.extract.documents.languages import language
 from frazil.extract.documents.office import OFFICE, PACKAGES
 from frazil.extract.documents.pdf import PDF
-from frazil.extract.documents.text import TEXT
-from frazil.extract.engine.source import Gone
+from frazil.extract.documents.text import TEXT, language
+from frazil.extract.engine.source import ObjectGone
 from frazil.extract.media.audio import AUDIO
 from frazil.extract.media.video import VIDEO
+from frazil.extract.window import Damaged
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem
 
@@ -114,7 +113,7 @@ class Failing(MemoryItem):
     def read(self, start: int, length: int) -> bytes:
         self._left -= 1
         if self._left < 0:
-            raise Gone("there is no such object any more")
+            raise ObjectGone("the object does not exist any more")
         return super().read(start, length)
 
 
@@ -125,5 +124,5 @@ def test_an_object_that_goes_away_is_never_called_damaged(extractor: Extractor, 
         counted = MemoryItem(data, detected_type=media)
         extractor.look(counted)
         for reads in range(len(counted.reads)):
-            with pytest.raises(Gone):
+            with pytest.raises(ObjectGone):
                 extractor.look(Failing(data, media, reads))

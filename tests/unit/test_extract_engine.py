@@ -19,17 +19,27 @@ from typing import Any
 
 import pytest
 
-from frazil.content.extraction.sources import BucketSource, FileSource, source_of
-from frazil.content.extraction.task import Report, Teller
+from frazil.content.extraction.sources import BucketSource, FileSource, open_source
+from frazil.content.extraction.task import ExtractionReport, ResultPublisher
 from frazil.content.scan.folder import etag as folder_etag
 from frazil.content.thumbnails import ThumbnailStore, ThumbnailWriter, thumbnail_key, thumbnails_uri
 from frazil.errors import UsageError
 from frazil.extract import Extractor, Limits, TooMuch, Unsupported, extractor
-from frazil.extract.engine.isolation import Done, Lane
+from frazil.extract.engine.isolation import ObjectResult, WorkerLane
 from frazil.extract.engine.item import BLOCK, ObjectItem
-from frazil.extract.engine.run_extractors import SUSPECT, _text, look_into
-from frazil.extract.engine.source import Changed, Gone, Shorter, StorageError, Wanted
-from frazil.extract.engine.wire import LOOKING, READING, Board, Config, Frames, Job, Line, Marker, frame
+from frazil.extract.engine.run_extractors import SUSPECT, _describe, run_extractors
+from frazil.extract.engine.source import ObjectChanged, ObjectGone, ObjectRef, RangeBeyondEnd, StorageError
+from frazil.extract.engine.wire import (
+    READING,
+    RUNNING,
+    FrameDecoder,
+    Job,
+    StatusBoard,
+    StatusMarker,
+    ThreadStatus,
+    WorkerConfig,
+    encode_frame,
+)
 from frazil.extract.registry import BUILT_IN, GROUP, TYPE, extractors, load, registry
 from frazil.settings import load_settings
 from frazil.settings.model import NetworkSettings, S3Settings
@@ -94,11 +104,11 @@ def test_a_plugin_is_found_by_its_entry_point(plugin: Callable[..., list[EntryPo
         ("a_broken_plugin:thing", "No module named 'no_such_module_at_all'"),
         ("a_leaving_plugin:thing", "SystemExit: 3"),
         ("a_plugin:absent", "has no attribute 'absent'"),
-        ("a_plugin:plain", "plain is function, no Extractor"),
+        ("a_plugin:plain", "plain is function, not an Extractor"),
         ("a_plugin:taken", "the name 'exif' is taken by frazil.extract.images"),
-        ("a_plugin:misnamed", "'no good' is no name"),
-        ("a_plugin:untyped", "are no media types"),
-        ("a_plugin:unversioned", "its version 1 is no text"),
+        ("a_plugin:misnamed", "'no good' is not a valid name"),
+        ("a_plugin:untyped", "are not media types"),
+        ("a_plugin:unversioned", "its version 1 is not a string"),
     ],
 )
 def test_a_broken_plugin_loses_only_itself(
@@ -163,7 +173,7 @@ class Bytes:
 
 def item_of(data: bytes, limits: Limits | None = None, error: Exception | None = None) -> tuple[ObjectItem, Bytes]:
     source = Bytes(data, error)
-    return ObjectItem(Wanted("b", "k", size=len(data)), None, lambda: source, limits or Limits()), source
+    return ObjectItem(ObjectRef("b", "k", size=len(data)), None, lambda: source, limits or Limits()), source
 
 
 DATA = os.urandom(300_000)
@@ -233,14 +243,14 @@ def test_an_object_beyond_the_limits_is_not_read():
 
 def test_an_unknown_size_is_asked_for_and_an_empty_object_is_never_asked():
     source = Bytes(b"abc")
-    item = ObjectItem(Wanted("b", "k"), None, lambda: source, Limits())
+    item = ObjectItem(ObjectRef("b", "k"), None, lambda: source, Limits())
     assert (item.size, item.whole()) == (3, b"abc")
     empty, asked = item_of(b"")
     assert (empty.head(), empty.whole(), empty.open().read(), asked.asked) == (b"", b"", b"", [])
 
 
 def test_a_large_object_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("frazil.extract.engine.item._KEPT", 4 * BLOCK)
+    monkeypatch.setattr("frazil.extract.engine.item._MAX_CACHED", 4 * BLOCK)
     item, _ = item_of(DATA, Limits(max_range_bytes=10**9))
     for start in range(0, len(DATA), BLOCK):
         item.read(start, BLOCK)
@@ -251,11 +261,11 @@ def test_a_large_object_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch
 # -- files of folders --------------------------------------------------------------------------------------------------
 
 
-def wanted_of(root: Path, key: str, **more: Any) -> Wanted:
+def wanted_of(root: Path, key: str, **more: Any) -> ObjectRef:
     path = root / key
     found = path.lstat() if path.is_symlink() or path.exists() else None
     etag = None if found is None else folder_etag(found.st_mtime_ns, found.st_size)
-    return Wanted(f"file://{root}", key, **{"etag": etag, **more})
+    return ObjectRef(f"file://{root}", key, **{"etag": etag, **more})
 
 
 def test_a_file_is_read_by_ranges(tmp_path: Path):
@@ -277,14 +287,14 @@ def test_what_is_no_file_inside_the_folder_is_never_opened(tmp_path: Path):
     (root / "folder").symlink_to(tmp_path)
     os.mkfifo(root / "fifo")
     for key in ("link", "folder/secret", "../secret", "real/../../secret", "fifo", "real", "/etc/passwd", "a\0b", ""):
-        with pytest.raises(Gone):
-            FileSource(Wanted(f"file://{root}", key))
-    FileSource(Wanted(f"file://{root}", "real/file")).close()
+        with pytest.raises(ObjectGone):
+            FileSource(ObjectRef(f"file://{root}", key))
+    FileSource(ObjectRef(f"file://{root}", "real/file")).close()
 
 
 def test_a_folder_that_is_not_there_is_a_failure_and_not_the_end_of_its_objects(tmp_path: Path):
     with pytest.raises(StorageError, match="No such file or directory"):
-        FileSource(Wanted(f"file://{tmp_path}/unmounted", "a"))
+        FileSource(ObjectRef(f"file://{tmp_path}/unmounted", "a"))
 
 
 def test_a_file_that_has_changed_since_it_was_listed_or_while_it_is_read_is_not_taken(tmp_path: Path):
@@ -292,29 +302,29 @@ def test_a_file_that_has_changed_since_it_was_listed_or_while_it_is_read_is_not_
     path.write_bytes(b"old")
     listed = wanted_of(tmp_path, "a")
     path.write_bytes(b"newer")
-    with pytest.raises(Changed):
+    with pytest.raises(ObjectChanged):
         FileSource(listed)
     source = FileSource(wanted_of(tmp_path, "a"))
     source.fetch(0, 3)
     path.write_bytes(b"newest of all")
-    with pytest.raises(Changed):
+    with pytest.raises(ObjectChanged):
         source.check()
     source.close()
     path.unlink()
-    with pytest.raises(Gone):
+    with pytest.raises(ObjectGone):
         FileSource(listed)
 
 
 def test_an_empty_object_of_a_bucket_has_no_first_byte_and_is_no_other_one(monkeypatch: pytest.MonkeyPatch):
     def refused(*_: object) -> Any:
-        raise Shorter("416")
+        raise RangeBeyondEnd("416")
 
-    for ask in ("_ask_obstore", "_ask_boto"):
+    for ask in ("_get_by_obstore", "_get_by_boto"):
         monkeypatch.setattr(BucketSource, ask, refused)
     for key in ("plain", "odd//key"):
-        source = BucketSource(Wanted("bucket", key), S3Settings(), NetworkSettings())
+        source = BucketSource(ObjectRef("bucket", key), S3Settings(), NetworkSettings())
         assert source.total() == 0
-        with pytest.raises(Changed):
+        with pytest.raises(ObjectChanged):
             source.fetch(5, 9)
 
 
@@ -322,9 +332,9 @@ def test_reading_leaves_no_file_open(tmp_path: Path):
     (tmp_path / "a").write_text("x")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for key in ("a", "none", "a/b"):
-        with suppress(Gone):
+        with suppress(ObjectGone):
             FileSource(wanted_of(tmp_path, key)).close()
-    with suppress(Changed):
+    with suppress(ObjectChanged):
         FileSource(wanted_of(tmp_path, "a", etag="other"))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
@@ -369,7 +379,7 @@ class MuteError(Exception):
 def test_an_extractor_that_fails_loses_only_itself(error: BaseException, status: str, reason: str):
     item, _ = item_of(b"abc")
     chosen = [made("fails", failing(error)), made("works", lambda item: {"first": item.head(1)}), KIND]
-    found = look_into(item, chosen)
+    found = run_extractors(item, chosen)
     assert found.detected_type == "text/plain"
     assert (found.extractors["fails"]["status"], found.extractors["fails"]["reason"]) == (status, reason)
     assert found.extractors["works"]["status"] == found.extractors[TYPE]["status"] == "ok"
@@ -383,17 +393,19 @@ def test_only_those_that_take_the_type_run_and_the_type_comes_first():
         return {}
 
     item, _ = item_of(b"abc")
-    found = look_into(item, [made("pictures", look, ("image/*",)), made("texts", look, ("text/*",)), KIND])
+    found = run_extractors(item, [made("pictures", look, ("image/*",)), made("texts", look, ("text/*",)), KIND])
     assert list(found.extractors) == [TYPE, "texts"] and seen == ["text/plain"]
 
 
 def test_a_type_that_is_known_is_not_asked_again():
     item, source = item_of(b"abc")
-    found = look_into(item, [made("texts", lambda item: {}, ("image/*",))], detected_type="image/png")
+    found = run_extractors(item, [made("texts", lambda item: {}, ("image/*",))], detected_type="image/png")
     assert found.detected_type == "image/png" and found.extractors["texts"]["status"] == "ok" and source.asked == []
 
 
-@pytest.mark.parametrize(("error", "status"), [(Gone("not there"), "gone"), (Changed("another"), "changed")])
+@pytest.mark.parametrize(
+    ("error", "status"), [(ObjectGone("not there"), "gone"), (ObjectChanged("another"), "changed")]
+)
 def test_an_object_that_is_not_the_same_any_more_ends_the_look_but_keeps_what_was_found(error: Exception, status: str):
     item, source = item_of(DATA)
 
@@ -404,14 +416,14 @@ def test_an_object_that_is_not_the_same_any_more_ends_the_look_but_keeps_what_wa
         source.error = error
         return item.read(200_000, 10)
 
-    found = look_into(item, [made("a", first), made("b", second), made("c", first)], detected_type="text/plain")
+    found = run_extractors(item, [made("a", first), made("b", second), made("c", first)], detected_type="text/plain")
     assert [r["status"] for r in found.extractors.values()] == ["ok", status, status]
 
 
 def test_storage_that_fails_is_asked_once_and_not_by_every_extractor():
     item, source = item_of(DATA, error=StorageError("storage: busy"))
     chosen = [made(name, lambda item: item.head()) for name in ("a", "b", "c")]
-    found = look_into(item, chosen, detected_type="text/plain")
+    found = run_extractors(item, chosen, detected_type="text/plain")
     assert {r["reason"] for r in found.extractors.values()} == {"storage: busy"} and len(source.asked) == 1
 
 
@@ -427,15 +439,15 @@ def test_a_file_that_changes_while_it_is_looked_into_gives_no_result_at_all(tmp_
 
     item = ObjectItem(wanted, None, lambda: FileSource(wanted), Limits())
     item.head()
-    found = look_into(item, [made("a", look)], detected_type="text/plain")
+    found = run_extractors(item, [made("a", look)], detected_type="text/plain")
     assert found.extractors["a"]["status"] == "changed" and "data" not in found.extractors["a"]
     assert found.thumbnail == b""
 
 
 def test_a_result_that_is_too_large_is_a_failure_with_its_size():
     item, _ = item_of(b"abc", Limits(max_json_bytes=2000))
-    found = look_into(item, [made("talks", lambda item: "x" * 10_000)], detected_type="text/plain")
-    assert found.extractors["talks"]["reason"] == "its result has 10,002 bytes of JSON; at most 2,000 are kept"
+    found = run_extractors(item, [made("talks", lambda item: "x" * 10_000)], detected_type="text/plain")
+    assert found.extractors["talks"]["reason"] == "the result has 10,002 bytes of JSON; at most 2,000 are stored"
 
 
 @pytest.mark.parametrize("thumbnail", ["text", b"x" * (2 << 20), None, 5])
@@ -445,7 +457,7 @@ def test_what_is_no_thumbnail_is_not_taken_for_one(thumbnail: object):
     def look(item: Any) -> Any:
         item.shared["thumbnail"] = thumbnail
 
-    assert look_into(item, [made("a", look)], detected_type="text/plain").thumbnail == b""
+    assert run_extractors(item, [made("a", look)], detected_type="text/plain").thumbnail == b""
 
 
 # -- wire --------------------------------------------------------------------------------------------------------------
@@ -453,9 +465,9 @@ def test_what_is_no_thumbnail_is_not_taken_for_one(thumbnail: object):
 
 def test_frames_come_out_as_they_went_in_however_the_pipe_cuts_them():
     sent = [({"n": n, "text": "ü" * n}, b"x" * (n * 7)) for n in range(20)]
-    data = b"".join(frame(value, extra) for value, extra in sent)
+    data = b"".join(encode_frame(value, extra) for value, extra in sent)
     for size in (1, 7, 4096, len(data)):
-        frames = Frames()
+        frames = FrameDecoder()
         got = [f for at in range(0, len(data), size) for f in frames.feed(data[at : at + size])]
         assert got == sent
 
@@ -465,10 +477,10 @@ def test_the_board_shows_what_threads_do_and_the_clock_stands_while_the_storage_
 ):
     clock = [100.0]
     monkeypatch.setattr("frazil.extract.engine.wire.time.monotonic", lambda: clock[0])
-    file = Board.make(2)
-    board = Board(file, 2)
+    file = StatusBoard.make(2)
+    board = StatusBoard(file, 2)
     os.close(file)
-    marker = Marker(board, 1)
+    marker = StatusMarker(board, 1)
     assert board.busy() == []
     marker.begin(7, 3)
     clock[0] = 101.0
@@ -486,26 +498,30 @@ def test_the_board_shows_what_threads_do_and_the_clock_stands_while_the_storage_
 
 def test_a_line_that_is_read_while_it_is_written_is_not_taken_for_a_late_one():
     """The two sides share memory without a lock: what looks late has to look so twice."""
-    config = Config({}, Limits(timeout_s=30), 1, source_of, S3Settings(), NetworkSettings())
+    config = WorkerConfig({}, Limits(timeout_s=30), 1, open_source, S3Settings(), NetworkSettings())
     now = time.monotonic()
-    torn, fresh, stuck = Line(0.0, 7, 0, LOOKING), Line(now, 7, 0, LOOKING), Line(now - 31, 7, 0, LOOKING)
+    torn, fresh, stuck = (
+        ThreadStatus(0.0, 7, 0, RUNNING),
+        ThreadStatus(now, 7, 0, RUNNING),
+        ThreadStatus(now - 31, 7, 0, RUNNING),
+    )
 
     class Process:
         ready = True
 
-        def __init__(self, *seen: Line) -> None:
+        def __init__(self, *seen: ThreadStatus) -> None:
             self.seen = list(seen)
 
-        def busy(self) -> list[Line]:
+        def busy(self) -> list[ThreadStatus]:
             return [self.seen.pop(0)]
 
-    assert Lane(config, [])._late(Process(fresh)) is None  # type: ignore[arg-type]
-    assert Lane(config, [])._late(Process(torn, fresh)) is None  # type: ignore[arg-type]
-    assert Lane(config, [])._late(Process(stuck, stuck)) == ([stuck], "took longer than 30 s")  # type: ignore[arg-type]
+    assert WorkerLane(config, [])._late(Process(fresh)) is None  # type: ignore[arg-type]
+    assert WorkerLane(config, [])._late(Process(torn, fresh)) is None  # type: ignore[arg-type]
+    assert WorkerLane(config, [])._late(Process(stuck, stuck)) == ([stuck], "took longer than 30 s")  # type: ignore[arg-type]
 
 
 def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(monkeypatch: pytest.MonkeyPatch):
-    config = Config({TYPE: "x"}, Limits(timeout_s=30), 1, source_of, S3Settings(), NetworkSettings())
+    config = WorkerConfig({TYPE: "x"}, Limits(timeout_s=30), 1, open_source, S3Settings(), NetworkSettings())
 
     @extractor(TYPE)
     def kind(_item: Any) -> Any:
@@ -517,8 +533,8 @@ def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(m
 
         def send(self, _jobs: Any) -> None: ...
 
-        def busy(self) -> list[Line]:
-            return [Line(time.monotonic() // 100 * 100 - 200, 0, 0, LOOKING)]
+        def busy(self) -> list[ThreadStatus]:
+            return [ThreadStatus(time.monotonic() // 100 * 100 - 200, 0, 0, RUNNING)]
 
         def receive(self) -> tuple[list[tuple[Any, bytes]], bool]:
             found = {TYPE: {"version": "1", "status": "ok", "reason": None, "data": {}}}
@@ -529,10 +545,10 @@ def test_who_delivers_at_the_last_moment_is_not_guilty_and_neither_is_the_next(m
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("frazil.extract.engine.isolation.Child", lambda _: Process())
-    lane = Lane(config, [kind])
-    lane._alone.extend(Done(Job(n, Wanted("b", f"k{n}"))) for n in range(2))
-    (done,) = lane.turn()
+    monkeypatch.setattr("frazil.extract.engine.isolation.WorkerProcess", lambda _: Process())
+    lane = WorkerLane(config, [kind])
+    lane._alone.extend(ObjectResult(Job(n, ObjectRef("b", f"k{n}"))) for n in range(2))
+    (done,) = lane.poll()
     assert (done.job.number, done.extractors[TYPE]["status"]) == (0, "ok")
     assert [one.job.number for one in lane._alone] == [1] and lane._alone[0].extractors == {}
 
@@ -604,10 +620,10 @@ def result(key: str, size: int = 10) -> dict[str, Any]:
 
 def test_messages_hold_some_objects_of_one_bucket_and_never_more_than_the_log_takes():
     log = Log()
-    teller = Teller(log, 4000)  # type: ignore[arg-type]
+    publisher = ResultPublisher(log, 4000)  # type: ignore[arg-type]
     for number in range(250):
-        teller.add("one" if number % 2 else "two", result(f"k{number}"))
-    assert teller.finish() == len(log.messages)
+        publisher.add("one" if number % 2 else "two", result(f"k{number}"))
+    assert publisher.finish() == len(log.messages)
     keys = [(m["bucket"], r["key"]) for m in log.messages for r in m["results"]]
     assert sorted(keys) == sorted(("one" if n % 2 else "two", f"k{n}") for n in range(250))
     assert max(log.sizes) <= 4000
@@ -616,18 +632,20 @@ def test_messages_hold_some_objects_of_one_bucket_and_never_more_than_the_log_ta
 
 def test_a_result_that_no_message_holds_loses_what_is_heaviest_and_says_so():
     log = Log()
-    teller = Teller(log, 4000)  # type: ignore[arg-type]
-    teller.add("one", result("small"))
-    teller.add("one", result("large", 10_000))
-    teller.finish()
+    publisher = ResultPublisher(log, 4000)  # type: ignore[arg-type]
+    publisher.add("one", result("small"))
+    publisher.add("one", result("large", 10_000))
+    publisher.finish()
     told = {r["key"]: r["extractors"] for m in log.messages for r in m["results"]}
     assert told["small"]["b"]["status"] == told["large"]["a"]["status"] == "ok"
-    assert told["large"]["b"]["status"] == "failed" and "more than a message holds" in told["large"]["b"]["reason"]
+    assert (
+        told["large"]["b"]["status"] == "failed" and "exceeds the maximum message size" in told["large"]["b"]["reason"]
+    )
     assert "data" not in told["large"]["b"]
 
 
 def test_reports_of_tasks_add_up():
-    one, other = Report(objects=1, end=5, bytes_read=10), Report(objects=2, end=3, restarts=1)
+    one, other = ExtractionReport(objects=1, end=5, bytes_read=10), ExtractionReport(objects=2, end=3, restarts=1)
     one.by_status["ok"] += 1
     other.by_status["ok"] += 2
     other.failed = [("b", f"k{n}", "a", "failed", "why") for n in range(20)]
@@ -637,11 +655,11 @@ def test_reports_of_tasks_add_up():
 
 
 def test_reasons_that_are_all_different_do_not_fill_the_memory():
-    def report(first: int) -> Report:
-        made = Report()
+    def report(first: int) -> ExtractionReport:
+        made = ExtractionReport()
         for n in range(first, first + 300):
             failed = {"version": "1", "status": "failed", "reason": f"reason {n}"}
-            made.count(Done(Job(n, Wanted("b", "k")), extractors={"a": failed}))
+            made.count(ObjectResult(Job(n, ObjectRef("b", "k")), extractors={"a": failed}))
         return made
 
     one = report(0)
@@ -652,4 +670,4 @@ def test_reasons_that_are_all_different_do_not_fill_the_memory():
 
 def test_the_reason_of_a_failure_has_no_address_so_that_equal_ones_are_counted_together():
     error = ValueError(f"cannot identify {io.BytesIO()!r}")
-    assert _text(error) == "cannot identify <_io.BytesIO>"
+    assert _describe(error) == "cannot identify <_io.BytesIO>"

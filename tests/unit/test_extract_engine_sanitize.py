@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frazil.extract.engine.sanitize import DEPTH, clean
+from frazil.extract.engine.sanitize import DEPTH, sanitize
 
 
 class Colour(Enum):
@@ -78,23 +78,23 @@ class OddText(str):
     ids=lambda value: type(value).__name__,
 )
 def test_values_become_json(value: Any, cleaned: Any):
-    assert clean(value) == cleaned
-    assert type(clean(value)) is type(cleaned)
+    assert sanitize(value) == cleaned
+    assert type(sanitize(value)) is type(cleaned)
 
 
 def test_what_lies_too_deep_or_goes_in_circles_ends_as_text():
     circle: list[Any] = []
     circle.append(circle)
-    text = json.dumps(clean(circle))
+    text = json.dumps(sanitize(circle))
     assert text.count("[") <= DEPTH + 3
     deep: Any = "x"
     for _ in range(5000):
         deep = [deep]
-    json.dumps(clean(deep))
+    json.dumps(sanitize(deep))
 
 
 def test_very_long_numbers_do_not_take_for_ever():
-    assert clean(1 << 100_000).startswith("0x1")
+    assert sanitize(1 << 100_000).startswith("0x1")
 
 
 LEAVES = (
@@ -125,9 +125,9 @@ def texts(value: Any) -> Any:
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES)
 def test_whatever_an_extractor_returns_can_be_written_and_read_by_everybody(value: Any):
-    cleaned = clean(value)
+    cleaned = sanitize(value)
     text = json.dumps(cleaned, allow_nan=False)
     assert json.loads(text) == cleaned
     assert orjson.loads(orjson.dumps(cleaned)) == cleaned
     assert all("\0" not in t and t.encode() for t in texts(cleaned) if t)
-    assert clean(cleaned) == cleaned, "once is enough"
+    assert sanitize(cleaned) == cleaned, "once is enough"

@@ -13,9 +13,9 @@ from frazil.extract import Unsupported
 from frazil.extract.images.exif import EXIF
 from frazil.extract.images.image import IMAGE
 from frazil.extract.images.iptc import IPTC
-from frazil.extract.images.window import Broken
 from frazil.extract.images.xmp import XMP
 from frazil.extract.types.detect import TYPE
+from frazil.extract.window import Damaged
 from tests import extract_files as files
 from tests.extract_files import ASCII, BYTE, LONG, RATIONAL, SHORT, UNDEFINED
 from tests.extract_kit import MemoryItem, look
@@ -221,7 +221,7 @@ def test_a_broken_part_leaves_a_warning_and_everything_else():
     data = files.jpeg(exif=b"no TIFF header here", xmp=b"<x:xmpmeta", iptc=files.iptc([(2, 5, b"Name")]))
     found = look(IMAGE, data)
     assert (found["width"], found["height"], found["title"]) == (320, 240, "Name")
-    assert [w.partition(":")[0] for w in found["warnings"]] == ["EXIF", "XMP is no XML"]
+    assert [w.partition(":")[0] for w in found["warnings"]] == ["EXIF", "XMP is not XML"]
 
 
 def test_exif_that_lies_is_read_as_far_as_it_goes():
@@ -253,11 +253,11 @@ def test_every_type_may_stand_where_another_is_meant():
 
 
 def test_a_picture_without_a_size_fails_with_the_reason():
-    with pytest.raises(Broken, match="ends at byte"):
+    with pytest.raises(Damaged, match="ends at byte"):
         look(IMAGE, b"\xff\xd8\xff\xe0\0\x10JFIF\0")
-    with pytest.raises(Broken, match=r"at byte 8308, and it ends at byte 1200$"):
+    with pytest.raises(Damaged, match=r"at byte 8308, but the data ends at byte 1200$"):
         look(IMAGE, b"\xff\xd8\xff\xe0\x20\x70" + bytes(1194))
-    with pytest.raises(Broken, match="no JPEG marker"):
+    with pytest.raises(Damaged, match="no JPEG marker"):
         look(IMAGE, b"\xff\xd8\xff\xe0\0\x04ab" + b"\0" * 100)
     with pytest.raises(Unsupported, match="image/jxl"):
         look(IMAGE, b"\xff\x0a" + b"\x80" * 50)

@@ -13,13 +13,13 @@ from frazil.extract.images.exif import EXIF
 from frazil.extract.images.image import IMAGE
 from frazil.extract.images.iptc import IPTC
 from frazil.extract.images.picture import PICTURE
-from frazil.extract.images.window import Broken
 from frazil.extract.images.xmp import XMP
 from frazil.extract.types.detect import TYPE
+from frazil.extract.window import Damaged
 from tests import extract_files as files
 from tests.extract_kit import MemoryItem
 
-ALLOWED = (Unsupported, TooMuch, Broken)
+ALLOWED = (Unsupported, TooMuch, Damaged)
 
 
 def full() -> bytes:

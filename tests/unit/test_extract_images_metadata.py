@@ -10,8 +10,8 @@ from frazil.extract import TooMuch
 from frazil.extract.images.exif import EXIF
 from frazil.extract.images.image import IMAGE
 from frazil.extract.images.iptc import IPTC
-from frazil.extract.images.window import Broken
 from frazil.extract.images.xmp import XMP
+from frazil.extract.window import Damaged
 from tests import extract_files as files
 from tests.extract_files import ASCII, BYTE, LONG, RATIONAL, SHORT, SRATIONAL, UNDEFINED
 from tests.extract_kit import MemoryItem, look
@@ -138,7 +138,7 @@ OUTSIDE = b"""<!DOCTYPE x [<!ENTITY file SYSTEM "file:///etc/hostname">]><x>&fil
 @pytest.mark.parametrize("packet", [BOMB, OUTSIDE, BOMB.decode().encode("utf-16")], ids=["bomb", "outside", "utf-16"])
 def test_xml_with_entities_is_refused(packet: bytes):
     item = MemoryItem(files.jpeg(xmp=packet))
-    with pytest.raises(Broken, match="entities is refused"):
+    with pytest.raises(Damaged, match="entities is refused"):
         XMP.look(item)
     found = IMAGE.look(item)
     assert found["width"] == 320
@@ -171,7 +171,7 @@ def test_a_compressed_packet_of_a_png_is_unpacked_and_a_bomb_is_not():
         return plain[:33] + files.chunk(b"iTXt", text) + plain[33:]
 
     assert look(XMP, packed(files.xmp()))["dc"]["title"] == "A title"
-    with pytest.raises(Broken, match="no XML"):
+    with pytest.raises(Damaged, match="not XML"):
         look(XMP, packed(b"<x>" + b" " * (100 << 20)))
 
 

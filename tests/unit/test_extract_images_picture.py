@@ -19,7 +19,7 @@ from frazil.extract.images.decode import picture_of
 from frazil.extract.images.image import IMAGE
 from frazil.extract.images.perceptual_hash import distance, perceptual_hash
 from frazil.extract.images.picture import PICTURE
-from frazil.extract.images.window import Broken
+from frazil.extract.window import Damaged
 from tests import extract_files as files
 from tests.extract_kit import FileItem, MemoryItem, look
 
@@ -233,11 +233,11 @@ def test_what_cannot_be_decoded_says_so(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_damaged_picture_fails_with_the_reason():
-    with pytest.raises(Broken, match="truncated"):
+    with pytest.raises(Damaged, match="truncated"):
         look(PICTURE, files.jpeg()[:4000])
-    with pytest.raises(Broken, match="cannot be decoded"):
+    with pytest.raises(Damaged, match="cannot be decoded"):
         look(PICTURE, files.heic())
-    with pytest.raises(Broken, match="cannot be decoded"):
+    with pytest.raises(Damaged, match="cannot be decoded"):
         look(PICTURE, png_that_says(50, 50))
 
 

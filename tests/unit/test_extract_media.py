@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from frazil.extract import Extractor, Limits, TooMuch, Unsupported
-from frazil.extract.damage import Damaged
 from frazil.extract.media.audio import AUDIO
 from frazil.extract.media.isobmff import place
 from frazil.extract.media.video import VIDEO
+from frazil.extract.window import Damaged
 from tests import extract_documents as made
 from tests.extract_kit import MemoryItem, look
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from frazil.extract import Unsupported
-from frazil.extract.reference import described
+from frazil.extract.reference import describe_extractors
 from frazil.extract.registry import BUILT_IN, GROUP, load
 from tests.extract_kit import MemoryItem
 
@@ -113,9 +113,9 @@ BROKEN = {
     "exits": ("plugin_exit:look", "SystemExit: 3"),
     "syntax": ("plugin_syntax:look", "SyntaxError: "),
     "missing_attribute": ("plugin_good:nothing", "AttributeError: "),
-    "wrong_type": ("plugin_good:function", "TypeError: function is function, no Extractor (see @extractor)"),
+    "wrong_type": ("plugin_good:function", "TypeError: function is function, not an Extractor (see @extractor)"),
     "duplicate": ("plugin_good:again", f"the name 'rekognition' is taken by {BUILT_IN[-1]}"),
-    "bad_name": ("plugin_good:unnamed", "'not a name' is no name"),
+    "bad_name": ("plugin_good:unnamed", "'not a name' is not a valid name"),
 }
 
 
@@ -145,7 +145,7 @@ def test_a_broken_plugin_loses_only_itself(
     assert set(registry.broken) == {f"{name} = {source}" for name, (source, _) in BROKEN.items()}
     for name, (source, why) in BROKEN.items():
         assert registry.broken[f"{name} = {source}"].startswith(why)
-        assert f"the extractor {name} = {source} is left out" in caplog.text
+        assert f"Extractor {name} = {source} is skipped" in caplog.text
 
 
 def test_a_plugin_that_imports_the_former_module_uses_the_same_classes():
@@ -170,7 +170,7 @@ def test_the_example_has_about_twenty_lines():
 
 
 def test_every_built_in_extractor_is_described():
-    every = described()
+    every = describe_extractors()
     assert len(every) == len(BUILT_IN)
     page = PAGE.read_text()
     for one in every:
@@ -180,7 +180,7 @@ def test_every_built_in_extractor_is_described():
 
 
 def test_the_seeing_extractors_are_described_with_their_extras():
-    found = {one.name: one for one in described()}
+    found = {one.name: one for one in describe_extractors()}
     assert found["labels"].extra == "labels"
     assert found["ocr"].extra == "ocr"
     assert found["rekognition"].extra == ""

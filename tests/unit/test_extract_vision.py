@@ -19,10 +19,10 @@ from PIL import Image
 
 from frazil.extract import Limits, TooMuch, Unsupported
 from frazil.extract.engine import context
-from frazil.extract.engine.context import Surroundings
+from frazil.extract.engine.context import ExtractorContext
 from frazil.extract.vision import labels, model, network
-from frazil.extract.vision.checkpoint import BadCheckpointError, weights
-from frazil.extract.vision.classes import broader, grouped, names
+from frazil.extract.vision.checkpoint import BadCheckpointError, read_weights
+from frazil.extract.vision.classes import broader_names, class_names, parse_groups
 from frazil.extract.vision.labels import LABELS
 from tests.extract_kit import MemoryItem
 
@@ -34,7 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _surroundings(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "_used", [Surroundings(cache)])
+    monkeypatch.setattr(context, "_used", [ExtractorContext(cache)])
 
 
 def photo(name: str) -> bytes:
@@ -90,7 +90,7 @@ def test_a_large_jpeg_on_its_side_is_the_same_cat():
 def test_any_kind_of_pixels_is_looked_at(mode: str):
     held = io.BytesIO()
     Image.open(io.BytesIO(photo("chelsea.jpg"))).convert("RGB").convert(mode).save(held, "TIFF")
-    assert labels.told(_probabilities(held.getvalue())) == LABELS.look(
+    assert labels.select_labels(_probabilities(held.getvalue())) == LABELS.look(
         MemoryItem(held.getvalue(), detected_type="image/tiff")
     )
 
@@ -99,7 +99,7 @@ def _probabilities(data: bytes) -> np.ndarray:
     from frazil.extract.images.decode import picture_of
 
     picture = picture_of(MemoryItem(data, detected_type="image/tiff"), network.SIDE)
-    return model.session().run(None, {network.INPUT: labels.pixels(picture)})[0][0]
+    return model.load_session().run(None, {network.INPUT: labels.pixels(picture)})[0][0]
 
 
 def test_a_picture_of_one_pixel_is_looked_at():
@@ -137,19 +137,19 @@ def test_the_module_is_imported_without_the_heavy_packages():
 def probabilities(**percent: float) -> np.ndarray:
     made = np.zeros(1000, np.float32)
     for name, value in percent.items():
-        made[names().index(name.replace("_", " "))] = value / 100
+        made[class_names().index(name.replace("_", " "))] = value / 100
     return made
 
 
 def test_only_what_is_sure_enough_is_told():
-    assert labels.told(probabilities(tripod=10.5, banana=9.4, envelope=60)) == [
+    assert labels.select_labels(probabilities(tripod=10.5, banana=9.4, envelope=60)) == [
         {"Name": "envelope", "Confidence": 60.0},
         {"Name": "tripod", "Confidence": 10.5},
     ]
 
 
 def test_unsure_kinds_of_a_thing_add_up_to_a_sure_thing():
-    told = labels.told(probabilities(convertible=9, jeep=9, minivan=9, taxi=9))
+    told = labels.select_labels(probabilities(convertible=9, jeep=9, minivan=9, taxi=9))
     assert told == [
         {"Name": "car", "Confidence": 36.0, "Broader": True},
         {"Name": "vehicle", "Confidence": 36.0, "Broader": True},
@@ -157,7 +157,7 @@ def test_unsure_kinds_of_a_thing_add_up_to_a_sure_thing():
 
 
 def test_a_class_with_the_name_of_its_group_is_told_once():
-    told = labels.told(probabilities(duck=60, merganser=30))
+    told = labels.select_labels(probabilities(duck=60, merganser=30))
     assert told == [
         {"Name": "duck", "Confidence": 90.0, "Broader": True},
         {"Name": "bird", "Confidence": 90.0, "Broader": True},
@@ -168,12 +168,12 @@ def test_a_class_with_the_name_of_its_group_is_told_once():
 
 def test_at_most_ten_labels_are_told():
     sure = dict.fromkeys(("tabby_cat", "pug", "beagle", "jeep", "taxi", "canoe", "banana", "pizza", "tripod"), 35.0)
-    assert len(labels.told(probabilities(**sure))) == labels.MOST
+    assert len(labels.select_labels(probabilities(**sure))) == labels.MOST
 
 
 def test_there_are_a_thousand_different_names():
-    assert len(names()) == len(set(names())) == 1000
-    assert [names()[n] for n in (0, 281, 285, 404, 817, 954, 999)] == [
+    assert len(class_names()) == len(set(class_names())) == 1000
+    assert [class_names()[n] for n in (0, 281, 285, 404, 817, 954, 999)] == [
         "tench",
         "tabby cat",
         "Egyptian cat",
@@ -203,11 +203,11 @@ def test_there_are_a_thousand_different_names():
     ],
 )
 def test_who_searches_for_the_broader_name_finds_the_narrow_one(name: str, group: str):
-    assert names().index(name) in broader()[group]
+    assert class_names().index(name) in broader_names()[group]
 
 
 def test_broader_names_do_not_swallow_their_neighbours():
-    in_group = {group: {names()[n] for n in numbers} for group, numbers in broader().items()}
+    in_group = {group: {class_names()[n] for n in numbers} for group, numbers in broader_names().items()}
     assert in_group["cat"] == {"tabby cat", "tiger cat", "Persian cat", "Siamese cat", "Egyptian cat"}
     assert len(in_group["dog"]) == 118
     assert not in_group["animal"] & (in_group["vehicle"] | in_group["food"] | in_group["furniture"])
@@ -217,7 +217,7 @@ def test_broader_names_do_not_swallow_their_neighbours():
 
 def test_a_broader_name_over_an_unknown_class_is_refused():
     with pytest.raises(KeyError, match="unicorn"):
-        grouped(["beast: unicorn"], names())
+        parse_groups(["beast: unicorn"], class_names())
 
 
 # -- weights ---------------------------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def test_a_broader_name_over_an_unknown_class_is_refused():
 
 def test_the_graph_is_the_network_of_the_checkpoint():
     """The first convolution with its batch norm, computed by hand, is the folded one."""
-    held = weights(model.checkpoint())
-    weight, bias = network.folded(held, "_conv_stem", "_bn0")
+    held = read_weights(model.checkpoint())
+    weight, bias = network.fold_batch_norm(held, "_conv_stem", "_bn0")
     patch = np.random.default_rng(7).normal(size=(3, 3, 3)).astype(np.float32)
     plain = (held["_conv_stem.weight"] * patch).sum(axis=(1, 2, 3))
     normed = (plain - held["_bn0.running_mean"]) / np.sqrt(held["_bn0.running_var"] + 1e-3)
@@ -252,7 +252,7 @@ def written(tmp_path: Path, tensors: object, *after: bytes) -> Path:
 def test_a_checkpoint_that_wants_to_run_code_is_refused_and_runs_none(tmp_path: Path):
     proof = tmp_path / "code was run"
     with pytest.raises(BadCheckpointError, match=r"mkdir"):
-        weights(written(tmp_path, OrderedDict(a=Evil(proof))))
+        read_weights(written(tmp_path, OrderedDict(a=Evil(proof))))
     assert not proof.exists()
 
 
@@ -275,12 +275,12 @@ def numbers(*values: float) -> bytes:
 
 
 def test_a_tensor_is_read_with_its_strides(tmp_path: Path):
-    assert weights(written(tmp_path, tensor_pickle(), numbers(1.5, -2)))["a"].tolist() == [1.5, -2]
+    assert read_weights(written(tmp_path, tensor_pickle(), numbers(1.5, -2)))["a"].tolist() == [1.5, -2]
 
 
 def test_a_tensor_outside_of_its_numbers_is_refused(tmp_path: Path):
-    with pytest.raises(BadCheckpointError, match="outside"):
-        weights(written(tmp_path, tensor_pickle(shape=b"(K\x05t"), numbers(1.5, -2)))
+    with pytest.raises(BadCheckpointError, match="exceeds its storage"):
+        read_weights(written(tmp_path, tensor_pickle(shape=b"(K\x05t"), numbers(1.5, -2)))
 
 
 @pytest.mark.parametrize("part", [0.0, 0.001, 0.01, 0.5, 0.999])
@@ -289,7 +289,7 @@ def test_a_checkpoint_that_is_cut_off_is_refused(tmp_path: Path, part: float):
     file = tmp_path / "cut.pth"
     file.write_bytes(whole[: int(len(whole) * part)])
     with pytest.raises(BadCheckpointError):
-        weights(file)
+        read_weights(file)
 
 
 def test_weights_that_are_not_those_of_their_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -307,8 +307,8 @@ def test_weights_that_are_not_those_of_their_name_are_refused(tmp_path: Path, mo
 def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts how often the graph is built; a small one stands for it."""
     counted: list[int] = []
-    monkeypatch.setattr(model, "weights", lambda _: {})
-    monkeypatch.setattr(network, "graph", lambda _: counted.append(1) or b"graph" * 1000)
+    monkeypatch.setattr(model, "read_weights", lambda _: {})
+    monkeypatch.setattr(network, "build_graph", lambda _: counted.append(1) or b"graph" * 1000)
     return counted
 
 
@@ -318,16 +318,16 @@ def only_file(folder: Path) -> Path:
 
 
 def test_the_model_is_made_once_and_then_taken_from_the_cache(tmp_path: Path, built: list[int]):
-    assert model.cached(tmp_path) == model.cached(tmp_path) == b"graph" * 1000
+    assert model.load_or_make(tmp_path) == model.load_or_make(tmp_path) == b"graph" * 1000
     assert len(built) == 1
     assert "-0.1.0-" in only_file(tmp_path).name  # the package's version
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 5032])
 def test_a_damaged_file_in_the_cache_is_made_again(tmp_path: Path, built: list[int], damage: bytes):
-    model.cached(tmp_path)
+    model.load_or_make(tmp_path)
     only_file(tmp_path).write_bytes(damage)
-    assert model.cached(tmp_path) == b"graph" * 1000
+    assert model.load_or_make(tmp_path) == b"graph" * 1000
     held = only_file(tmp_path).read_bytes()
     assert held[:32] == hashlib.sha256(held[32:]).digest()
     assert len(built) == 2
@@ -335,12 +335,12 @@ def test_a_damaged_file_in_the_cache_is_made_again(tmp_path: Path, built: list[i
 
 def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, built: list[int]):
     (tmp_path / "models").write_text("a file where the folder should be")
-    assert model.cached(tmp_path / "models") == b"graph" * 1000
+    assert model.load_or_make(tmp_path / "models") == b"graph" * 1000
 
 
 def test_many_at_once_leave_one_whole_file(tmp_path: Path, built: list[int]):
     found: list[bytes] = []
-    threads = [threading.Thread(target=lambda: found.append(model.cached(tmp_path))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(model.load_or_make(tmp_path))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -354,16 +354,16 @@ def test_two_processes_that_make_the_model_at_once_both_have_it(tmp_path: Path):
     code = (
         "from pathlib import Path; from frazil.extract.engine import context as s\n"
         "from frazil.extract.vision import model\n"
-        f"s.use(s.Surroundings(Path({str(tmp_path)!r}))); print(model.session().get_inputs()[0].shape)"
+        f"s.set_context(s.ExtractorContext(Path({str(tmp_path)!r}))); print(model.load_session().get_inputs()[0].shape)"
     )
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [p.communicate()[0] for p in both] == ["[1, 3, 224, 224]\n"] * 2
     assert only_file(tmp_path / "models").stat().st_size > 18_000_000
 
 
-@pytest.mark.parametrize("said", [[], [Surroundings(None)]])
+@pytest.mark.parametrize("said", [[], [ExtractorContext(None)]])
 def test_the_folder_of_the_cache_is_that_of_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[Surroundings]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[ExtractorContext]
 ):
     monkeypatch.setattr(context, "_used", said)
     monkeypatch.setenv("FRAZIL_CACHE", str(tmp_path / "mine"))

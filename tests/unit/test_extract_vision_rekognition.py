@@ -16,7 +16,7 @@ from PIL import Image
 
 from frazil.extract import Unsupported
 from frazil.extract.engine import context
-from frazil.extract.engine.context import Surroundings
+from frazil.extract.engine.context import ExtractorContext
 from frazil.extract.vision import rekognition
 from frazil.extract.vision.rekognition import REKOGNITION, client_of
 from frazil.settings import NetworkSettings, S3Settings
@@ -38,7 +38,7 @@ def _no_keys_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def use(monkeypatch: pytest.MonkeyPatch, **s3: Any) -> Any:
     """Takes these settings; gives the client that is made of them."""
-    chosen = Surroundings(Path("unused"), S3Settings(**(KEYS | s3)), NetworkSettings(retry_attempts=3))
+    chosen = ExtractorContext(Path("unused"), S3Settings(**(KEYS | s3)), NetworkSettings(retry_attempts=3))
     monkeypatch.setattr(context, "_used", [chosen])
     return client_of(chosen.s3, chosen.network)
 
@@ -123,7 +123,7 @@ def test_a_large_picture_is_sent_as_a_small_one(monkeypatch: pytest.MonkeyPatch)
     use(monkeypatch)
     data = picture(3000)
     assert len(data) > 5 << 20
-    sent = rekognition.reduced(item(data))
+    sent = rekognition.reduce_picture(item(data))
     assert len(sent) < 5 << 20
     assert Image.open(io.BytesIO(sent)).size == (1024, 1024)
 

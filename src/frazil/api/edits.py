@@ -16,7 +16,7 @@ from frazil.api.models import Answered, Sent
 from frazil.api.request_body import JSON, content_type, declared_size, parsed, read_body
 from frazil.api.service import Service
 from frazil.content.annotations.edits import MAX_NOTE, MAX_TAG, MAX_TAGS, STAYS, Edit
-from frazil.content.annotations.publish_edits import SOURCE, entries, forget_thumbnails, publish
+from frazil.content.annotations.publish_edits import SOURCE, forget_thumbnails, make_entries, publish
 from frazil.content.tables import ContentTables
 from frazil.log.protocol import Level
 from frazil.settings import Settings
@@ -113,5 +113,5 @@ async def _take(request: Request, service: Service) -> Response:
 
 def _find(tables: ContentTables, bucket: str, edits: list[Edit]) -> tuple[list[dict[str, Any]], bool]:
     """Returns the entries of the message, and whether reads include the tail of the log."""
-    found = entries(tables, bucket, edits)
+    found = make_entries(tables, bucket, edits)
     return found, tables.lag is None

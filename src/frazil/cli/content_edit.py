@@ -160,7 +160,7 @@ def _publish(run: Run, place: str, edits: Sequence[Edit], *, wait: bool, catalog
             "visible": wait or lag is None,
         }
         if wait:
-            work.until_visible(end)
+            work.wait_until_visible(end)
         if edits[0].erase:
             # A look inside that was under way may have made them again.
             _forget_thumbnails(settings, bucket, told, catalog)
@@ -188,7 +188,7 @@ def _find_rows(
     run: Run, place: str, edits: Sequence[Edit], catalog: str | None
 ) -> tuple[str, list[dict[str, Any]], Settings, Lag | None]:
     """Returns the bucket, the entries of the message, the settings, and what reads lack. Changes nothing."""
-    from frazil.content.annotations.publish_edits import entries
+    from frazil.content.annotations.publish_edits import make_entries
     from frazil.content.buckets import bucket_of
     from frazil.content.tables import ContentTables
     from frazil.content.tail import ContentTail
@@ -201,7 +201,7 @@ def _find_rows(
     settings = for_pipeline(run.settings(*SECTIONS))
     with LazyStore(settings, catalog) as store:
         tables = ContentTables.of(store.store(), settings, ContentTail.of_command(settings))
-        told = entries(tables, bucket, edits, suggest=True)
+        told = make_entries(tables, bucket, edits, suggest=True)
     return bucket, told, settings, tables.lag
 
 

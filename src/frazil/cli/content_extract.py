@@ -21,8 +21,8 @@ from frazil.errors import FrazilError, InterruptedByUser, UsageError
 
 if TYPE_CHECKING:
     from frazil.content.extraction.job import Extracted
-    from frazil.content.extraction.selection import Asked, Mode
-    from frazil.content.scan.session import Work
+    from frazil.content.extraction.selection import ExtractionRequest, Mode
+    from frazil.content.scan.session import ScanSession
     from frazil.settings import Settings
 
 #: Seconds from a signal to the end of the process, whatever hangs.
@@ -63,13 +63,13 @@ def extract(
     the objects that are left.
     """
     from frazil.content.buckets import bucket_of, require_text
-    from frazil.content.extraction.selection import Asked
+    from frazil.content.extraction.selection import ExtractionRequest
     from frazil.extract.registry import extractors
     from frazil.topics.sinks.jobs import for_pipeline
 
     require_text(prefix, "prefix")
     names = tuple(name.strip() for part in only or () for name in part.split(",") if name.strip())
-    asked = Asked(
+    asked = ExtractionRequest(
         None if place is None else bucket_of(place),
         prefix,
         _mode(missing=missing, failed=failed, stale=stale, all=everything),
@@ -101,47 +101,47 @@ class _How:
 
 
 class _Extract:
-    def __init__(self, run: Run, settings: Settings, asked: Asked, how: _How, catalog: str | None) -> None:
+    def __init__(self, run: Run, settings: Settings, asked: ExtractionRequest, how: _How, catalog: str | None) -> None:
         self._run, self._settings, self._asked, self._how, self._catalog = run, settings, asked, how, catalog
         self._stop = threading.Event()
 
     def go(self) -> None:
-        with self._interruptible(), opened(self._run, self._settings, self._catalog) as work:
+        with self._interruptible(), opened(self._run, self._settings, self._catalog) as session:
             if self._how.dry_run:
-                self._print_plan(work)
+                self._print_plan(session)
             elif self._how.follow:
-                self._follow(work)
+                self._follow(session)
             else:
-                self._once(work)
+                self._once(session)
 
-    def _once(self, work: Work) -> None:
+    def _once(self, session: ScanSession) -> None:
         from frazil.content.extraction.job import extract
 
         # What is not in the table yet would be looked into twice.
         waits = self._how.wait or self._how.follow
         with phases(self._run.printer.json_output) as bar:
             with bar.looking_inside() as progress:
-                done = extract(work, self._asked, progress=progress)
+                done = extract(session, self._asked, progress=progress)
             visible_s = None
             if waits and done.end:
                 began = time.monotonic()
                 with bar.waiting("writing results to the table"):
-                    work.until_visible(done.end)
+                    session.wait_until_visible(done.end)
                 visible_s = round(done.seconds + time.monotonic() - began, 3)
         if done.objects or not self._how.follow:
             self._print(done, visible_s)
             print(end="", flush=True)
 
-    def _follow(self, work: Work) -> None:
+    def _follow(self, session: ScanSession) -> None:
         """Looks again when the table has a new snapshot."""
         from frazil.content.extraction.job import snapshot
 
         self._run.printer.note("extracting objects as they arrive; press Ctrl-C to stop")
         seen: int | None = None
         while True:
-            now = snapshot(work)
+            now = snapshot(session)
             if now is not None and now != seen:
-                self._once(work)
+                self._once(session)
                 seen = now
             self._stop.wait(self._how.every)
 
@@ -161,11 +161,11 @@ class _Extract:
 
     # -- what is printed ---------------------------------------------------------------------------------------------
 
-    def _print_plan(self, work: Work) -> None:
-        from frazil.content.extraction.job import planned
+    def _print_plan(self, session: ScanSession) -> None:
+        from frazil.content.extraction.job import count_planned
         from frazil.extract.registry import registry
 
-        plan = planned(work, self._asked)
+        plan = count_planned(session, self._asked)
         for source, why in registry().broken.items():
             self._run.printer.note(f"note: the extractor {source} is not available: {why}")
         self._run.printer.record({"objects": plan.objects, "bytes": plan.bytes, "by_extractor": plan.by_extractor})

@@ -17,7 +17,7 @@ from frazil.errors import ConfigError, ConflictError, NotFoundError, UsageError
 if TYPE_CHECKING:
     from frazil.content.fields import Fields
     from frazil.content.fields.overview import Overview
-    from frazil.content.scan.session import Work
+    from frazil.content.scan.session import ScanSession
     from frazil.settings import Settings
 
 
@@ -63,8 +63,8 @@ def fields(
     sure = yes or not (gone or dry_run)
     with confirmed(run, plan, yes=sure, dry_run=dry_run, what="dropping columns") as go:
         if go:
-            with opened(run, settings, catalog) as work:
-                _publish(work, made, drop=gone, wait=wait)
+            with opened(run, settings, catalog) as session:
+                _publish(session, made, drop=gone, wait=wait)
     if go and changes:
         run.printer.note(f"for existing rows: frazil content backfill --field {changes[0].name}")
 
@@ -97,14 +97,14 @@ def backfill(
             cause=f"{settings.origin(_RAW)}: {'.'.join(_RAW)} is false",
             hint=f"{'.'.join(_RAW)}: true, and frazil content extract",
         )
-    with opened(run, settings, catalog) as work:
-        end = _publish(work, made, backfill=names, wait=wait)
+    with opened(run, settings, catalog) as session:
+        end = _publish(session, made, backfill=names, wait=wait)
         summary: dict[str, Any] = {"fields": names, "offset": end - 1, "done": wait}
         if wait:
-            from frazil.content.fields.wait_filled import until_filled
+            from frazil.content.fields.wait_filled import wait_until_filled
 
-            with work.waiting_for(end):
-                until_filled(settings, work.access, work.engine, names, catalog=catalog)
+            with session.waiting_for(end):
+                wait_until_filled(settings, session.access, session.engine, names, catalog=catalog)
             lacking = _filled(run, made, names, catalog)
             summary |= {"lacking": lacking, "seconds": round(time.monotonic() - began, 3)}
     run.printer.record(summary)
@@ -121,14 +121,14 @@ _RAW = ("content", "schema", "include_raw_metadata")
 
 def _looked_at(run: Run, catalog: str | None, *, count: bool = True) -> tuple[Settings, Overview]:
     """The settings, and how it stands. Nothing is started for it."""
-    from frazil.content.fields.configured import configured
+    from frazil.content.fields.configured import load_configured
     from frazil.content.fields.overview import overview
     from frazil.content.tables import ContentTables
     from frazil.tables.store import LazyStore
     from frazil.topics.sinks.jobs import for_pipeline
 
     settings = for_pipeline(run.settings(*SECTIONS))
-    wanted = configured(settings)
+    wanted = load_configured(settings)
     with LazyStore(settings, catalog) as store:
         return settings, overview(ContentTables.of(store.store(), settings), wanted, count=count)
 
@@ -183,7 +183,9 @@ def _droppable(found: Overview, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _publish(work: Work, made: Fields, *, drop: Sequence[str] = (), backfill: Sequence[str] = (), wait: bool) -> int:
+def _publish(
+    session: ScanSession, made: Fields, *, drop: Sequence[str] = (), backfill: Sequence[str] = (), wait: bool
+) -> int:
     """Tells the log, and where that is wanted waits until the table is so. The offset after the message."""
     from frazil.content.annotations import messages
     from frazil.content.intake.messages import headers_of, store
@@ -197,11 +199,11 @@ def _publish(work: Work, made: Fields, *, drop: Sequence[str] = (), backfill: Se
         backfill=backfill,
     )
     if wait:
-        work.require_writable()
-    topic = ensure_events_topic(work.access, work.settings).name
-    end = store(work.access, topic, [message], headers_of("fields"), internal=True).offset + 1
+        session.require_writable()
+    topic = ensure_events_topic(session.access, session.settings).name
+    end = store(session.access, topic, [message], headers_of("fields"), internal=True).offset + 1
     if wait:
-        work.until_visible(end)
+        session.wait_until_visible(end)
     return end
 
 

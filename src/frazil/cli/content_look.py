@@ -13,9 +13,9 @@ from frazil.errors import DifferencesError, UsageError
 
 if TYPE_CHECKING:
     from frazil.content.scan.folder import Folder
-    from frazil.content.scan.listing import Place
-    from frazil.content.scan.reconcile import Told
-    from frazil.content.scan.session import Work
+    from frazil.content.scan.listing import ScanTarget
+    from frazil.content.scan.reconcile import PublishedCounts
+    from frazil.content.scan.session import ScanSession
     from frazil.settings import Settings
 
 PlaceArgument = Annotated[str, typer.Argument(metavar="BUCKET|FOLDER", help="s3://bucket, a bucket name, or a folder")]
@@ -51,14 +51,14 @@ def reconcile(
         _reconcile_gone(run, place, prefix, against, apply=apply, catalog=catalog)
         return
     look = apply or against == "listing"
-    with place_at(run, place, prefix, look=look) as (settings, there), opened(run, settings, catalog) as work:
-        waiting = work.waiting()
+    with place_at(run, place, prefix, look=look) as (settings, there), opened(run, settings, catalog) as session:
+        waiting = session.waiting()
         if waiting:
             run.printer.note(
                 f"{waiting:,} messages are in the log but not in the table yet; the comparison does not include them"
             )
-        plan, began = work.plan(there, prefix, against=against, first=first)
-        told = work.repair(there, plan) if apply and plan.faults else None
+        plan, began = session.plan(there, prefix, against=against, first=first)
+        told = session.repair(there, plan) if apply and plan.faults else None
     summary = {
         "bucket": there.bucket,
         "prefix": prefix,
@@ -88,9 +88,9 @@ def _reconcile_gone(run: Run, text: str, prefix: str, against: str, *, apply: bo
                 hint="frazil content reconcile s3://BUCKET --bucket-gone",
             )
         began = there.confirm_missing()
-        with opened(run, settings, catalog) as work:
-            waiting, rows = work.waiting(), work.rows(there.bucket, prefix)
-            told = work.record_bucket_gone(there, prefix) if apply else None
+        with opened(run, settings, catalog) as session:
+            waiting, rows = session.waiting(), session.rows(there.bucket, prefix)
+            told = session.record_bucket_gone(there, prefix) if apply else None
     summary = {
         "bucket": there.bucket,
         "prefix": prefix,
@@ -108,7 +108,7 @@ def _reconcile_gone(run: Run, text: str, prefix: str, against: str, *, apply: bo
         _require_none(rows, there.bucket)
 
 
-def _repaired(told: Told | None) -> dict[str, int] | None:
+def _repaired(told: PublishedCounts | None) -> dict[str, int] | None:
     return None if told is None else {"there": told.there, "gone": told.gone}
 
 
@@ -124,31 +124,31 @@ def _require_none(differences: int, bucket: str) -> None:
 @contextmanager
 def place_at(
     run: Run, text: str, prefix: str, versions: bool | None = None, *, look: bool = True
-) -> Iterator[tuple[Settings, Place]]:
+) -> Iterator[tuple[Settings, ScanTarget]]:
     """The place, looked at before anything is started: a misspelt name changes nothing."""
     from frazil.content.scan.folder import Folder
-    from frazil.content.scan.listing import open_place
+    from frazil.content.scan.listing import open_target
     from frazil.topics.sinks.jobs import for_pipeline
 
     settings = for_pipeline(run.settings(*SECTIONS))
-    there = open_place(text, settings, prefix, versions=versions, look=look)
+    there = open_target(text, settings, prefix, versions=versions, look=look)
     if isinstance(there, Folder):
         say_own(run, there)
     yield settings, there
 
 
 @contextmanager
-def opened(run: Run, settings: Settings, catalog: str | None) -> Iterator[Work]:
+def opened(run: Run, settings: Settings, catalog: str | None) -> Iterator[ScanSession]:
     """The log, wherever it is, and one Spark session for all that needs it, started then."""
-    from frazil.content.scan.engine import OnDemand
-    from frazil.content.scan.session import Work
+    from frazil.content.scan.engine import LazyEngine
+    from frazil.content.scan.session import ScanSession
     from frazil.topics import connect
 
     def note(text: str) -> None:
         run.printer.note(f"note: {text}")
 
-    with connect(settings, note=note, catalog=catalog) as access, OnDemand(settings, access) as engine:
-        yield Work(settings, access, engine, catalog)
+    with connect(settings, note=note, catalog=catalog) as access, LazyEngine(settings, access) as engine:
+        yield ScanSession(settings, access, engine, catalog)
 
 
 def say_own(run: Run, there: Folder) -> None:

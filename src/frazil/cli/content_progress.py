@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from frazil.content.scan.state import Tally
+    from frazil.content.scan.state import ScanCounts
 
-Listed = Callable[["Tally", int], None]
+Listed = Callable[["ScanCounts", int], None]
 #: Objects that were looked into, and all that are to be.
 Looked = Callable[[int, int], None]
 
@@ -39,7 +39,7 @@ class Phases:
             return
         shown, task = self._shown, self._shown.add_task("listing", total=None)
 
-        def progress(tally: Tally, left: int) -> None:
+        def progress(tally: ScanCounts, left: int) -> None:
             news = tally.new + tally.changed
             shown.update(
                 task,

@@ -20,7 +20,7 @@ from frazil.errors import FrazilError, InterruptedByUser
 
 if TYPE_CHECKING:
     from frazil.content.full_scan import ScanRequest
-    from frazil.content.scan.listing import Place
+    from frazil.content.scan.listing import ScanTarget
     from frazil.content.summary import Summary
     from frazil.settings import Settings
 
@@ -74,7 +74,7 @@ def scan(
 
 class _Scan:
     def __init__(
-        self, run: Run, settings: Settings, there: Place, asked: ScanRequest, typed: str, catalog: str | None
+        self, run: Run, settings: Settings, there: ScanTarget, asked: ScanRequest, typed: str, catalog: str | None
     ) -> None:
         self._run, self._settings, self._there, self._asked = run, settings, there, asked
         self._typed, self._catalog = typed, catalog

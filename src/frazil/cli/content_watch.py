@@ -20,9 +20,9 @@ from frazil.errors import FrazilError, UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.content.scan.debounce import Change
+    from frazil.content.scan.debounce import FileChange
     from frazil.content.scan.folder import Folder
-    from frazil.content.scan.wait_visible import Background
+    from frazil.content.scan.wait_visible import BackgroundPipeline
     from frazil.log.protocol import LogAccess
     from frazil.settings import Settings
 
@@ -83,7 +83,7 @@ class _Watch:
             raise
 
     def _watch(self) -> None:
-        from frazil.content.scan.wait_visible import Background
+        from frazil.content.scan.wait_visible import BackgroundPipeline
         from frazil.content.topic import ensure_events_topic
         from frazil.tables.store import LazyStore
         from frazil.topics import connect, flight_address
@@ -95,7 +95,7 @@ class _Watch:
             connect(settings, note=note, catalog=self._catalog) as access,
             flight_address(access) as address,
             LazyStore(settings, self._catalog) as store,
-            self._in_background(Background(settings, access, address, self._catalog)) as background,
+            self._in_background(BackgroundPipeline(settings, access, address, self._catalog)) as background,
         ):
             ensure_events_topic(access, settings)
             helper = _Helper(settings, access, store, background, note)
@@ -112,7 +112,7 @@ class _Watch:
         note(f"{self._changes:,} changes were published")
 
     @contextmanager
-    def _in_background(self, background: Background) -> Iterator[Background]:
+    def _in_background(self, background: BackgroundPipeline) -> Iterator[BackgroundPipeline]:
         """Where its pipeline hangs in a call at the end, Python would wait for that."""
         try:
             with background:
@@ -123,27 +123,27 @@ class _Watch:
                 leave_soon(error.exit_code if isinstance(error, FrazilError) else 0 if error is None else 130)
 
     def _look(self, access: LogAccess, store: Any, stop: threading.Event, helper: _Helper) -> None:
-        from frazil.content.scan.debounce import Settling
-        from frazil.content.scan.publish import Teller
+        from frazil.content.scan.debounce import Debouncer
+        from frazil.content.scan.publish import ObservationPublisher
         from frazil.content.scan.watch import known_etags, watch
         from frazil.log.remote.producer import Producer
 
         settings, bucket = self._settings, self._folder.bucket
-        settling = Settling(known_etags(store, settings, bucket))
+        settling = Debouncer(known_etags(store, settings, bucket))
         self._run.printer.note(f"watching {bucket}; press Ctrl-C or send SIGTERM to stop")
         with Producer(access, settings.model.content.topic, internal=True) as producer:
-            teller = Teller(producer, bucket, "watch", settings.model.log.max_message_size)
+            publisher = ObservationPublisher(producer, bucket, "watch", settings.model.log.max_message_size)
             watch(
                 self._folder,
-                teller,
+                publisher,
                 settling,
                 every_s=self._every,
                 stop=stop,
                 told=self._told,
-                idle=lambda: helper.keep_up(teller.end),
+                idle=lambda: helper.keep_up(publisher.end),
             )
 
-    def _told(self, changes: list[Change], observed_at: datetime) -> None:
+    def _told(self, changes: list[FileChange], observed_at: datetime) -> None:
         from frazil.cli.printing import json_text
 
         for change in changes:
@@ -180,7 +180,7 @@ class _Helper:
 
     def keep_up(self, end: int) -> None:
         """Starts a pipeline where the table has not moved for a while although there is something for it."""
-        from frazil.content.scan.wait_visible import PATIENCE_S, reached
+        from frazil.content.scan.wait_visible import PATIENCE_S, applied_offset
 
         if self._background.runs:
             self._background.check()
@@ -188,7 +188,7 @@ class _Helper:
         if self._at >= end:
             self._moved = time.monotonic()
             return
-        before, self._at = self._at, reached(self._store, self._settings)
+        before, self._at = self._at, applied_offset(self._store, self._settings)
         if self._at > before or self._at >= end:
             self._moved = time.monotonic()
         elif time.monotonic() - self._moved > PATIENCE_S:

@@ -1,1 +1,1 @@
-"""What is in the buckets: events and observations of objects, as a journal and a table that is right about now."""
+"""Metadata of objects: events and observations, as a journal and a table of current objects."""

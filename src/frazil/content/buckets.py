@@ -1,4 +1,4 @@
-"""Buckets as people name them: a name, `s3://name`, or a folder."""
+"""Names of buckets: a name, `s3://name`, or a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from frazil.errors import NotAllowedError, UsageError
 
-#: From this likeness on a name may have been meant.
+#: Similarity above which a name is suggested.
 _ALIKE = 0.6
 _BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,253}[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
@@ -19,7 +19,7 @@ _SCHEMES = ("s3://", "s3a://", "s3n://")
 
 
 def bucket_of(text: str) -> str:
-    """The name under which the tables know a bucket.
+    """Returns the name of a bucket in the tables.
 
     Args:
         text: `name`, `s3://name`, a folder, or its URI. What begins with a slash, a dot or `~`, and what is the name of
@@ -46,7 +46,7 @@ def is_folder(bucket: str) -> bool:
 
 
 def is_bucket_name(name: str) -> bool:
-    """Whether a name is one of a bucket of S3.
+    """Whether a name is a valid S3 bucket name.
 
     Also of the older ones, with capitals and `_`. Nothing that could be a host, a port, a user or a path in a URL.
     """
@@ -88,18 +88,18 @@ def require_request(bucket: str, key: str = "") -> None:
     Names of new events are checked when they are read; this is for rows of older ones, and for whatever was overlooked.
     """
     if not is_bucket_name(bucket):
-        raise UsageError(f"{bucket!r:.100} is no name of a bucket", hint="letters, digits, '.', '-' and '_'")
+        raise UsageError(f"{bucket!r:.100} is not a valid bucket name", hint="letters, digits, '.', '-' and '_'")
     if leaves_bucket(key):
         raise UsageError(f"the key {key!r:.100} would lead out of its bucket", hint="a key without '..' at its start")
 
 
 def folder_of(bucket: str) -> Path:
-    """The folder of a bucket that is one."""
+    """Returns the folder of a bucket that is a folder."""
     return Path(bucket.removeprefix("file://"))
 
 
 def nearest(bucket: str, known: Collection[str]) -> str | None:
-    """The known bucket that is most like a name; folders by their last parts, since most share the first ones."""
+    """Returns the known bucket most similar to a name; folders are compared by their last parts."""
 
     def likeness(other: str) -> tuple[float, float]:
         return _likeness(_last(bucket), _last(other)), _likeness(bucket, other)

@@ -1,4 +1,4 @@
-"""`s3_metadata_coalesced` as SQL: the versions that are there, out of a journal or an inventory."""
+"""`s3_metadata_coalesced` as SQL: the existing versions in a journal or an inventory."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from frazil.errors import UsageError
 
 Dialect = Literal["spark", "duckdb"]
 
-#: What stays as it was when a version came, whatever happens to it later.
+#: Columns that keep their value from the creation of a version.
 _STAYS = ("size", "e_tag", "last_modified_date", "is_multipart", "user_metadata")
 #: Columns that decide between two changes with the same sequence number, as far as a table has them.
 _TIES = ("record_timestamp", "request_id", "e_tag", "size")
-#: Where a change of our journal lay in the log: no two have the same.
+#: The log position of a change in our journal, which is unique.
 _PLACE = ("partition", "offset", "index")
-#: How a sequence number of our journal begins that is a time.
+#: The prefix of sequence numbers in our journal that are times.
 UNSEQUENCED = "!"
 _TIP = ("-- The tip of a stack is the change with the largest sequence number; what came twice counts once.",)
 _STACK = "PARTITION BY bucket, key, version_id"
 _WIDTH = 100
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
-#: Words that one of the two engines would take for something else.
+#: Reserved words of the engines.
 _WORDS = {"offset", "partition", "index", "order", "group", "table", "user", "end", "from", "to", "select", "where"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table that tells of versions: our journal, that of S3 Metadata, or an inventory. Its columns say which.
+    """A table of versions: our journal, S3 Metadata's journal, or an inventory. Its columns tell which.
 
     Attributes:
         name: of the table.
@@ -64,7 +64,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Words:
-    """Names as an engine wants them."""
+    """Quotes names for an engine."""
 
     dialect: Dialect
 
@@ -78,14 +78,14 @@ class Words:
         return [self.name(name) for name in names]
 
     def names(self, names: Iterable[str]) -> str:
-        return listed(self.name_each(names))
+        return format_columns(self.name_each(names))
 
     def table(self, name: str) -> str:
         return ".".join(self.name(part) for part in name.split("."))
 
 
-def listed(columns: Iterable[str]) -> str:
-    """Columns with commas, in lines that can be read."""
+def format_columns(columns: Iterable[str]) -> str:
+    """Formats columns as a list with line breaks."""
     lines = [""]
     for column in columns:
         if lines[-1] and len(lines[-1]) + len(column) > _WIDTH:
@@ -94,14 +94,14 @@ def listed(columns: Iterable[str]) -> str:
     return "\n  ".join(line.rstrip() for line in lines).rstrip(",")
 
 
-def hiding(line: str, otherwise: str, *, tombstones: bool) -> list[str]:
-    """A line that hides what is gone, and how to see that; or the line that shows it."""
+def hide_deleted(line: str, otherwise: str, *, tombstones: bool) -> list[str]:
+    """Returns the condition that hides deleted versions, with a hint how to see them; or the one that shows them."""
     shown = [otherwise] if otherwise else []
     return shown if tombstones else [f"-- Tombstones and delete markers too: {otherwise or 'without WHERE'}", line]
 
 
 def coalesced(source: Source, words: Words, *, tombstones: bool = False) -> str:
-    """The query. Each version that is there once, with `is_latest_version` behind the columns of the table.
+    """Returns the query: each existing version once, with `is_latest_version` after the columns of the table.
 
     Args:
         source: the table.
@@ -115,13 +115,13 @@ def coalesced(source: Source, words: Words, *, tombstones: bool = False) -> str:
     last = [
         f"SELECT {words.names([*source.columns, 'is_latest_version'])}",
         f"FROM {list(steps)[-1]}",
-        *hiding(f"WHERE NOT ({gone})", "", tombstones=tombstones),
+        *hide_deleted(f"WHERE NOT ({gone})", "", tombstones=tombstones),
     ]
     return f"WITH {body}\n" + "\n".join(last)
 
 
 def _of_inventory(source: Source, words: Words) -> dict[str, list[str]]:
-    """An inventory has one row per version that is there: only the latest is to be found."""
+    """Returns the query of an inventory, which has one row per existing version: only the latest has to be found."""
     orders = [f"{n} DESC" for n in ("last_modified_date", "sequence_number") if n in source.columns]
     if "is_latest" in source.columns:
         latest = "coalesce(is_latest, TRUE)"
@@ -134,7 +134,7 @@ def _of_inventory(source: Source, words: Words) -> dict[str, list[str]]:
 
 
 def _of_journal(source: Source, words: Words) -> dict[str, list[str]]:
-    """A journal has all that has happened: of each version its last change counts."""
+    """Returns the query of a journal, which has all changes: the last one of each version counts."""
     return _of_ours(source, words) if source.is_ours else _of_theirs(source, words)
 
 
@@ -156,7 +156,7 @@ def _of_theirs(source: Source, words: Words) -> dict[str, list[str]]:
 
 
 def _of_ours(source: Source, words: Words) -> dict[str, list[str]]:
-    # Windows stand where they are used: inside an Iceberg view Spark 4.1 does not find those of a WINDOW clause.
+    # Windows are inline: inside an Iceberg view, Spark 4.1 does not find those of a WINDOW clause.
     last = "frazil_seen, sequence_number DESC, frazil_kind DESC, record_timestamp DESC"
     order = ["frazil_tier", "sequence_number", "frazil_kind", *words.name_each(("record_timestamp", *_PLACE))]
     return {
@@ -196,7 +196,7 @@ def _of_ours(source: Source, words: Words) -> dict[str, list[str]]:
         ],
         "stacks": [
             *_TIP,
-            f"SELECT {listed(_carried(name, words) for name in source.columns)},",
+            f"SELECT {format_columns(_carried(name, words) for name in source.columns)},",
             f"  row_number() OVER ({_STACK} ORDER BY frazil_step DESC) AS frazil_place,",
             f"  max(CASE WHEN frazil_kind <> 1 AND NOT frazil_seen THEN sequence_number END) OVER ({_STACK})",
             "    AS frazil_came",
@@ -243,7 +243,7 @@ def _ranked(table: str, first: str) -> list[str]:
 
 
 def _carried(name: str, words: Words) -> str:
-    """A column of a change, which may have it from the beginning of the version's life."""
+    """Returns the expression of a column that a change may inherit from the creation of its version."""
     column = words.name(name)
     begun = f"first_value({column}) OVER ({_STACK}, frazil_life ORDER BY frazil_step)"
     if name in _STAYS:
@@ -256,7 +256,7 @@ def _carried(name: str, words: Words) -> str:
 
 def _with_one_plain_version(source: Source, words: Words) -> str:
     plain = "nullif(nullif(version_id, ''), 'null') AS version_id"
-    return listed(plain if name == "version_id" else words.name(name) for name in source.columns)
+    return format_columns(plain if name == "version_id" else words.name(name) for name in source.columns)
 
 
 def _marker(source: Source) -> str:

@@ -1,4 +1,4 @@
-"""The columns of this room: of a change as it is parsed, of `content.journal` and of `content.objects`."""
+"""The columns of parsed changes, of `content.journal` and of `content.objects`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pyarrow as pa
 
 TEXTS = pa.map_(pa.string(), pa.string())
 TIME = pa.timestamp("us", tz="UTC")
-#: S3 Metadata's times have no zone; they are UTC.
+#: S3 Metadata's times have no time zone; they are UTC.
 PLAIN_TIME = pa.timestamp("us")
 
 CREATE = "CREATE"
 UPDATE = "UPDATE_METADATA"
 DELETE = "DELETE"
 
-#: The dialect of what was seen by looking, not told by an event.
+#: The dialect of observations.
 OBSERVED = "observed"
 
 
@@ -21,7 +21,7 @@ def _column(name: str, kind: pa.DataType, doc: str, *, required: bool = False) -
     return pa.field(name, kind, nullable=not required, metadata={"doc": doc})
 
 
-#: One record of an event, or one object of an observation: what parsing makes of a message.
+#: A change: one record of an event, or one object of an observation.
 CHANGE = pa.schema(
     [
         _column("offset", pa.int64(), "of the message in the log", required=True),
@@ -88,7 +88,7 @@ JOURNAL = pa.schema(
     ]
 )  # fmt: skip
 
-#: What a row of `content.objects` knows of the order of things, so that whatever comes later finds its place.
+#: The order information of a row in `content.objects`, against which later changes are compared.
 ORDER = pa.struct(
     [
         pa.field("created", pa.string()),
@@ -105,7 +105,7 @@ ORDER = pa.struct(
     ]
 )
 
-#: What an extractor has come to, under its name.
+#: The result of an extractor, under its name.
 STATE = pa.struct(
     [
         pa.field("version", pa.string()),
@@ -115,7 +115,7 @@ STATE = pa.struct(
     ]
 )
 
-#: What was found inside: true of one content, so that it goes when the content does.
+#: Extracted columns: they belong to one content, and are dropped when the content changes.
 EXTRACTED = (
     _column("metadata", pa.string(), "what was found inside, as JSON; each extractor under its own name"),
     _column("extraction_status", pa.string(), "pending, ok, failed, or erased; null: there is nothing to look into"),
@@ -139,7 +139,7 @@ EXTRACTED = (
     _column("frazil_fields", pa.list_(pa.string()), "custom columns that are computed; for Frazil itself"),
 )  # fmt: skip
 
-#: What people have entered. No extraction, and no new content under the same key, touches it.
+#: Columns that people have entered. Neither extraction nor new content of the same key changes them.
 USERS = (
     _column("user_tags", pa.list_(pa.string()), "tags that people gave it, in order"),
     _column("note", pa.string(), "a person's note"),
@@ -174,5 +174,5 @@ OBJECTS = pa.schema(
 )  # fmt: skip
 
 KEPT = (*EXTRACTED, *USERS)
-#: The columns that events and looks decide about.
+#: The columns that events and observations decide.
 BASE = pa.schema([f for f in OBJECTS if f not in KEPT])

@@ -1,4 +1,4 @@
-"""A full scan: list a bucket or folder, wait until the table has what is new, and extract from it."""
+"""A full scan: lists a bucket or folder, waits until the table has the differences, and extracts metadata."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from frazil.content.scan.listing import Place
-from frazil.content.scan.scanner import Progress, Scanned
-from frazil.content.scan.session import Work
+from frazil.content.scan.listing import ScanTarget
+from frazil.content.scan.scanner import Progress, ScanResult
+from frazil.content.scan.session import ScanSession
 from frazil.errors import UsageError
 from frazil.settings import Settings
 
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """What a scan is asked to do.
+    """The parameters of a scan.
 
     Attributes:
         prefix: only keys that begin with it.
@@ -35,8 +35,8 @@ class ScanRequest:
     wait: bool = True
     extract: bool | None = None
 
-    def checked(self, place: Place, settings: Settings) -> ScanRequest:
-        """Returns the request with `extract` decided, before anything is done.
+    def checked(self, place: ScanTarget, settings: Settings) -> ScanRequest:
+        """Returns the request with `extract` resolved, before anything is done.
 
         Raises:
             UsageError: it asks for what this place cannot do, or for an extractor that does not exist.
@@ -48,8 +48,8 @@ class ScanRequest:
                 "the option gone is for folders: events of a bucket may be late", hint="frazil content reconcile"
             )
         if self.extract and not self.wait:
-            raise UsageError("what is not in the table yet cannot be looked into", hint="wait for the table")
-        # Reading a whole bucket costs money and time, so that somebody has to ask for it.
+            raise UsageError("extraction needs objects that are in the table", hint="wait for the table")
+        # Reading a whole bucket costs money and time, so it has to be requested.
         chosen = self.wait and (place.is_local if self.extract is None else self.extract)
         if chosen:
             extractors(settings)
@@ -58,7 +58,7 @@ class ScanRequest:
 
 @dataclass(frozen=True)
 class ExtractionReport:
-    """What an extraction has read. `by_status` counts objects."""
+    """The result of the extraction. `by_status` counts objects."""
 
     objects: int
     by_status: dict[str, int]
@@ -75,7 +75,7 @@ class ExtractionReport:
 
 @dataclass(frozen=True)
 class ScanReport:
-    """What a scan has found.
+    """The result of a scan.
 
     Attributes:
         bucket: the bucket or folder, as the tables have it.
@@ -130,7 +130,7 @@ class ScanReport:
 
 
 class ScanProgress(Protocol):
-    """Where a scan shows what it is doing."""
+    """Shows the progress of a scan."""
 
     def waiting(self, text: str) -> AbstractContextManager[None]: ...
 
@@ -140,7 +140,7 @@ class ScanProgress(Protocol):
 
 
 class NoProgress:
-    """Shows nothing."""
+    """Shows no progress."""
 
     def waiting(self, text: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -152,11 +152,13 @@ class NoProgress:
         return nullcontext()
 
 
-def run_full_scan(work: Work, place: Place, request: ScanRequest, progress: ScanProgress | None = None) -> ScanReport:
-    """Scans a place as a checked request says.
+def run_full_scan(
+    session: ScanSession, place: ScanTarget, request: ScanRequest, progress: ScanProgress | None = None
+) -> ScanReport:
+    """Scans a target as a checked request says.
 
     Args:
-        work: log, tables and Spark.
+        session: log, tables and Spark.
         place: bucket or folder.
         request: see `ScanRequest.checked`.
         progress: is told what it is at.
@@ -166,11 +168,11 @@ def run_full_scan(work: Work, place: Place, request: ScanRequest, progress: Scan
     """
     start = time.monotonic()
     shown = progress or NoProgress()
-    if request.wait and work.waiting():
+    if request.wait and session.waiting():
         with shown.waiting("taking what was told before into the table"):
-            work.until_visible()
+            session.wait_until_visible()
     with shown.listing() as listed:
-        done = work.scan(
+        done = session.scan(
             place,
             request.prefix,
             restart=request.restart,
@@ -182,29 +184,29 @@ def run_full_scan(work: Work, place: Place, request: ScanRequest, progress: Scan
     report = _report(place, request, done)
     if request.wait:
         with shown.waiting("taking it into the table"):
-            work.until_visible(done.tally.end)
+            session.wait_until_visible(done.tally.end)
         visible_s = round(time.monotonic() - start, 3)
-        rows = work.rows(place.bucket, request.prefix, latest=has_only_latest(place))
+        rows = session.rows(place.bucket, request.prefix, latest=has_only_latest(place))
         report = replace(report, visible_s=visible_s, in_table=rows)
-    if request.extract and work.pending(place.bucket, request.prefix):
-        report = replace(report, extraction=_extract(work, place, request, shown))
+    if request.extract and session.pending(place.bucket, request.prefix):
+        report = replace(report, extraction=_extract(session, place, request, shown))
     return replace(report, total_s=round(time.monotonic() - start, 3))
 
 
-def has_only_latest(place: Place) -> bool:
+def has_only_latest(place: ScanTarget) -> bool:
     """Whether only the latest versions of objects are listed."""
     return getattr(place, "versions", None) == "latest"
 
 
-def _extract(work: Work, place: Place, request: ScanRequest, shown: ScanProgress) -> ExtractionReport:
+def _extract(session: ScanSession, place: ScanTarget, request: ScanRequest, shown: ScanProgress) -> ExtractionReport:
     from frazil.content.extraction.job import extract
-    from frazil.content.extraction.selection import Asked
+    from frazil.content.extraction.selection import ExtractionRequest
 
-    asked = Asked(place.bucket, request.prefix, latest=has_only_latest(place))
+    asked = ExtractionRequest(place.bucket, request.prefix, latest=has_only_latest(place))
     with shown.looking_inside() as progress:
-        done = extract(work, asked, progress=progress)
+        done = extract(session, asked, progress=progress)
     with shown.waiting("taking what was found into the table"):
-        work.until_visible(done.end)
+        session.wait_until_visible(done.end)
     return ExtractionReport(
         objects=done.objects,
         by_status=done.by_status,
@@ -215,7 +217,7 @@ def _extract(work: Work, place: Place, request: ScanRequest, shown: ScanProgress
     )
 
 
-def _report(place: Place, request: ScanRequest, done: Scanned) -> ScanReport:
+def _report(place: ScanTarget, request: ScanRequest, done: ScanResult) -> ScanReport:
     tally = done.tally
     return ScanReport(
         bucket=place.bucket,

@@ -1,4 +1,4 @@
-"""The names of the tables and the sink of this room."""
+"""Names of the content tables and their sink."""
 
 from __future__ import annotations
 

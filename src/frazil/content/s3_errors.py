@@ -1,4 +1,4 @@
-"""The errors of S3 as ours, with what to do about them in this room."""
+"""Translates errors of S3, with hints for buckets and objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MISSING_BUCKET = "bucket not found"
 
 @contextmanager
 def asking(bucket: str, key: str | None = None) -> Iterator[None]:
-    """Within this block the errors of boto3 come out as ours."""
+    """Translates errors of boto3 raised in the block."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -23,7 +23,7 @@ def asking(bucket: str, key: str | None = None) -> Iterator[None]:
 
 
 def from_boto(error: Exception, bucket: str, key: str | None = None) -> FrazilError:
-    """Our error for one of boto3, which came for this bucket or key."""
+    """Translates an error of boto3 about a bucket or key."""
     found = s3_client.from_boto(error, bucket, key)
     if isinstance(found, NotFoundError) and found.message.startswith(_MISSING_BUCKET):
         found.hint = f"check its name; if it was removed: frazil content reconcile s3://{bucket} --bucket-gone"

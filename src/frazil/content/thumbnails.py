@@ -1,7 +1,7 @@
-"""Thumbnails, by the content that they show.
+"""Thumbnails, keyed by content.
 
-They are a cache: what is lost can be made again. So nothing waits for the disk, and one that cannot be written is no
-failure of its object.
+They are a cache and can be made again. So writes are not synced, and a thumbnail that cannot be written does not fail
+its object.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from frazil.settings import Settings, SettingsModel
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage import open_store, parse
 
-#: Written at once, where they go over the network.
+#: Concurrent writes over the network.
 _AT_ONCE = 4
 
 
 def thumbnail_key(bucket: str, key: str, version_id: str, etag: str | None) -> str:
-    """The name of an object's thumbnail: another content has another one."""
+    """Returns the name of an object's thumbnail. It differs for each content."""
     told = "\0".join((bucket, key, version_id, etag or ""))
     digest = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{digest[:2]}/{digest}.webp"
 
 
 def thumbnails_uri(model: SettingsModel) -> str:
-    """Where they lie."""
+    """Returns the URI of the thumbnails."""
     return model.content.extract.thumbnails or str(model.home / "thumbnails")
 
 
 @dataclass(frozen=True)
 class ThumbnailStore:
-    """The thumbnails below a URI. It can be pickled.
+    """The thumbnails under a URI. Can be pickled.
 
     Attributes:
-        uri: a folder, or a place in a bucket.
-        s3: how to reach it.
-        network: patience.
+        uri: a folder, or a prefix of a bucket.
+        s3: credentials and endpoint.
+        network: timeouts and retries.
     """
 
     uri: str
@@ -58,16 +58,16 @@ class ThumbnailStore:
 
     @property
     def folder(self) -> Path | None:
-        """Where it is one of this machine."""
+        """The folder, if it is on this machine."""
         location = parse(self.uri)
         return location.path if location.scheme == "file" else None
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes one; see `thumbnail_key`. Readers see none of it, or all.
+        """Writes a thumbnail atomically; see `thumbnail_key`.
 
         Raises:
-            OSError: the disk does not take it.
-            FrazilError: the store does not take it.
+            OSError: the folder cannot be written.
+            FrazilError: the store refuses it.
         """
         if (folder := self.folder) is None:
             open_store(self.uri, s3=self.s3, network=self.network).put(name, data)
@@ -80,7 +80,7 @@ class ThumbnailStore:
             write_file(path, data, durable=False)
 
     def get(self, name: str) -> bytes | None:
-        """None: there is none.
+        """Returns a thumbnail; None if there is none.
 
         Raises:
             FrazilError: the store does not answer.
@@ -93,7 +93,7 @@ class ThumbnailStore:
             return None
 
     def delete(self, *names: str) -> None:
-        """Those that are not there count as deleted."""
+        """Deletes thumbnails; missing ones count as deleted."""
         if (folder := self.folder) is None:
             open_store(self.uri, s3=self.s3, network=self.network).delete(*names)
             return
@@ -103,10 +103,10 @@ class ThumbnailStore:
 
 
 class ThumbnailWriter:
-    """Writes thumbnails beside other work, and counts those that could not be written.
+    """Writes thumbnails in the background, and counts those that could not be written.
 
     Args:
-        store: None: none are written.
+        store: where to write; None: nowhere.
     """
 
     def __init__(self, store: ThumbnailStore | None) -> None:

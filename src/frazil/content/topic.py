@@ -1,4 +1,4 @@
-"""The topic that events and observations go through."""
+"""The topic of events and observations."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from frazil.settings import Settings
 
 
 def ensure_events_topic(access: LogAccess, settings: Settings) -> TopicInfo:
-    """The topic of `content.topic`, made where there is none, with the sink that writes the tables. Safe to repeat."""
+    """Creates the topic of `content.topic` with the content sink if it does not exist. Idempotent."""
     return ensure_topic(access, settings.model.content.topic)
 
 
 def ensure_topic(access: LogAccess, name: str) -> TopicInfo:
-    """A topic with the sink `content`; its other sinks stay. It may be there already, or be made by two at once."""
+    """Creates a topic with the sink `content`, or adds the sink to it. Idempotent, also under concurrency."""
     try:
         info = access.info(name)
     except NotFoundError:

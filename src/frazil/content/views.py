@@ -1,4 +1,4 @@
-"""Queries that people know from S3 Metadata, as SQL for Spark and for DuckDB, and as Iceberg views.
+"""The queries of S3 Metadata, as SQL for Spark and DuckDB, and as Iceberg views.
 
 The text is the same for both engines but for the quotes around names. Columns are named one by one and not as `*`: an
 Iceberg view takes them by their place, and would be wrong as soon as its table has one more.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from frazil.catalogs import abilities_of
-from frazil.content.coalesced import Dialect, Source, Words, coalesced, hiding, listed
+from frazil.content.coalesced import Dialect, Source, Words, coalesced, format_columns, hide_deleted
 from frazil.content.columns import OBJECTS
 from frazil.errors import NotFoundError, UnsupportedError, UsageError
 from frazil.tables import TableStore
@@ -35,15 +35,15 @@ CONTENT = (
     "bucket", "key", "version_id", "sequencer", "etag", "metadata", "last_modified", "labels", "image_width",
     "image_height",
 )  # fmt: skip
-#: Columns of `current_objects`: the others are for Frazil itself.
+#: Columns of `current_objects`: the others are internal.
 CURRENT = tuple(name for name in OBJECTS.names if name not in ("frazil_order", "frazil_fields", "check_after"))
-#: What the join adds.
+#: The columns that the join adds.
 FOUND = ("metadata", "labels", "image_width", "image_height")
 
 
 @dataclass(frozen=True)
 class Queries:
-    """The queries over some tables.
+    """The queries of some tables.
 
     Attributes:
         objects: name of our table of objects.
@@ -58,7 +58,7 @@ class Queries:
     tombstones: bool = False
 
     def text(self, name: str) -> str:
-        """The SQL of a query, without a semicolon.
+        """Returns the SQL of a query, without a semicolon.
 
         Raises:
             UsageError: there is no such query.
@@ -85,7 +85,7 @@ class Queries:
         lines = [
             f"SELECT {self._words.names(CURRENT)}",
             f"FROM {self._words.table(self.objects)}",
-            *hiding(hidden, "WHERE is_latest OR is_deleted", tombstones=self.tombstones),
+            *hide_deleted(hidden, "WHERE is_latest OR is_deleted", tombstones=self.tombstones),
         ]
         return "\n".join(lines)
 
@@ -94,7 +94,7 @@ class Queries:
         lines = [
             f"SELECT {self._words.names([*CONTENT, *more])}",
             f"FROM {self._words.table(self.objects)}",
-            *hiding("WHERE NOT is_deleted AND NOT is_delete_marker", "", tombstones=self.tombstones),
+            *hide_deleted("WHERE NOT is_deleted AND NOT is_delete_marker", "", tombstones=self.tombstones),
         ]
         return "\n".join(lines)
 
@@ -112,7 +112,7 @@ inside AS (
   FROM {self._words.table(self.objects)}
   WHERE NOT is_deleted AND NOT is_delete_marker
 )
-SELECT {listed(system + found)}
+SELECT {format_columns(system + found)}
 FROM system
 LEFT JOIN inside
   ON system.bucket = inside.bucket
@@ -122,7 +122,7 @@ LEFT JOIN inside
 
 
 def source_of(store: TableStore, name: str) -> Source:
-    """A table as a journal or an inventory, by the columns that it has.
+    """Detects by its columns whether a table is a journal or an inventory.
 
     Raises:
         NotFoundError: there is no such table.
@@ -132,7 +132,7 @@ def source_of(store: TableStore, name: str) -> Source:
 
 
 def require_views(store: TableStore, objects: str) -> None:
-    """Raises where views cannot be made: before Spark starts.
+    """Raises if the catalog cannot store views. Called before Spark starts.
 
     Raises:
         UnsupportedError: the catalog has no views.
@@ -155,7 +155,7 @@ def require_views(store: TableStore, objects: str) -> None:
 def create_views(
     session: SparkSession, catalog: str, namespace: str, queries: Queries, names: Sequence[Name] = NAMES
 ) -> list[str]:
-    """Makes the views, or makes them anew. Returns their names, with that of the catalog before them.
+    """Creates or replaces the views. Returns their names, qualified by the catalog.
 
     Args:
         session: of Spark, which knows the catalog.

@@ -9,9 +9,9 @@ from frazil.content.buckets import bucket_of
 from frazil.content.events.observation import observation
 from frazil.content.intake import messages
 from frazil.content.names import objects_name
-from frazil.content.scan.engine import Ready
+from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import Folder, open_folder
-from frazil.content.scan.session import Work
+from frazil.content.scan.session import ScanSession
 from frazil.content.topic import ensure_events_topic
 from frazil.demo.session import SharedSession
 from frazil.demo.stage import Stage
@@ -43,10 +43,10 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
         LazyStore(tuned) as store,
     ):
         there = open_folder(bucket_of(str(folder)), tuned)
-        work = Work(tuned, access, Ready(spark, address))
+        work = ScanSession(tuned, access, RunningEngine(spark, address))
         with stage.step("frazil content scan: list the folder on Spark, and wait until the rows are visible") as record:
             scanned = work.scan(there)
-            work.until_visible(scanned.tally.end)
+            work.wait_until_visible(scanned.tally.end)
             record["objects"] = scanned.tally.objects
         _compare(stage, store, tuned, there, "after the scan")
         with stage.step(f"{_CHANGES:,} files written, overwritten and deleted; publish each change, as a watch does"):
@@ -55,7 +55,7 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
         random.Random(4).shuffle(sent)  # noqa: S311 - guards nothing
         with stage.step(f"publish each message {_TIMES} times, in random order: {len(sent):,}") as record:
             record["messages"] = len(sent)
-            work.until_visible(_send(access, tuned, sent))
+            work.wait_until_visible(_send(access, tuned, sent))
         _compare(stage, store, tuned, there, "after the messages")
         with stage.step("delete 20 files, write 5 and overwrite 3 without publishing the changes"):
             _change_silently(folder)
@@ -89,7 +89,7 @@ def _change(folder: Path, there: Folder) -> list[bytes]:
 
 
 def _observe(there: Folder, key: str) -> bytes:
-    ((observed_at, objects),) = there.ask([(key, "")])
+    ((observed_at, objects),) = there.look_up([(key, "")])
     return observation(there.bucket, objects, observed_at, "watch")
 
 

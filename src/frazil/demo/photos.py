@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.content.annotations.custom_columns import unfilled
+from frazil.content.annotations.custom_columns import columns_to_fill
 from frazil.content.annotations.messages import fields
 from frazil.content.buckets import bucket_of
 from frazil.content.extraction.job import extract
-from frazil.content.extraction.selection import Asked
+from frazil.content.extraction.selection import ExtractionRequest
 from frazil.content.fields import FieldSpec
 from frazil.content.intake import messages
 from frazil.content.names import objects_name
-from frazil.content.scan.engine import Ready
+from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import open_folder
-from frazil.content.scan.session import Work
+from frazil.content.scan.session import ScanSession
 from frazil.content.search.asked import asked
 from frazil.content.search.duplicates import duplicates
 from frazil.content.search.facets import facet
@@ -47,13 +47,13 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
         LazyStore(tuned) as store,
     ):
         there = open_folder(bucket_of(str(folder)), tuned)
-        work = Work(tuned, access, Ready(spark, address))
+        work = ScanSession(tuned, access, RunningEngine(spark, address))
         tables = ContentTables.of(store.store(), tuned)
         with stage.step("frazil content scan ./photos: creates the rows, with status pending"):
-            work.until_visible(work.scan(there).tally.end)
+            work.wait_until_visible(work.scan(there).tally.end)
         with stage.step("the scan continues: extracts metadata, in separate processes") as record:
-            done = extract(work, Asked(bucket=there.bucket))
-            work.until_visible(done.end)
+            done = extract(work, ExtractionRequest(bucket=there.bucket))
+            work.wait_until_visible(done.end)
             record["objects"], record["bytes_read"] = done.objects, done.bytes_read
         everything = asked(bucket=there.bucket)
         _counts(stage, "camera", facet(tables, everything, "camera", 4))
@@ -70,7 +70,7 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
     stage.say("For your own photos: frazil content scan ~/Pictures")
 
 
-def _add_column(stage: Stage, work: Work, store: LazyStore) -> None:
+def _add_column(stage: Stage, work: ScanSession, store: LazyStore) -> None:
     """As `frazil content backfill --field iso` does it, with the field in the settings."""
     with stage.step(
         f"add a column to the live table: iso INTEGER {_ISO.jpath}, computed from stored JSON without reading photos"
@@ -78,8 +78,8 @@ def _add_column(stage: Stage, work: Work, store: LazyStore) -> None:
         topic = ensure_events_topic(work.access, work.settings).name
         order = fields([_ISO.to_json()], cast="lenient", include_raw_metadata=True, backfill=["iso"])
         ack = messages.store(work.access, topic, [order], messages.headers_of("fields"), internal=True)
-        work.until_visible(ack.offset + ack.count)
-    if unfilled(store.store().load(objects_name(work.settings))):
+        work.wait_until_visible(ack.offset + ack.count)
+    if columns_to_fill(store.store().load(objects_name(work.settings))):
         raise IntegrityError("the new column is not computed for all photos", hint="please report it")
 
 

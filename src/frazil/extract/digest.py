@@ -1,4 +1,4 @@
-"""The extractor `hash`: equal contents have equal hashes, wherever they lie."""
+"""The extractor `hash`: the SHA-256 of the content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts, numbers and dates as files write them, made fit for a result: short, finite, believable."""
+"""Normalizes texts, numbers and dates of files for results: short, finite, plausible."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
-#: Characters of one text in a result. A title of ten megabytes is no title.
+#: Maximum characters of one text in a result: a title of ten megabytes is not a title.
 LONGEST: Final = 4096
-#: Years in which files are made. Whatever lies outside is a clock that was never set.
+#: Plausible years. Dates outside come from clocks that were never set.
 YEARS: Final = range(1000, 2200)
 
 _W3C = re.compile(
@@ -18,7 +18,7 @@ _PDF = re.compile(r"(?:D:)?(\d{4})(?!-\d\d)(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?\s
 
 
 def text(value: Any) -> str | None:
-    """A text without blanks around it, cut where it is endless; None where nothing is left."""
+    """Strips and truncates a text; None if nothing is left."""
     if value is None:
         return None
     if isinstance(value, bytes):
@@ -28,7 +28,7 @@ def text(value: Any) -> str | None:
 
 
 def count(value: Any) -> int | None:
-    """A number of things; None where it is none."""
+    """Converts to a count; None if it is not a plausible one."""
     try:
         number = int(str(value)[:20])
     except ValueError:
@@ -36,13 +36,13 @@ def count(value: Any) -> int | None:
     return number if 0 <= number < 2**53 else None
 
 
-def filled(**fields: Any) -> dict[str, Any]:
-    """The fields that have a value."""
+def drop_empty(**fields: Any) -> dict[str, Any]:
+    """Returns the fields that have a value."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def date(value: Any) -> str | None:
-    """ISO 8601 of a date as XML formats write it; None for nonsense. A year without a day stays a year."""
+    """Converts a date of an XML format to ISO 8601; None if it is invalid. A year without a day stays a year."""
     found = _W3C.match(str(value or "")[:64].strip())
     if not found:
         return None
@@ -53,7 +53,7 @@ def date(value: Any) -> str | None:
 
 
 def pdf_date(value: Any) -> str | None:
-    """ISO 8601 of a date as PDF writes it: D:20240501123456+02'00'."""
+    """Converts a PDF date to ISO 8601: D:20240501123456+02'00'."""
     found = _PDF.match(str(value or "")[:64].strip())
     if not found:
         return date(value)
@@ -65,12 +65,12 @@ def pdf_date(value: Any) -> str | None:
 
 
 def moment(value: datetime) -> str | None:
-    """ISO 8601 of a time; None where no clock was set."""
+    """Converts a time to ISO 8601; None if the clock was not set."""
     return value.isoformat() if value.year in YEARS else None
 
 
-def since(epoch: datetime, seconds: float) -> datetime | None:
-    """A time that is told as seconds since another; None before 1970, where a clock was not set."""
+def time_since(epoch: datetime, seconds: float) -> datetime | None:
+    """Converts seconds since an epoch to a time; None before 1970, when the clock was not set."""
     try:
         told = epoch + timedelta(seconds=seconds)
     except OverflowError:
@@ -79,7 +79,7 @@ def since(epoch: datetime, seconds: float) -> datetime | None:
 
 
 def split_zone(iso: str | None) -> tuple[str | None, str | None]:
-    """Wall clock and offset of a time that may have one."""
+    """Splits a time into wall clock and UTC offset, if it has one."""
     if iso is None or "T" not in iso:
         return iso, None
     told = datetime.fromisoformat(iso)

@@ -1,4 +1,4 @@
-"""What is to be known of the extractors that come with Frazil, for the page that lists them."""
+"""Describes the built-in extractors, for the generated reference page."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from frazil.extract.registry import BUILT_IN, Registered, load
 
 @dataclass(frozen=True)
 class Described:
-    """One extractor.
+    """An extractor in the reference.
 
     Attributes:
-        name: under which its result stands in `metadata`.
+        name: the name of its result in `metadata`.
         version: of its results.
-        doc: what it does, in one sentence.
-        types: media types that it looks into.
+        doc: one sentence.
+        types: media types that it reads.
         reads: "ranges" or "whole".
         runs: "by default" or "if named".
-        extra: of Frazil, that has to be installed for it; empty: none.
-        fields: of its result: name → one phrase.
+        extra: the extra of Frazil that it needs; empty: none.
+        fields: fields of its result: name → one phrase.
     """
 
     name: str
@@ -33,12 +33,12 @@ class Described:
     fields: dict[str, str]
 
 
-def described() -> list[Described]:
-    """The built-in extractors, in the order in which they run. It does not matter what is installed here."""
-    return [_described(registered) for registered in load(BUILT_IN, ()).found.values()]
+def describe_extractors() -> list[Described]:
+    """Describes the built-in extractors in the order in which they run, whether or not they can run here."""
+    return [_describe(registered) for registered in load(BUILT_IN, ()).found.values()]
 
 
-def _described(registered: Registered) -> Described:
+def _describe(registered: Registered) -> Described:
     made = registered.extractor
     module = importlib.import_module(registered.source.partition(":")[0])
     return Described(

@@ -1,7 +1,7 @@
-"""Which extractors there are: those that come with Frazil, and those of other packages.
+"""The registry of extractors: built-in ones and plugins.
 
-Another package registers its own under the entry point group `frazil.extractors`. One that cannot be loaded, or that is
-none, is left out with a warning; all others run.
+Plugins register under the entry point group `frazil.extractors`. One that cannot be loaded, or is not an extractor, is
+skipped with a warning; all others run.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from frazil.settings import Settings
 logger = logging.getLogger(__name__)
 
 GROUP = "frazil.extractors"
-#: Tells the type, on which it depends who else looks into an object.
+#: The extractor that detects the media type, which decides which others run.
 TYPE = "type"
 
-#: In the order in which they run. A module may say with `available` why it cannot work here.
+#: In the order in which they run. A module's function `available` may return why it cannot run here.
 BUILT_IN = (
     "frazil.extract.types.detect:TYPE",
     "frazil.extract.images.image:IMAGE",
@@ -52,12 +52,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 @dataclass(frozen=True)
 class Registered:
-    """An extractor, and where it comes from.
+    """An extractor and its origin.
 
     Attributes:
-        extractor: itself.
+        extractor: the extractor.
         source: module and attribute.
-        missing: why it cannot work here; None: it can.
+        missing: why it cannot run here; None if it can.
     """
 
     extractor: Extractor
@@ -67,21 +67,21 @@ class Registered:
 
 @dataclass(frozen=True)
 class Registry:
-    """All extractors by name, and what was left out.
+    """All extractors by name, and those that could not be loaded.
 
     Attributes:
         found: in the order in which they run.
-        broken: source → why.
+        broken: source → reason.
     """
 
     found: dict[str, Registered]
     broken: dict[str, str] = field(default_factory=dict)
 
     def choose(self, names: Sequence[str] = ()) -> list[Extractor]:
-        """Those with these names; without any, all that run by default and can work here.
+        """Returns the named extractors; without names, those that run by default and can run here.
 
         Raises:
-            UsageError: there is none of that name, or it cannot work here.
+            UsageError: no extractor has that name, or it cannot run here.
         """
         if not names:
             return [r.extractor for r in self.found.values() if r.extractor.default and r.missing is None]
@@ -96,39 +96,39 @@ class Registry:
             hint = f"did you mean {' or '.join(close)}?" if close else f"one of {', '.join(self.found)}"
             raise UsageError(f"there is no extractor '{name}'", cause=_cause_of(name, self.broken), hint=hint)
         if known.missing is not None:
-            raise UsageError(f"the extractor '{name}' cannot work here", cause=known.missing, hint=_hint(known.missing))
+            raise UsageError(f"the extractor '{name}' cannot run here", cause=known.missing, hint=_hint(known.missing))
 
 
 @lru_cache(maxsize=1)
 def registry() -> Registry:
-    """What is installed in this process. Plugins are imported, built-ins too: they import little."""
+    """Returns the installed extractors. Imports them all; built-in ones import their libraries only when run."""
     return load(BUILT_IN, entry_points(group=GROUP))
 
 
 def extractors(settings: Settings, only: Sequence[str] = ()) -> list[Extractor]:
-    """Those that run: the ones that are named, else the ones of the settings, else the default ones.
+    """Returns the extractors to run: the named ones, else those of the settings, else the default ones.
 
     Raises:
-        UsageError: a name is not known, or cannot work here.
+        UsageError: a name is unknown, or that extractor cannot run here.
     """
     return registry().choose(only or settings.model.content.extract.extractors)
 
 
 def load(built_in: Iterable[str], plugins: Iterable[EntryPoint]) -> Registry:
-    """The registry of these; what cannot be loaded is warned of and left out."""
+    """Loads extractors; those that fail to load are skipped with a warning."""
     found: dict[str, Registered] = {}
     broken: dict[str, str] = {}
     for source in built_in:
-        _take(source, source, found, broken)
+        _register(source, source, found, broken)
     for plugin in sorted(plugins, key=lambda p: (p.name, p.value)):
-        _take(plugin.value, f"{plugin.name} = {plugin.value}", found, broken)
+        _register(plugin.value, f"{plugin.name} = {plugin.value}", found, broken)
     return Registry(found, broken)
 
 
-def _take(source: str, shown: str, found: dict[str, Registered], broken: dict[str, str]) -> None:
+def _register(source: str, shown: str, found: dict[str, Registered], broken: dict[str, str]) -> None:
     try:
-        made = _loaded(source)
-        why = _wrong(made.extractor, found)
+        made = _load_one(source)
+        why = _find_defect(made.extractor, found)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -137,34 +137,34 @@ def _take(source: str, shown: str, found: dict[str, Registered], broken: dict[st
         found[made.extractor.name] = made
         return
     broken[shown] = why
-    logger.warning("the extractor %s is left out: %s", shown, why)
+    logger.warning("Extractor %s is skipped: %s", shown, why)
 
 
-def _loaded(source: str) -> Registered:
+def _load_one(source: str) -> Registered:
     name, _, attribute = source.partition(":")
     module = importlib.import_module(name)
     thing: object = module
     for part in attribute.split(".") if attribute else ():
         thing = getattr(thing, part)
     if not isinstance(thing, Extractor):
-        raise TypeError(f"{attribute or name} is {type(thing).__name__}, no Extractor (see @extractor)")
+        raise TypeError(f"{attribute or name} is {type(thing).__name__}, not an Extractor (see @extractor)")
     available = getattr(module, "available", None)
     missing = available() if callable(available) else None
     return Registered(thing, source, None if missing is None else str(missing))
 
 
-def _wrong(made: Any, found: dict[str, Registered]) -> str | None:
-    """Why an extractor cannot be taken."""
+def _find_defect(made: Any, found: dict[str, Registered]) -> str | None:
+    """Returns why an extractor is invalid; None if it is valid."""
     if not isinstance(made.name, str) or not _NAME.fullmatch(made.name):
-        return f"{made.name!r} is no name: letters, digits and _"
+        return f"{made.name!r} is not a valid name: use letters, digits and _"
     if made.name in found:
         return f"the name '{made.name}' is taken by {found[made.name].source}"
     if not isinstance(made.version, str) or not made.version:
-        return f"its version {made.version!r} is no text"
+        return f"its version {made.version!r} is not a string"
     if not callable(made.look):
-        return "its `look` cannot be called"
+        return "its `look` is not callable"
     if isinstance(made.types, str) or not all(isinstance(t, str) and t.count("/") == 1 for t in made.types):
-        return f"its types {made.types!r} are no media types, such as image/*"
+        return f"its types {made.types!r} are not media types, such as image/*"
     return None
 
 

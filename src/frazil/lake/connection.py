@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.content.scan.engine import OnDemand
+from frazil.content.scan.engine import LazyEngine
 from frazil.errors import FrazilError, LockedError, UsageError
 from frazil.log.log import Log
 from frazil.log.protocol import LogAccess
@@ -57,7 +57,7 @@ class Connection:
         self._kept = False
         self._impatient_until = 0.0
         self._spark_lock = threading.RLock()
-        self._engine: OnDemand | None = None
+        self._engine: LazyEngine | None = None
         self._registered = self._checked = False
         self._documents: DocumentStore | None = None
         #: What is closed with the connection, the last one first.
@@ -177,10 +177,10 @@ class Connection:
             self._served_engine()
             self._register_source(session)
 
-    def _served_engine(self) -> OnDemand:
+    def _served_engine(self) -> LazyEngine:
         self.require_open()
         if self._engine is None:
-            engine = OnDemand(for_pipeline(self.settings), self.keep_log())
+            engine = LazyEngine(for_pipeline(self.settings), self.keep_log())
             engine.serve()
             self._engine = self._opened.enter_context(engine)
         return self._engine

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from frazil.content import reading
 from frazil.content.annotations.edits import STAYS, Edit
-from frazil.content.annotations.publish_edits import entries, publish
+from frazil.content.annotations.publish_edits import make_entries, publish
 from frazil.content.buckets import bucket_of, require_text
 from frazil.content.choice import Choice, Deleted
 from frazil.content.full_scan import ScanReport, ScanRequest, run_full_scan
 from frazil.content.paging import Sort
-from frazil.content.scan.listing import open_place
-from frazil.content.scan.session import Work
+from frazil.content.scan.listing import open_target
+from frazil.content.scan.session import ScanSession
 from frazil.content.search.asked import asked
 from frazil.content.search.finding import find
 from frazil.content.search.order import Sort as SearchSort
@@ -119,10 +119,10 @@ class Content:
         connection = self._connection
         connection.require_open()
         settings = for_pipeline(connection.settings)
-        opened = open_place(place, settings, prefix, versions=versions)
+        opened = open_target(place, settings, prefix, versions=versions)
         request = ScanRequest(prefix, everything, gone, restart, wait, extract).checked(opened, settings)
         with connection.log() as access:
-            return run_full_scan(Work(settings, access, connection, connection.catalog), opened, request)
+            return run_full_scan(ScanSession(settings, access, connection, connection.catalog), opened, request)
 
     # -- read --------------------------------------------------------------------------------------------------------
 
@@ -351,7 +351,7 @@ class Content:
             edit.check()
         with connection.log() as access:
             tables = self._tables()
-            told = entries(tables, bucket, edits, suggest=True)
+            told = make_entries(tables, bucket, edits, suggest=True)
             topic = ensure_events_topic(access, connection.settings).name
             ack, _ = publish(access, topic, bucket, told, connection.settings.model.log.max_message_size)
         return EditReport(bucket, len(edits), len(told), ack.offset, tables.lag)

@@ -1,7 +1,7 @@
-"""Applies notes to rows that are about to be written: pure, on Arrow tables.
+"""Applies annotations to rows before they are written: pure functions on Arrow tables.
 
-A result of extraction counts only for the content that it was made from. What people enter is theirs: no result
-touches it, and it stays with the key when the content changes.
+A result of extraction applies only to the content that it was made from. Edits by people are never changed by results,
+and stay with the key when the content changes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.annotations.messages import EXTRACTION
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.messages import EXTRACTION, Annotation
 from frazil.content.annotations.standard_columns import standard_columns
 from frazil.content.columns import EXTRACTED, USERS
 from frazil.content.fields import Fields, compute
-from frazil.content.fields.arrays import array_of, either
+from frazil.content.fields.types import array_of, select_values
 from frazil.extract.status import CHANGED, FAILED, GONE, OK, UNSUPPORTED
 
 PENDING = "pending"
 ERASED = "erased"
-#: What wants another try, or a person.
+#: Statuses that need a retry, or a person.
 _BAD = frozenset({FAILED, GONE, CHANGED})
 _READ = ("etag", "last_modified", "is_deleted", "is_delete_marker", "frazil_order")
 Row: TypeAlias = dict[str, Any]
@@ -33,17 +32,19 @@ Document: TypeAlias = dict[str, Any] | None
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def apply_notes(rows: pa.Table, notes: Sequence[Note], about: Sequence[int], fields: Fields) -> tuple[pa.Table, Bools]:
-    """The rows as the notes make them, and which of them are other than before.
+def apply_notes(
+    rows: pa.Table, notes: Sequence[Annotation], about: Sequence[int], fields: Fields
+) -> tuple[pa.Table, Bools]:
+    """Applies annotations. Returns the rows, and which of them have changed.
 
     Args:
         rows: with all columns of the table.
-        notes: in the order in which they came.
-        about: of each note its row; -1: there is none, and the note says nothing.
+        notes: in log order.
+        about: the row of each annotation; -1: none, and the annotation is ignored.
         fields: the custom columns.
     """
     touched = np.zeros(rows.num_rows, bool)
-    by_row: dict[int, list[Note]] = {}
+    by_row: dict[int, list[Annotation]] = {}
     for note, place in zip(notes, about, strict=True):
         if place >= 0:
             by_row.setdefault(int(place), []).append(note)
@@ -58,9 +59,9 @@ def apply_notes(rows: pa.Table, notes: Sequence[Note], about: Sequence[int], fie
         before = document is not None
         for note in by_row[place]:
             if note.kind == EXTRACTION:
-                document, applied = _extracted(row, note, document, fields)
+                document, applied = _apply_result(row, note, document, fields)
             else:
-                document, applied = _edited(row, note, document, fields)
+                document, applied = _apply_edit(row, note, document, fields)
             touched[place] |= applied
         documents.append(document)
         if document is None and before:
@@ -71,7 +72,7 @@ def apply_notes(rows: pa.Table, notes: Sequence[Note], about: Sequence[int], fie
 
 
 def with_fields(rows: pa.Table, fields: Fields) -> pa.Table:
-    """The rows with some custom columns computed again from their `metadata`; others stay as they are."""
+    """Recomputes some custom columns from `metadata`; others stay as they are."""
     made = compute(rows.column("metadata"), fields)
     names = set(fields.names)
     errors, marks = [], []
@@ -85,29 +86,34 @@ def with_fields(rows: pa.Table, fields: Fields) -> pa.Table:
         "field_errors": pa.array(errors, kinds["field_errors"]),
         "frazil_fields": pa.array(marks, kinds["frazil_fields"]),
     }
-    # Where the document was not kept, what was computed from it is all there is.
+    # If the document was not kept, the computed values are all there is.
     known = pc.is_valid(rows.column("metadata"))
-    columns = {name: either(known, new, rows.column(name)) for name, new in made.columns.items()}
+    columns = {name: select_values(known, new, rows.column(name)) for name, new in made.columns.items()}
     return _set(rows, {**columns, **told})
 
 
 def _document(row: Row) -> Document:
     try:
         found = orjson.loads(row["metadata"]) if row["metadata"] else None
-    except orjson.JSONDecodeError:  # somebody else has written it
+    except orjson.JSONDecodeError:  # written by another program
         return None
     return found if isinstance(found, dict) else None
 
 
-def _extracted(
-    row: Row, note: Note, document: dict[str, Any] | None, fields: Fields
+def _apply_result(
+    row: Row, note: Annotation, document: dict[str, Any] | None, fields: Fields
 ) -> tuple[dict[str, Any] | None, bool]:
     body = note.body
-    if row["is_deleted"] or row["is_delete_marker"] or row["extraction_status"] == ERASED or not _is_of(row, body):
+    if (
+        row["is_deleted"]
+        or row["is_delete_marker"]
+        or row["extraction_status"] == ERASED
+        or not _matches_content(row, body)
+    ):
         return document, False
     document = dict(document or {})
     states = dict(row["extraction"] or ())
-    at = _moment(note.at)
+    at = _parse_time(note.at)
     for name, result in body["extractors"].items():
         status = result["status"]
         states[name] = {
@@ -116,40 +122,40 @@ def _extracted(
         if status == OK:
             document[name] = result.get("data")
         elif status == UNSUPPORTED:
-            # Of a failure the result before stays, which was made from the same content.
+            # After a failure the previous result stays: it was made from the same content.
             document.pop(name, None)
     row["extraction"] = sorted(states.items())
     row["extraction_status"] = FAILED if any(s["status"] in _BAD for s in states.values()) else OK
-    made = standard_columns(document)
+    standard = standard_columns(document)
     if fields.include_raw_metadata:
-        row |= made
+        row |= standard
         row["metadata"] = orjson.dumps(document).decode()
     else:
-        # Without the whole document only what this result knows is new.
-        row |= {name: value for name, value in made.items() if value is not None}
+        # Without the whole document, only the values of this result are new.
+        row |= {name: value for name, value in standard.items() if value is not None}
         row["metadata"] = None
     return document, True
 
 
-def _is_of(row: Row, body: dict[str, Any]) -> bool:
+def _matches_content(row: Row, body: dict[str, Any]) -> bool:
     """Whether a result was made from the content that the row has."""
     etag, created = body.get("etag"), body.get("created")
     if etag != row["etag"]:
         return False
-    if etag is None and _moment(body.get("last_modified")) != row["last_modified"]:
+    if etag is None and _parse_time(body.get("last_modified")) != row["last_modified"]:
         return False
     known = (row["frazil_order"] or {}).get("created")
     return created is None or known is None or created == known
 
 
-def _edited(
-    row: Row, note: Note, document: dict[str, Any] | None, fields: Fields
+def _apply_edit(
+    row: Row, note: Annotation, document: dict[str, Any] | None, fields: Fields
 ) -> tuple[dict[str, Any] | None, bool]:
     body = note.body
     if body.get("erase"):
         row |= dict.fromkeys(f.name for f in USERS)
         if body.get("etag", row["etag"]) != row["etag"]:
-            return document, True  # there is another content by now
+            return document, True  # the content has changed since
         row |= dict.fromkeys((*(f.name for f in EXTRACTED), *fields.own_names))
         row["extraction_status"] = None if row["is_deleted"] or row["is_delete_marker"] else ERASED
         return None, True
@@ -163,7 +169,7 @@ def _edited(
 
 
 def _compute(rows: Sequence[Row], documents: Sequence[Document], fields: Fields) -> None:
-    """The custom columns of rows whose document is known."""
+    """Computes the custom columns of rows whose document is known."""
     if not fields:
         return
     known = [i for i, document in enumerate(documents) if document is not None]
@@ -202,7 +208,7 @@ def _set(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
     return rows
 
 
-def _moment(text: Any) -> datetime | None:
+def _parse_time(text: Any) -> datetime | None:
     return datetime.fromisoformat(text) if isinstance(text, str) else None
 
 

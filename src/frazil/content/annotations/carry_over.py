@@ -1,7 +1,7 @@
-"""Columns that no event speaks of, carried from the row before into the row that takes its place.
+"""Carries columns that no event sets from the stored row into the row that replaces it.
 
-What was found inside stays as long as the content is the same. What people have entered, and columns that others have
-added to the table, stay with the key.
+Extracted metadata stays while the content is the same. What people have entered, and columns that other programs added
+to the table, stay with the key.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Fetch = Callable[[pa.Schema, pa.Array, pa.Array], pa.Table]
 
 @dataclass(frozen=True)
 class Shape:
-    """Which columns of a table are of what kind.
+    """The kinds of columns of a table.
 
     Attributes:
-        found: what is true of a content: the standard columns and the custom ones.
-        people: what is true of a key: what people have entered, and columns of others.
+        found: columns that belong to the content: standard and custom columns.
+        people: columns that belong to the key: what people have entered, and columns of other programs.
     """
 
     found: pa.Schema
@@ -38,7 +38,7 @@ class Shape:
     def of(cls, table: pa.Schema, fields: Fields) -> Shape:
         extra = [pa.field(f.name, f.type) for f in table if f.name not in OBJECTS.names]
         custom = set(fields.own_names)
-        # Documents of many rows are more than offsets of 32 bits can reach.
+        # The documents of many rows exceed 32-bit offsets.
         found = [f.with_type(pa.large_string()) if f.name == "metadata" else f for f in EXTRACTED]
         return cls(
             pa.schema([*found, *(f for f in extra if f.name in custom)]),
@@ -46,15 +46,15 @@ class Shape:
         )
 
 
-def whole_rows(decision: Decision, base: pa.Table, stored: pa.Table, shape: Shape, fetch: Fetch) -> pa.Table:
-    """The rows with all columns of the table.
+def complete_rows(decision: Decision, base: pa.Table, stored: pa.Table, shape: Shape, fetch: Fetch) -> pa.Table:
+    """Completes rows with all columns of the table.
 
     Args:
-        decision: what is written.
-        base: its rows, with what events and looks decide.
+        decision: the rows to write.
+        base: these rows, with the columns that events and observations decide.
         stored: the first rows of the evidence, with the columns of `shape.people`.
         shape: the other columns.
-        fetch: stored rows with some columns, by file and position.
+        fetch: reads columns of stored rows by file and position.
     """
     before = decision.before
     carried = stored.select(shape.people.names).combine_chunks().take(pa.array(before, mask=before < 0))
@@ -72,7 +72,7 @@ def whole_rows(decision: Decision, base: pa.Table, stored: pa.Table, shape: Shap
 
 
 def _status(columns: dict[str, Any]) -> Any:
-    """What nobody has looked into waits for it; a tombstone and a delete marker have no inside."""
+    """Returns the extraction status: pending without results; null for tombstones and delete markers."""
     nothing = pc.or_(columns["is_deleted"], columns["is_delete_marker"])
     waits = pc.fill_null(columns["extraction_status"], PENDING)
     return pc.if_else(nothing, pa.scalar(None, pa.string()), waits)

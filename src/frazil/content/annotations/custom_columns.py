@@ -1,7 +1,7 @@
-"""Custom columns of the table: which there are, what a message changes about them, and what is still to be computed.
+"""Custom columns of the table: its definitions, changes by messages, and backfill of existing rows.
 
-The driver's part. The table is the truth: properties hold the fields, and the names of those that are being computed
-for the rows that are there. So a crash at any step is met by the next look at the table.
+Runs in the driver. The table is the source of truth: properties hold the definitions, and the names of the columns
+that are being backfilled. So work that a crash interrupts is continued at the next load of the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frazil.content.fields import PROPERTY, Fields, Plan, active, planned
+from frazil.content.fields import PROPERTY, Fields, Plan, active_fields, plan_fields
 from frazil.content.fields.spec import BACKFILL_PROPERTY, STANDARD
 from frazil.errors import ConfigError, FrazilError
 from frazil.extract.status import FAILED, OK
@@ -29,15 +29,15 @@ _DROPPING = "frazil.content.dropping"
 
 
 def fields_of(table: Table) -> Fields:
-    """The custom columns that the table has. One that somebody else has dropped or renamed is none of them."""
+    """Returns the custom columns of the table, without ones that another program dropped or renamed."""
     ids = {f.name: f.field_id for f in table.schema().fields}
-    known = active(table.metadata.properties)
+    known = active_fields(table.metadata.properties)
     there = [f.name for f in known if f.is_standard or ids.get(f.name) == (f.column_id or ids.get(f.name, -1))]
     return known.only(there)
 
 
-def unfilled(table: Table) -> Fields:
-    """Those that are being computed for the rows that are there."""
+def columns_to_fill(table: Table) -> Fields:
+    """Returns the custom columns that are being backfilled."""
     return fields_of(table).only(_names(table, BACKFILL_PROPERTY))
 
 
@@ -50,14 +50,14 @@ def _names(table: Table, name: str) -> list[str]:
 
 
 def declare(store: TableStore, table: Table, wanted: Fields) -> Table:
-    """The table with the fields that the settings name; others stay.
+    """Applies the custom columns of the settings to the table; others stay.
 
     Raises:
         ConfigError: Iceberg's rules do not allow one of them.
     """
     table = _dropped(store, table)
     have = fields_of(table)
-    plan = planned(have, wanted, table.schema())
+    plan = plan_fields(have, wanted, table.schema())
     if plan.refused:
         name, why = plan.refused[0]
         raise ConfigError(
@@ -69,33 +69,35 @@ def declare(store: TableStore, table: Table, wanted: Fields) -> Table:
     return _changed(store, table, plan, have.with_changes(wanted))
 
 
-def obey(store: TableStore, table: Table, orders: Sequence[Mapping[str, Any]]) -> Table:
-    """The table as messages want it. What cannot be done is told, and changes nothing.
+def apply_changes(store: TableStore, table: Table, orders: Sequence[Mapping[str, Any]]) -> Table:
+    """Applies changes by messages to the table. Impossible ones are logged, and change nothing.
 
     Raises:
         PositionMovedError: another pipeline was here since the table was read.
     """
     for order in orders:
         try:
-            table = _obey(store, table, order)
+            table = _apply_changes(store, table, order)
         except PositionMovedError:
             raise
         except (ValueError, ArithmeticError, RecursionError, TypeError) as error:
-            log.warning("a message about custom columns is wrong, and changes nothing", error=str(error))
+            log.warning("a message about custom columns is invalid and was ignored", error=str(error))
         except FrazilError as error:
             if error.retryable:
                 raise
-            log.warning("custom columns cannot be as a message wants them", error=error.message, cause=error.cause)
+            log.warning(
+                "custom columns could not be changed as requested by a message", error=error.message, cause=error.cause
+            )
     return table
 
 
-def _obey(store: TableStore, table: Table, order: Mapping[str, Any]) -> Table:
+def _apply_changes(store: TableStore, table: Table, order: Mapping[str, Any]) -> Table:
     table = _dropped(store, table)
     on = table.metadata.current_snapshot_id
     wanted = Fields.parse(order)
     drop = [name for name in order.get("drop", ()) if isinstance(name, str)]
     have = fields_of(table)
-    plan = planned(have, wanted, table.schema())
+    plan = plan_fields(have, wanted, table.schema())
     if plan.refused:
         raise ValueError("; ".join(f"{name}: {why}" for name, why in plan.refused))
     left = have.with_changes(wanted, drop)
@@ -103,19 +105,19 @@ def _obey(store: TableStore, table: Table, order: Mapping[str, Any]) -> Table:
     if gone:
         columns = [name for name in gone if name not in STANDARD]
         _refuse_needed(table, columns)
-        # In one commit with what is left: who reads it then finds every column that it names, and a crash is seen.
+        # One commit with the remaining definitions: readers find every column that they name, and a crash is noticed.
         told = {PROPERTY: left.to_property(), _DROPPING: json.dumps(columns)}
         table = _dropped(store, set_properties(store, table, told, on=on))
     table = _changed(store, table, plan, left)
     asked = [name for name in order.get("backfill", ()) if left.get(name) is not None]
     if asked and left.include_raw_metadata:
-        names = sorted({*unfilled(table).names, *asked})
+        names = sorted({*columns_to_fill(table).names, *asked})
         table = set_properties(store, table, {BACKFILL_PROPERTY: json.dumps(names)}, on=on)
     return table
 
 
 def _dropped(store: TableStore, table: Table) -> Table:
-    """The table without the columns that are to go: now, or since a fault came between."""
+    """Drops the columns marked for dropping, including those that a failure left behind."""
     gone = _names(table, _DROPPING)
     if _DROPPING not in table.metadata.properties:
         return table
@@ -125,16 +127,16 @@ def _dropped(store: TableStore, table: Table) -> Table:
 
 
 def _refuse_needed(table: Table, names: Sequence[str]) -> None:
-    """Raises ValueError for a column that partitions or the order of rows are made of."""
+    """Raises ValueError for a column that the partitioning or sort order uses."""
     specs = [field.source_id for spec in table.metadata.specs().values() for field in spec.fields]
     needed = {*specs, *(field.source_id for field in table.sort_order().fields)}
     for name in names:
         if table.schema().find_field(name).field_id in needed:
-            raise ValueError(f"{name}: partitions, or the order of rows, are made of it")
+            raise ValueError(f"{name}: partitioning or sort order uses it")
 
 
 def _changed(store: TableStore, table: Table, plan: Plan, fields: Fields) -> Table:
-    """Columns first, then the property that says how they are computed."""
+    """Changes the columns first, then the property with their definitions."""
     columns = Fields(plan.changes, fields.cast).columns()
     if len(columns):
         table = evolve_schema(store, table, columns, widen=True)
@@ -143,8 +145,8 @@ def _changed(store: TableStore, table: Table, plan: Plan, fields: Fields) -> Tab
     return set_properties(store, table, told, on=table.metadata.current_snapshot_id)
 
 
-def lacking(spark: SparkSession, table: str, fields: Fields, at_most: int) -> DataFrame:
-    """Where the first rows lie that want one of the fields: data file and position."""
+def find_unfilled_rows(spark: SparkSession, table: str, fields: Fields, at_most: int) -> DataFrame:
+    """Returns data file and position of the first rows that lack one of the fields."""
     from pyspark.sql.functions import array_contains, coalesce, col, lit
 
     wanted = lit(False)
@@ -155,9 +157,9 @@ def lacking(spark: SparkSession, table: str, fields: Fields, at_most: int) -> Da
     return rows.limit(at_most)
 
 
-def filled(store: TableStore, table: Table, fields: Fields) -> Table:
-    """The table that knows that no row lacks these any more; what was asked for since then stays."""
+def mark_filled(store: TableStore, table: Table, fields: Fields) -> Table:
+    """Marks the backfill of these columns as done; ones requested since then stay."""
     table = store.load(table.name())
     done = set(fields.marks)
-    left = [field.name for field in unfilled(table) if field.mark(fields.cast) not in done]
+    left = [field.name for field in columns_to_fill(table) if field.mark(fields.cast) not in done]
     return set_properties(store, table, {BACKFILL_PROPERTY: json.dumps(left) if left else None})

@@ -1,4 +1,4 @@
-"""Sends edits to a running server, which knows the tables already: the command needs neither Arrow nor a catalog."""
+"""Sends edits to a running server, so that the command loads neither Arrow nor a catalog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.errors import NotFoundError, UnavailableError, first_line
 from frazil.settings import Settings
 
 PATH: Final = "/content/edits"
-#: Objects of one request.
+#: Maximum objects of one request.
 MAX_OBJECTS: Final = 1000
 
 

@@ -1,4 +1,4 @@
-"""One edit of a person: tags, a note or a rating of one object, or that all that is known of it is to be forgotten.
+"""An edit by a person: tags, a note or a rating of one object, or the erasure of its metadata.
 
 It needs no library, so that a command can send it to a server at once.
 """
@@ -18,13 +18,13 @@ MAX_TAG: Final = 128
 MAX_TAGS: Final = 100
 MAX_NOTE: Final = 64 * 1024
 
-#: What is not mentioned stays as it is.
+#: Marks what an edit does not change.
 STAYS: Final = ...
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What is said of one object.
+    """An edit of one object.
 
     Attributes:
         key: its key.
@@ -47,34 +47,34 @@ class Edit:
     erase: bool = False
 
     def check(self) -> None:
-        """Raises UsageError where it cannot be, or says nothing."""
+        """Raises UsageError if the edit is invalid or empty."""
         require_text(self.key, "key")
         if not self.key:
             raise UsageError("the key is empty", hint="the object's key, or path in the folder")
         for tag in (*self.add, *self.remove, *(self.only or ())):
             check_tag(tag)
         if both := sorted(set(self.add) & set(self.remove)):
-            raise UsageError(f"the tag '{both[0]}' is to be added and removed", hint="one of them")
+            raise UsageError(f"the tag '{both[0]}' is both added and removed", hint="one of them")
         if isinstance(self.note, str):
             _check_note(self.note)
         if isinstance(self.rating, int) and not 1 <= self.rating <= 5:
             raise UsageError(f"a rating is 1 to 5, not {self.rating}", hint="a number from 1 to 5")
         entered = self.add or self.remove or self.only is not None or self.note is not STAYS or self.rating is not STAYS
         if self.erase and entered:
-            raise UsageError("what is erased has no tags, note or rating", hint="erase it, or edit it")
+            raise UsageError("an erasure cannot have tags, note or rating", hint="erase it, or edit it")
         if not self.erase and not entered:
             raise UsageError(f"nothing is said of '{self.key}'", hint="tags, a note, a rating, or erase")
 
     def tags(self, had: Iterable[str]) -> list[str]:
-        """The tags that it has then, as the sink makes them."""
+        """Returns the tags after the edit, computed as in the sink."""
         before = had if self.only is None else self.only
         return [tag for tag in dict.fromkeys((*before, *self.add)) if tag not in self.remove]
 
     def entry(self, row: dict[str, Any]) -> dict[str, Any]:
-        """As the message has it, about one row."""
+        """Returns the entry of the message, for one row."""
         entry: dict[str, Any] = {"key": row["key"], "version_id": row["version_id"]}
         if self.erase:
-            # Of this content: what comes under the same key later is another.
+            # Applies to this content only; later content of the same key is unaffected.
             return entry | {"erase": True, "etag": row["etag"]}
         if self.only is not None:
             entry["set"] = list(dict.fromkeys(self.only))
@@ -84,7 +84,7 @@ class Edit:
 
 
 def check_tag(tag: str) -> None:
-    """Raises UsageError where something cannot be a tag."""
+    """Raises UsageError if a tag is invalid."""
     require_text(tag, "tag")
     if not tag.strip():
         raise UsageError("a tag is empty", hint="a word, such as holiday")

@@ -1,4 +1,4 @@
-"""How these messages are made. `parse` reads them.
+"""Creates messages with annotations and changes of custom columns. `parse` reads them.
 
 {"frazil": "extraction", "version": 1, "bucket": "b", "at": "…Z", "results": [{"key": "a", "version_id": "",
  "etag": "…", "created": null, "last_modified": "…Z", "detected_type": "image/jpeg",
@@ -13,8 +13,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """An entry of a message about one row.
+
+    Attributes:
+        kind: extraction or edit.
+        bucket: of the row.
+        key: of the row.
+        version_id: of the row.
+        offset: of the message; with `index` it defines the order of application.
+        index: of the entry in its message.
+        at: when it was created, as text.
+        body: the entry as it was sent.
+    """
+
+    kind: str
+    bucket: str
+    key: str
+    version_id: str
+    offset: int
+    index: int
+    at: str
+    body: dict[str, Any]
+
 
 EXTRACTION: Final = "extraction"
 EDIT: Final = "edit"
@@ -23,20 +50,20 @@ VERSION: Final = 1
 
 
 def extraction(bucket: str, results: Sequence[Mapping[str, Any]], at: datetime) -> bytes:
-    """What extractors found in objects of a bucket.
+    """Creates a message with extraction results of objects of a bucket.
 
     Args:
         bucket: its name, or the URI of a folder.
         results: each with `key`, `version_id`, and of the content that was read `etag`, `created` (the register of
             `frazil_order`) and `last_modified` as the row had them; `detected_type`; `extractors`: name → `version`,
             `status` (ok, gone, changed, unsupported, failed), `reason` where it is not ok, and `data`.
-        at: when it was done.
+        at: time of the extraction.
     """
     return _message(EXTRACTION, bucket=bucket, at=_time_text(at), results=[_plain(r) for r in results])
 
 
 def edit(bucket: str, edits: Iterable[Mapping[str, Any]], at: datetime) -> bytes:
-    """What a person says of objects.
+    """Creates a message with edits of objects by a person.
 
     Args:
         bucket: its name, or the URI of a folder.
@@ -55,7 +82,7 @@ def fields(
     drop: Sequence[str] = (),
     backfill: Sequence[str] = (),
 ) -> bytes:
-    """Which custom columns there are from now on: those that are named are added or changed, others stay.
+    """Creates a message that adds, changes, drops or backfills custom columns; others stay.
 
     Args:
         made: each with `name`, `type` and `jpath`.

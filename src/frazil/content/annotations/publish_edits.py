@@ -1,6 +1,6 @@
-"""What people say of objects: tags, a note, a rating; or that all that is known of one is to be forgotten.
+"""Publishes edits of objects by people: tags, a note, a rating, or erasure.
 
-Everything is looked at before anything is published, so that a refused edit changes nothing. The sink applies them.
+All edits are checked before anything is published, so a refused one changes nothing. The sink applies them.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 MAX_EDITS: Final = 10_000
 SOURCE: Final = "edit"
 
-#: Keys that an error names.
+#: Maximum keys that an error names.
 _NAMED = 10
 _WANTED = ("key", "version_id", "etag", "is_latest", "is_deleted", "is_delete_marker", "user_tags")
 
 
-def entries(
+def make_entries(
     tables: ContentTables, bucket: str, edits: Sequence[Edit], *, suggest: bool = False
 ) -> list[dict[str, Any]]:
-    """What a message says, about rows that are there. Nothing is changed by it.
+    """Checks edits against the table, and returns the entries of their messages. Changes nothing.
 
     Args:
         tables: where.
-        bucket: the bucket, as the tables have it.
-        edits: what is entered.
+        bucket: its name in the tables.
+        edits: the edits.
         suggest: whether the error for an unknown key names the nearest one, which reads all keys of the bucket.
 
     Raises:
-        UsageError: an edit cannot be.
-        NotFoundError: the table does not know one of the objects; it names them.
+        UsageError: an edit is invalid.
+        NotFoundError: the table does not have some of the objects; names them.
     """
     if not edits:
         raise UsageError("no objects are named", hint="a key")
@@ -56,7 +56,7 @@ def entries(
     found: list[dict[str, Any]] = []
     unknown: list[str] = []
     for edit in edits:
-        rows = _meant(edit, by_key.get(edit.key, []))
+        rows = _select_rows(edit, by_key.get(edit.key, []))
         if not rows:
             unknown.append(edit.key)
         for row in rows:
@@ -71,15 +71,15 @@ def entries(
 def publish(
     access: LogAccess, topic: str, bucket: str, told: Sequence[dict[str, Any]], max_message: int
 ) -> tuple[Ack, int]:
-    """Tells the log, all or nothing, and returns when it is on disk; with the offset after the last message."""
+    """Publishes entries atomically, and returns once they are on disk, with the offset after the last message."""
     now = datetime.now(UTC)
-    messages = [edit_message(bucket, part, now) for part in _parts(bucket, told, now, max_message)]
+    messages = [edit_message(bucket, part, now) for part in _split_entries(bucket, told, now, max_message)]
     ack = store(access, topic, messages, headers_of(SOURCE), internal=True)
     return ack, ack.offset + ack.count
 
 
 def forget_thumbnails(settings: Settings, tables: ContentTables, bucket: str, told: Sequence[dict[str, Any]]) -> int:
-    """Deletes the thumbnails of objects that are erased, of this content and of those before. How many that may be.
+    """Deletes the thumbnails of erased objects, of this and previous contents. Returns the number of possible ones.
 
     Raises:
         FrazilError: they cannot be deleted.
@@ -90,7 +90,7 @@ def forget_thumbnails(settings: Settings, tables: ContentTables, bucket: str, to
     if not erased:
         return 0
     versions = {(key, version_id) for key, version_id, _ in erased}
-    former = {told for told in _former(tables, bucket, {key for key, _ in versions}) if told[:2] in versions}
+    former = {told for told in _previous_contents(tables, bucket, {key for key, _ in versions}) if told[:2] in versions}
     names = sorted(thumbnail_key(bucket, *of) for of in erased | former)
     try:
         ThumbnailStore.of(settings).delete(*names)
@@ -99,8 +99,8 @@ def forget_thumbnails(settings: Settings, tables: ContentTables, bucket: str, to
     return len(names)
 
 
-def _former(tables: ContentTables, bucket: str, keys: set[str]) -> set[tuple[str, str, str | None]]:
-    """Key, version and etag of all contents that the journal knows."""
+def _previous_contents(tables: ContentTables, bucket: str, keys: set[str]) -> set[tuple[str, str, str | None]]:
+    """Returns key, version and etag of all contents in the journal."""
     from pyiceberg.expressions import And, EqualTo, In
 
     where = And(EqualTo(term="bucket", value=bucket), In(term="key", literals=keys))
@@ -118,14 +118,14 @@ def _former(tables: ContentTables, bucket: str, keys: set[str]) -> set[tuple[str
         return set()
 
 
-def _parts(
+def _split_entries(
     bucket: str, told: Sequence[dict[str, Any]], now: datetime, max_message: int
 ) -> Iterable[Sequence[dict[str, Any]]]:
-    """So many entries at once as a message holds: halves, until they fit."""
+    """Splits entries into messages: halves them until they fit."""
     if len(told) > 1 and len(edit_message(bucket, told, now)) > max_message:
         half = len(told) // 2
-        yield from _parts(bucket, told[:half], now, max_message)
-        yield from _parts(bucket, told[half:], now, max_message)
+        yield from _split_entries(bucket, told[:half], now, max_message)
+        yield from _split_entries(bucket, told[half:], now, max_message)
     else:
         yield told
 
@@ -136,7 +136,7 @@ def _rows_by_key(tables: ContentTables, bucket: str, keys: set[str]) -> dict[str
     where = And(EqualTo(term="bucket", value=bucket), In(term="key", literals=keys))
 
     def look(table: Table) -> dict[str, list[dict[str, Any]]]:
-        # A table of an older Frazil gets its newer columns when a pipeline first opens it.
+        # A table of an older version gets its new columns when a pipeline first opens it.
         columns = [name for name in _WANTED if name in table.schema().column_names]
         found: dict[str, list[dict[str, Any]]] = {}
         for rows in RowScan(tables.store, table, where, columns):
@@ -147,7 +147,7 @@ def _rows_by_key(tables: ContentTables, bucket: str, keys: set[str]) -> dict[str
     return tables.read(tables.objects, look)
 
 
-def _meant(edit: Edit, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _select_rows(edit: Edit, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if edit.version_id is not None:
         rows = [row for row in rows if row["version_id"] == plain_version(edit.version_id)]
         return rows if edit.erase else [row for row in rows if _is_there(row)]

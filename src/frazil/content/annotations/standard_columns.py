@@ -1,4 +1,4 @@
-"""The standard columns, as a pure function of what extractors have found: so they can always be computed again."""
+"""The standard columns: a pure function of extraction results, so that they can always be recomputed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-#: Column → where its value may stand in `metadata`; the first that is there counts.
+#: Column → paths of its value in `metadata`; the first one that exists counts.
 SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "detected_type": ("type.media_type",),
     "image_width": ("image.width", "video.width"),
@@ -29,7 +29,7 @@ _MAX_TEXT: Final = 4096
 
 
 def standard_columns(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """All of them; null where nobody has found a value, or one that cannot be it."""
+    """Computes all standard columns; null without a plausible value."""
     made = {name: _first(metadata, paths, _READERS[name]) for name, paths in SOURCES.items()}
     made["labels"] = _labels(metadata) or None
     if made["latitude"] is None or made["longitude"] is None:
@@ -48,7 +48,7 @@ def _first(metadata: Mapping[str, Any], paths: Iterable[str], read: Any) -> Any:
 
 
 def _labels(metadata: Mapping[str, Any]) -> list[str]:
-    """What the local model and Rekognition see, the surest first, each once."""
+    """Returns the labels of the local model and Rekognition by descending confidence, each once."""
     found: list[tuple[float, str]] = []
     ours, theirs = metadata.get("labels"), metadata.get("rekognition")
     for seen in (ours, theirs.get("Labels") if isinstance(theirs, Mapping) else None):
@@ -88,7 +88,7 @@ def _degrees(limit: float) -> Any:
 
 
 def _wall_clock(value: Any) -> datetime | None:
-    """A time without a zone; one that has a zone is the camera's wall clock there."""
+    """Parses a time as wall clock; a time zone is dropped."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -97,7 +97,7 @@ def _wall_clock(value: Any) -> datetime | None:
 
 
 def _bits(value: Any) -> int | None:
-    """16 hexadecimal digits as a signed number of 64 bits."""
+    """Converts 16 hexadecimal digits to a signed 64-bit number."""
     try:
         number = int(value, 16) if isinstance(value, str) and len(value) == 16 else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""What object stores say and what looking at them shows, as changes of one shape."""
+"""Events of object stores and observations, as changes in one form."""
 
 from __future__ import annotations
 

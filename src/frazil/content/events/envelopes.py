@@ -1,4 +1,4 @@
-"""What events come wrapped in: SNS, SQS, lists, and JSON that is a text inside JSON."""
+"""Envelopes of events: SNS, SQS, lists, and JSON as a string inside JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Final
 from frazil.content.events.fields import load
 from frazil.content.events.model import Unreadable
 
-#: SNS in SQS as Lambda gets it takes eight steps; what takes many more was not wrapped by a store.
+#: SNS in SQS in Lambda is eight levels deep; no store nests many more.
 _MAX_STEPS: Final = 16
 
 
 def unwrap(document: Any) -> list[dict[str, Any] | Unreadable]:
-    """The single events of a message, in their order; what cannot be unwrapped stands in its place."""
+    """Yields the events of a message in order; what cannot be unwrapped takes its place."""
     if type(document) is dict:
         records = document.get("Records")
         if type(records) is list and all(type(record) is dict and "s3" in record for record in records):
@@ -22,7 +22,7 @@ def unwrap(document: Any) -> list[dict[str, Any] | Unreadable]:
 
 def _unwrap(document: Any, steps: int) -> list[dict[str, Any] | Unreadable]:
     if steps == 0:
-        return [Unreadable("too_deep", "an event is wrapped too many times")]
+        return [Unreadable("too_deep", "an event is nested in too many envelopes")]
     if type(document) is list:
         return [event for item in document for event in _unwrap(item, steps - 1)]
     if type(document) is str:
@@ -31,7 +31,7 @@ def _unwrap(document: Any, steps: int) -> list[dict[str, Any] | Unreadable]:
         except Unreadable as error:
             return [error]
     if type(document) is not dict:
-        return [Unreadable("not_an_event", f"an event is an object of JSON, this is {document!r:.50}")]
+        return [Unreadable("not_an_event", f"an event must be a JSON object, not {document!r:.50}")]
     return _unwrap_object(document, steps)
 
 

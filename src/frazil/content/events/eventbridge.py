@@ -1,4 +1,4 @@
-"""EventBridge: AWS's other form of the same events, with the same sequencers. Its keys are not encoded."""
+"""EventBridge: another form of AWS's events, with the same sequencers and unencoded keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.content.events.fields import (
 )
 from frazil.content.events.kinds import IGNORED, kind_of_detail
 from frazil.content.events.model import AUTO, AWS, OTHER, Change, Unreadable
-from frazil.content.events.order import canonical
+from frazil.content.events.order import normalize_sequencer
 
 _NOTHING: Final[dict[str, Any]] = {}
 
@@ -27,7 +27,7 @@ def is_eventbridge(value: dict[str, Any]) -> bool:
 
 
 def read_eventbridge(event: dict[str, Any], dialect: str) -> Change | None:
-    """One event as a change; None: it is known to change nothing.
+    """Parses an event into a change; None if it changes nothing.
 
     Raises:
         Unreadable: it says nothing that could be used.
@@ -38,9 +38,9 @@ def read_eventbridge(event: dict[str, Any], dialect: str) -> Change | None:
         return None
     if kind is None:
         told = f"{name!r:.200} with deletion-type {detail.get('deletion-type')!r:.50}"
-        raise Unreadable("unknown_event", f"nobody has told what {told} means")
+        raise Unreadable("unknown_event", f"unknown event {told}")
     if event.get("version") != "0":
-        raise Unreadable("version", f"version is {event.get('version')!r:.50}, only '0' is understood")
+        raise Unreadable("version", f"version is {event.get('version')!r:.50}, only '0' is supported")
     thing = _part(detail, "object")
     sequencer = read_text(thing.get("sequencer"))
     if dialect == AUTO:
@@ -48,7 +48,7 @@ def read_eventbridge(event: dict[str, Any], dialect: str) -> Change | None:
     bucket = read_bucket_name(_part(detail, "bucket").get("name"))
     key = read_key(thing.get("key"), encoded=False)
     version_id = read_version(thing.get("version-id"))
-    sequence = canonical(dialect, sequencer)
+    sequence = normalize_sequencer(dialect, sequencer)
     time = read_time(event.get("time"))
     has_body = not kind.is_delete_marker and kind.record_type != DELETE
     raw, tie = record_text(event)

@@ -1,4 +1,4 @@
-"""Single values of events, checked: what is wrong with one makes its record unreadable, nothing else."""
+"""Readers of single values in events. An invalid value makes its record unreadable, nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_VERSION: Final = (None, "", "null")
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise Unreadable("bad_number", f"{name} is no number of JSON")
+    raise Unreadable("bad_number", f"{name} is not a JSON number")
 
 
 _decode = json.JSONDecoder(parse_constant=_no_constant).decode
@@ -26,7 +26,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 def load(text: str) -> Any:
-    """The value of a JSON text.
+    """Parses JSON.
 
     Raises:
         Unreadable: it is none, too deep, or has a number that is none.
@@ -42,7 +42,7 @@ def load(text: str) -> Any:
 
 
 def record_text(record: Any) -> tuple[str, str]:
-    """A record as canonical JSON, and the digest of it that tells it from others.
+    """Returns a record as canonical JSON, and its digest.
 
     Raises:
         Unreadable: the record cannot be written as JSON in UTF-8.
@@ -51,7 +51,7 @@ def record_text(record: Any) -> tuple[str, str]:
         text = _encode(record)
         return text, sha256(text.encode()).hexdigest()[:16]
     except UnicodeEncodeError:
-        raise Unreadable("bad_text", "a text has half a surrogate pair, which no UTF-8 can hold") from None
+        raise Unreadable("bad_text", "a string has a lone surrogate, which UTF-8 cannot encode") from None
     except RecursionError:
         raise Unreadable("too_deep", "the JSON is nested too deep") from None
     except ValueError as error:
@@ -65,15 +65,15 @@ def read_bucket(value: object) -> str:
 
 
 def read_bucket_name(value: object) -> str:
-    """The bucket of an event: a name as S3 allows it, never a folder of this machine nor part of a URL."""
+    """Reads the bucket of an event: a valid S3 name, never a folder of this machine nor part of a URL."""
     name = read_bucket(value)
     if not is_bucket_name(name):
-        raise Unreadable("bad_bucket", f"{name!r:.100} is no name of a bucket: letters, digits, '.', '-' and '_'")
+        raise Unreadable("bad_bucket", f"{name!r:.100} is not a valid bucket name: letters, digits, '.', '-' and '_'")
     return name
 
 
 def read_key(value: object, *, encoded: bool) -> str:
-    """The key as the bucket knows it; `encoded`: it came as in a form, with `+` and `%`."""
+    """Reads a key; `encoded`: it is form-encoded, with `+` and `%`."""
     if type(value) is not str or not value:
         raise Unreadable("no_key", "the object has no key")
     try:
@@ -90,11 +90,11 @@ def read_key(value: object, *, encoded: bool) -> str:
 
 
 def read_version(value: object) -> str:
-    """The version's id; empty where the bucket has no versions, whichever way that is said."""
+    """Reads a version id; empty for any form of "no versions"."""
     if value in _NO_VERSION:
         return ""
     if type(value) is not str:
-        raise Unreadable("bad_version_id", "the version's id is not a text")
+        raise Unreadable("bad_version_id", "the version id is not a string")
     return value
 
 
@@ -109,7 +109,7 @@ def read_size(value: object) -> int | None:
 
 
 def read_time(value: object) -> datetime:
-    """A time in UTC; one without a zone is meant in UTC."""
+    """Reads a time in UTC; one without a time zone is taken for UTC."""
     if type(value) is not str:
         raise Unreadable("bad_time", "there is no time")
     try:
@@ -127,12 +127,12 @@ def read_etag(value: object) -> str | None:
 
 
 def read_text(value: object) -> str | None:
-    """A text that may be missing; anything else in its place counts as missing."""
+    """Reads an optional string; any other type counts as missing."""
     return value if type(value) is str and value else None
 
 
 def read_texts(value: object) -> dict[str, str] | None:
-    """Names and texts; None: not known, or not texts."""
+    """Reads names and strings; None if missing or not strings."""
     if type(value) is not dict:
         return None
     return {name: text for name, text in value.items() if type(text) is str}

@@ -1,4 +1,4 @@
-"""What the name of an event means: an object came, changed, went, or nothing of the kind."""
+"""Maps names of events to kinds: created, changed, deleted, or none of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.content.columns import CREATE, DELETE, UPDATE
 
 @dataclass(frozen=True)
 class Kind:
-    """The meaning of a name. `ask`: the name does not tell enough, only the bucket knows."""
+    """The meaning of a name. `ask`: the name is not enough, and a HEAD request has to decide."""
 
     record_type: str
     is_delete_marker: bool = False
@@ -21,9 +21,9 @@ CREATED: Final = Kind(CREATE)
 UPDATED: Final = Kind(UPDATE)
 DELETED: Final = Kind(DELETE)
 MARKED: Final = Kind(CREATE, is_delete_marker=True)
-#: More or other than one version went.
+#: More or other than one version was deleted.
 GONE: Final = Kind(DELETE, ask=True)
-#: Known, and no change of any object.
+#: Known events that change no object.
 IGNORED: Final = Kind("")
 
 #: Names in `Records`, without `s3:`.
@@ -55,7 +55,7 @@ _NAMES: Final = {
     "ObjectLifecycle:Expiration:DeleteMarker": DELETED,
     "ObjectLifecycle:Expiration:AbortMPU": IGNORED,
     "ObjectLifecycle:Expiration:AbortMultipartUpload": IGNORED,
-    # Ceph tells by these what came from another zone: it did change here. Elsewhere `Replication:` only reports.
+    # In Ceph these report changes that arrived from another zone. Elsewhere `Replication:` only reports a status.
     "ObjectSynced:Create": CREATED,
     "ObjectSynced:Delete": DELETED,
     "ObjectSynced:DeletionMarkerCreated": MARKED,
@@ -80,7 +80,7 @@ _FAMILIES: Final = {
     "BucketRemoved": IGNORED,
 }
 
-#: EventBridge's `detail-type`; `Object Deleted` is told by its `deletion-type`.
+#: EventBridge's `detail-type`; `Object Deleted` depends on its `deletion-type`.
 _DETAIL_TYPES: Final = {
     "Object Created": CREATED,
     "Object Restore Initiated": UPDATED,
@@ -97,7 +97,7 @@ _DELETIONS: Final = {"Permanently Deleted": DELETED, "Delete Marker Created": MA
 
 
 def kind_of(name: str) -> Kind | None:
-    """The kind of a record by its `eventName`; None: a name that nobody has told of."""
+    """Returns the kind of a record by its `eventName`; None for an unknown name."""
     bare = name.removeprefix("s3:")
     kind = _NAMES.get(bare)
     if kind is not None:
@@ -109,7 +109,7 @@ def kind_of(name: str) -> Kind | None:
 
 
 def kind_of_detail(detail_type: str, deletion_type: object) -> Kind | None:
-    """The kind of an EventBridge event by its `detail-type` and `detail.deletion-type`."""
+    """Returns the kind of an EventBridge event by its `detail-type` and `detail.deletion-type`."""
     if detail_type == "Object Deleted":
         return _DELETIONS.get(deletion_type) if isinstance(deletion_type, str) else None
     return _DETAIL_TYPES.get(detail_type)

@@ -1,11 +1,11 @@
-"""What parsing makes of a message: changes, and problems with their reasons."""
+"""The result of parsing a message: changes, and problems with their reasons."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.messages import Annotation
 
 AUTO: Final = "auto"
 AWS: Final = "aws"
@@ -14,10 +14,10 @@ CEPH: Final = "ceph"
 VERSITYGW: Final = "versitygw"
 OTHER: Final = "other"
 
-#: Who may speak. `other` has no order that could be trusted, so the bucket is asked.
+#: The dialects. `other` has no reliable order, so that HEAD requests decide.
 DIALECTS: Final = (AWS, MINIO, CEPH, VERSITYGW, OTHER)
 
-#: Why a message, or one record of it, was not understood. docs/events.md explains each.
+#: Reasons why a message, or one record of it, is unreadable. docs/events.md explains each.
 REASONS: Final = (
     "not_json",
     "too_deep",
@@ -43,7 +43,7 @@ Change = dict[str, Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """A message, or one record of it, that says nothing that could be used."""
+    """A message, or one record of it, that cannot be used."""
 
     reason: str
     error: str
@@ -52,7 +52,7 @@ class Problem:
 
 @dataclass
 class Parsed:
-    """One message: what changed, what was not understood, and how many records were known to change nothing.
+    """The parsed message: its changes, its problems, and the number of records that change nothing.
 
     Or what it says of rows (notes), or of the table (orders).
     """
@@ -60,12 +60,12 @@ class Parsed:
     changes: list[Change] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     ignored: int = 0
-    notes: list[Note] = field(default_factory=list)
+    notes: list[Annotation] = field(default_factory=list)
     orders: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Unreadable(Exception):  # noqa: N818  # it never leaves this package: it becomes a Problem
-    """One record, or a whole message, that is not understood."""
+    """Raised for a record, or a whole message, that cannot be parsed."""
 
     def __init__(self, reason: str, error: str) -> None:
         super().__init__(error)

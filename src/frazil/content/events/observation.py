@@ -1,4 +1,4 @@
-"""What was seen by looking at a bucket or a folder: a message of Frazil's own, and how it is read.
+"""Observations of buckets and folders: internal messages, and how they are parsed.
 
 {"frazil": "observation", "version": 1, "bucket": "b", "source": "scan", "observed_at": "2026-11-15T18:00:00Z",
  "objects": [{"key": "a", "size": 1, …}, {"key": "gone", "exists": false}]}
@@ -30,16 +30,22 @@ _VERSION: Final = 1
 
 
 def observation(bucket: str, objects: Iterable[Mapping[str, Any]], observed_at: datetime, source: str) -> bytes:
-    """A message that says what a bucket holds.
+    """Creates the message of an observation; see `observe`."""
+    document = observe(bucket, objects, observed_at, source)
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def observe(bucket: str, objects: Iterable[Mapping[str, Any]], observed_at: datetime, source: str) -> dict[str, Any]:
+    """Creates an observation of objects in a bucket.
 
     Args:
         bucket: its name, or the URI of a folder.
         objects: each with `key`, and what is known of `version_id`, `exists`, `size`, `etag`, `last_modified`,
             `storage_class`, `content_type`, `is_latest`, `is_delete_marker`, `tags`, `user_metadata`.
         observed_at: when the storage answered, by its own clock.
-        source: who looked: scan, watch, reconcile, …
+        source: which command observed them: scan, watch, reconcile, …
     """
-    message = {
+    return {
         "frazil": _MARK,
         "version": _VERSION,
         "bucket": bucket,
@@ -47,7 +53,6 @@ def observation(bucket: str, objects: Iterable[Mapping[str, Any]], observed_at: 
         "observed_at": _time_text(observed_at),
         "objects": [_object(thing) for thing in objects],
     }
-    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _object(thing: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,13 +69,15 @@ def is_observation(document: Any) -> bool:
 
 
 def read_observation(message: dict[str, Any]) -> Parsed:
-    """What was seen, one change for each object.
+    """Parses an observation into one change for each object.
 
     Raises:
         Unreadable: nothing of the message can be used.
     """
     if message.get("version") != _VERSION:
-        raise Unreadable("version", f"an observation of version {message.get('version')!r:.50}, this Frazil knows 1")
+        raise Unreadable(
+            "version", f"an observation of version {message.get('version')!r:.50}, this version of Frazil reads 1"
+        )
     bucket = read_bucket(message.get("bucket"))
     record_text(bucket)
     observed_at = read_time(message.get("observed_at"))
@@ -78,7 +85,7 @@ def read_observation(message: dict[str, Any]) -> Parsed:
     record_text(source)
     objects = message.get("objects")
     if type(objects) is not list:
-        raise Unreadable("not_an_event", "an observation has a list of objects")
+        raise Unreadable("not_an_event", "an observation needs a list of objects")
     parsed = Parsed()
     for index, thing in enumerate(objects):
         try:
@@ -93,7 +100,7 @@ def read_observation(message: dict[str, Any]) -> Parsed:
 
 def _read_object(thing: Any, bucket: str, observed_at: datetime, source: str | None) -> Change:
     if type(thing) is not dict:
-        raise Unreadable("not_an_event", f"an object is an object of JSON, this is {thing!r:.50}")
+        raise Unreadable("not_an_event", f"an object must be a JSON object, not {thing!r:.50}")
     key = read_key(thing.get("key"), encoded=False)
     exists = thing.get("exists", True) is not False
     modified = thing.get("last_modified")

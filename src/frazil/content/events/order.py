@@ -1,4 +1,4 @@
-"""The order of events, by dialect: a source's sequencer as a text that compares as the source orders.
+"""The order of events by dialect: sequencers as strings that compare in the order of their source.
 
 Only within one bucket and key, and only within one dialect. None: there is no order that could be trusted.
 """
@@ -18,17 +18,17 @@ _WORD: Final = 16
 
 
 def aws_sequence(sequencer: str) -> str | None:
-    """AWS pads the shorter of two on the right with zeros; without those zeros plain texts compare the same."""
+    """Converts a sequencer of AWS, which compares after right-padding with zeros: strips them."""
     return sequencer.upper().rstrip("0") if _HEX(sequencer) else None
 
 
 def minio_sequence(sequencer: str) -> str | None:
-    """MinIO writes nanoseconds as a hexadecimal number without leading zeros."""
+    """Converts a sequencer of MinIO: nanoseconds as a hexadecimal number without leading zeros."""
     return sequencer.upper().zfill(_WORD) if len(sequencer) <= _WORD and _HEX(sequencer) else None
 
 
 def ceph_sequence(sequencer: str) -> str | None:
-    """Ceph writes the bytes of two little-endian 32-bit numbers, seconds and nanoseconds."""
+    """Converts a sequencer of Ceph: seconds and nanoseconds as little-endian 32-bit numbers."""
     if len(sequencer) != _WORD or not _HEX(sequencer):
         return None
     raw = bytes.fromhex(sequencer)
@@ -36,12 +36,12 @@ def ceph_sequence(sequencer: str) -> str | None:
 
 
 def minio_time(sequence: str) -> datetime:
-    """When the object was modified, of a sequence by `minio_sequence`."""
+    """Returns the modification time in a sequence of `minio_sequence`."""
     return _EPOCH + timedelta(microseconds=int(sequence, 16) // 1000)
 
 
 def ceph_time(sequence: str) -> datetime:
-    """When the gateway made the event, of a sequence by `ceph_sequence`."""
+    """Returns the event time in a sequence of `ceph_sequence`."""
     return _EPOCH + timedelta(seconds=int(sequence[:8], 16), microseconds=int(sequence[8:], 16) // 1000)
 
 
@@ -52,8 +52,8 @@ _SEQUENCES: Final[dict[str, Callable[[str], str | None]]] = {
 }
 
 
-def canonical(dialect: str, sequencer: str | None) -> str | None:
-    """The sequencer of a dialect as a text that compares as the source orders; None: no usable order."""
+def normalize_sequencer(dialect: str, sequencer: str | None) -> str | None:
+    """Converts a sequencer to a string that compares in the order of its source; None if it has no usable order."""
     if not sequencer:
         return None
     rule = _SEQUENCES.get(dialect)

@@ -1,13 +1,14 @@
-"""From messages to changes. Nothing that a message holds makes this fail: what is not understood gets its reason."""
+"""Parses messages into changes. No content of a message makes this fail: what cannot be parsed gets a reason."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from frazil.content.annotations.model import Note
-from frazil.content.annotations.parse import is_note, placed, read_note
+from frazil.content.annotations.messages import Annotation
+from frazil.content.annotations.parse import is_note, read_note, set_offsets
 from frazil.content.columns import CHANGE, TEXTS
 from frazil.content.events.envelopes import unwrap
 from frazil.content.events.eventbridge import is_eventbridge, read_eventbridge
@@ -20,20 +21,20 @@ from frazil.log.trust import is_marked
 from frazil.tables.writing.type_conversion import RejectedRow
 
 _KNOWN: Final = frozenset({AUTO, *DIALECTS})
-#: The header that says who speaks in one message.
+#: The header with the dialect of one message.
 DIALECT_HEADER: Final = "dialect"
-#: Problems of one message that its dead letter tells one by one.
+#: Maximum problems of one message that its dead letter lists.
 _TOLD: Final = 5
-#: Changes that are held as Python objects before they become columns: few enough to stay in the processor's cache.
+#: Changes held as Python objects before they become columns: few enough for the processor's cache.
 _BATCH: Final = 1_000
 
 
 def parse_message(payload: bytes, dialect: str = AUTO, *, internal: bool = False) -> Parsed:
-    """What one message says.
+    """Parses one message.
 
     Args:
         payload: an event as a store sends it, wrapped or not, or a message of Frazil's own.
-        dialect: who speaks; `auto`: told from the event.
+        dialect: of the event; `auto`: detected.
         internal: one of Frazil's own components has published it. From all others come only events of buckets:
             they cannot say what a folder of this machine holds, nor what people or extractors have found.
     """
@@ -47,28 +48,28 @@ def parse_message(payload: bytes, dialect: str = AUTO, *, internal: bool = False
 
 
 class Read(NamedTuple):
-    """What messages say: changes of objects, what was not understood, notes about rows, orders for the table."""
+    """The parsed messages: changes of objects, rejected messages, annotations of rows, changes of the table."""
 
     changes: pa.Table
     misfits: list[RejectedRow]
-    notes: list[Note]
+    notes: list[Annotation]
     orders: list[dict[str, Any]]
 
 
 def parse_messages(messages: pa.Table, dialect: str = AUTO, *, internal: bool = False) -> Read:
-    """The changes of all messages, and the messages of which something was not understood, each once.
+    """Parses messages. Returns their changes, and each message with an unreadable part once.
 
     A message with one bad record among good ones is in both. The header `dialect` of a message goes before `dialect`.
 
     Args:
         messages: with the columns `offset`, `payload` and, if there are any, `headers`.
         dialect: who speaks, where no header tells.
-        internal: all of them are Frazil's own; else those are that have its mark, which nobody else can set.
+        internal: whether all are internal messages; else those with the mark that only Frazil can set.
     """
     changes: list[Change] = []
     batches: list[pa.RecordBatch] = []
     misfits: list[RejectedRow] = []
-    notes: list[Note] = []
+    notes: list[Annotation] = []
     orders: list[dict[str, Any]] = []
     headers = _headers(messages)
     offsets = messages.column("offset").to_pylist()
@@ -81,7 +82,7 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO, *, internal: bool = 
         for change in parsed.changes:
             change["offset"] = offset
         changes += parsed.changes
-        notes += placed(parsed.notes, offset)
+        notes += set_offsets(parsed.notes, offset)
         orders += parsed.orders
         if len(changes) >= _BATCH:
             batches.append(_as_batch(changes))
@@ -93,7 +94,7 @@ def parse_messages(messages: pa.Table, dialect: str = AUTO, *, internal: bool = 
 def _parse(payload: bytes, dialect: str, internal: bool) -> Parsed:
     if dialect not in _KNOWN:
         known = ", ".join([AUTO, *DIALECTS])
-        raise Unreadable("unknown_dialect", f"there is no dialect {dialect!r:.50}, there are {known}")
+        raise Unreadable("unknown_dialect", f"unknown dialect {dialect!r:.50}; dialects are {known}")
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
@@ -101,7 +102,7 @@ def _parse(payload: bytes, dialect: str, internal: bool) -> Parsed:
     document = load(text.removeprefix("\ufeff"))
     own = is_observation(document) or is_note(document)
     if own and not internal:
-        raise Unreadable("untrusted", f"a message of kind '{document['frazil']}' that Frazil itself has not published")
+        raise Unreadable("untrusted", f"a message of kind '{document['frazil']}' was not published by Frazil itself")
     if own:
         return read_observation(document) if is_observation(document) else read_note(document)
     parsed = Parsed()
@@ -127,11 +128,11 @@ def _read_event(event: dict[str, Any] | Unreadable, dialect: str) -> Change | No
     if is_eventbridge(event):
         return read_eventbridge(event, dialect)
     names = ", ".join(sorted(event)[:10]) or "nothing"
-    raise Unreadable("not_an_event", f"no event of an object store: it has {names!r:.200}")
+    raise Unreadable("not_an_event", f"not an event of an object store: its fields are {names!r:.200}")
 
 
 def _headers(messages: pa.Table) -> dict[int, dict[str, str]]:
-    """What headers tell, by row."""
+    """Returns the headers by row."""
     if "headers" not in messages.column_names:
         return {}
     headers = messages.column("headers")
@@ -146,6 +147,12 @@ def _misfit(row: int, problems: list[Problem]) -> RejectedRow:
         told.append(f"and {len(problems) - _TOLD} more records")
     error = problems[0].error if len(problems) == 1 and problems[0].index == 0 else "; ".join(told)
     return RejectedRow(row, problems[0].reason, error)
+
+
+def as_changes(parsed: Iterable[Parsed]) -> pa.Table:
+    """Returns the changes of observations that come from no message, as columns; their offset is -1."""
+    changes = [change | {"offset": -1} for one in parsed for change in one.changes]
+    return pa.Table.from_batches([_as_batch(changes)], CHANGE)
 
 
 def _as_batch(changes: list[Change]) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Records 2.x: what AWS sends to SQS, SNS and Lambda, and what MinIO, Ceph, versitygw and others send alike."""
+"""Records 2.x: the events that AWS sends to SQS, SNS and Lambda, and MinIO, Ceph, versitygw and others likewise."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from frazil.content.events.fields import (
 )
 from frazil.content.events.kinds import IGNORED, Kind, kind_of
 from frazil.content.events.model import AUTO, AWS, CEPH, MINIO, OTHER, VERSITYGW, Change, Unreadable
-from frazil.content.events.order import canonical, ceph_time, minio_time
+from frazil.content.events.order import ceph_time, minio_time, normalize_sequencer
 
 _NOTHING: Final[dict[str, Any]] = {}
 _META: Final = "x-amz-meta-"
 _ACCOUNT: Final = re.compile(r"[0-9]{12}", re.ASCII).fullmatch
 #: The root user of an account, and a federated user.
 _ACCOUNT_OF: Final = re.compile(r"(?:AWS:)?([0-9]{12})(?::.*)?", re.ASCII | re.DOTALL).fullmatch
-#: These send the key as it is.
+#: These do not encode the key.
 _PLAIN_KEYS: Final = (CEPH, VERSITYGW)
 
 
@@ -36,7 +36,7 @@ def is_record(value: dict[str, Any]) -> bool:
 
 
 def read_record(record: dict[str, Any], dialect: str) -> Change | None:
-    """One record as a change; None: it is known to change nothing.
+    """Parses a record into a change; None if it changes nothing.
 
     Raises:
         Unreadable: it says nothing that could be used.
@@ -46,7 +46,7 @@ def read_record(record: dict[str, Any], dialect: str) -> Change | None:
     if kind is IGNORED:
         return None
     if kind is None:
-        raise Unreadable("unknown_event", f"nobody has told what {name!r:.200} means")
+        raise Unreadable("unknown_event", f"unknown event {name!r:.200}")
     _check_version(record.get("eventVersion"))
     s3 = record["s3"]
     thing = _part(s3, "object")
@@ -56,7 +56,7 @@ def read_record(record: dict[str, Any], dialect: str) -> Change | None:
     bucket = read_bucket_name(_part(s3, "bucket").get("name"))
     key = read_key(thing.get("key"), encoded=dialect not in _PLAIN_KEYS)
     version_id = read_version(thing.get("versionId"))
-    sequence = canonical(dialect, sequencer)
+    sequence = normalize_sequencer(dialect, sequencer)
     time = _time_of(record, dialect, sequence)
     is_marker = kind.is_delete_marker
     has_body = not is_marker and kind.record_type != DELETE
@@ -98,7 +98,7 @@ def read_record(record: dict[str, Any], dialect: str) -> Change | None:
 
 
 def _requester(identity: dict[str, Any], dialect: str) -> str | None:
-    """The account, as in S3 Metadata, where AWS names it; else the principal: a user, a role, a service."""
+    """Returns the account, as in S3 Metadata, if AWS names it; else the principal: a user, a role, a service."""
     principal = read_text(identity.get("principalId") or identity.get("PrincipalId"))
     if dialect != AWS:
         return principal
@@ -115,9 +115,9 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_version(version: object) -> None:
-    """An equal major is understood, with whatever a later minor adds."""
+    """Accepts the same major version, with any additions of later minor ones."""
     if type(version) is not str or version.partition(".")[0] != "2":
-        raise Unreadable("version", f"eventVersion is {version!r:.50}, only 2.x is understood")
+        raise Unreadable("version", f"eventVersion is {version!r:.50}, only 2.x is supported")
 
 
 def _dialect_of(record: dict[str, Any], sequencer: str | None, kind: Kind) -> str:
@@ -128,10 +128,10 @@ def _dialect_of(record: dict[str, Any], sequencer: str | None, kind: Kind) -> st
         return CEPH
     if source != "aws:s3":
         return OTHER
-    # versitygw says that it is AWS, but writes this name with a capital.
+    # versitygw claims to be AWS, but capitalizes this name.
     if "PrincipalId" in _part(record, "userIdentity"):
         return VERSITYGW
-    # AWS gives every put and delete a sequencer; who does not is a lookalike.
+    # AWS gives every put and delete a sequencer; a source that does not only imitates it.
     return AWS if sequencer or kind.record_type == UPDATE else OTHER
 
 
@@ -139,14 +139,14 @@ def _time_of(record: dict[str, Any], dialect: str, sequence: str | None) -> date
     try:
         return read_time(record.get("eventTime"))
     except Unreadable:
-        # Ceph writes a modification time that it does not know as seconds.
+        # Ceph writes an unknown modification time as seconds.
         if dialect == CEPH and sequence is not None:
             return ceph_time(sequence)
         raise
 
 
 def _add_minio(change: Change, record: dict[str, Any], thing: dict[str, Any], *, has_body: bool) -> None:
-    """MinIO's own: more about a created object, less trust in the rest.
+    """Adds MinIO's details of a created object; other fields are less reliable.
 
     Its sequencer is the object's modification time, which no tagging moves. A bulk delete stamps the event's own time
     instead. The removal of a delete marker is told as the creation of one, and an expiry that makes a delete marker as
@@ -180,7 +180,7 @@ def _add_ceph(change: Change, thing: dict[str, Any], *, has_body: bool) -> None:
 
 
 def _pairs(value: object) -> dict[str, str]:
-    """Ceph writes names and texts as a list of `key` and `val`."""
+    """Reads Ceph's list of `key` and `val`."""
     if type(value) is not list:
         return {}
     pairs = [(pair.get("key"), pair.get("val")) for pair in value if type(pair) is dict]
@@ -188,7 +188,7 @@ def _pairs(value: object) -> dict[str, str]:
 
 
 def _user_metadata(told: dict[str, str]) -> dict[str, str]:
-    """The user's own, under the names that a HEAD gives them."""
+    """Returns user metadata under the names in HEAD responses."""
     found = {name.lower(): text for name, text in told.items()}
     return {name[len(_META) :]: text for name, text in found.items() if name.startswith(_META)}
 

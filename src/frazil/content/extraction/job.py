@@ -1,4 +1,4 @@
-"""The Spark job: chooses rows, has them looked into by tasks, and sums up what they say.
+"""The Spark job of extraction: selects rows, runs extractors in tasks, and sums up their reports.
 
 What is found goes into the log as it is found, and from there into the table. A job that breaks off needs no repair:
 what was applied is no longer missing, and the next one begins with the rest.
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.content.extraction import metrics
-from frazil.content.extraction.selection import Asked, Plan, choose, plan
-from frazil.content.extraction.task import REPORT, Report, Task
+from frazil.content.extraction.selection import ExtractionPlan, ExtractionRequest, count_selected, select_rows
+from frazil.content.extraction.task import REPORT, ExtractionReport, ExtractionTask
 from frazil.content.names import objects_name
-from frazil.content.scan.session import Work
+from frazil.content.scan.session import ScanSession
 from frazil.content.thumbnails import ThumbnailStore
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import InterruptedByUser, UnavailableError, first_line
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
 
-#: Objects of a task: few enough that progress is seen, and many enough that they outweigh its start.
+#: Objects per task: few enough to show progress, enough to outweigh its start.
 _FEWEST, _MOST = 100, 1000
 _LOOK_S = 0.5
 
@@ -42,16 +42,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Extracted:
-    """What was done.
+    """The result of an extraction.
 
     Attributes:
-        report: in numbers; see `Report`.
-        chosen: objects that were to be looked into.
+        report: in numbers; see `ExtractionReport`.
+        chosen: objects that were selected.
         seconds: that it took, without the start of Spark.
         notes: what is worth knowing.
     """
 
-    report: Report
+    report: ExtractionReport
     chosen: int
     seconds: float
     notes: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Extracted:
 
     @property
     def end(self) -> int:
-        """The offset behind the last message; 0: there was nothing to tell."""
+        """The offset after the last message; 0 if nothing was published."""
         return self.report.end
 
 
@@ -86,36 +86,38 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def planned(work: Work, asked: Asked) -> Plan:
-    """What `extract` would look into."""
-    rows = _chosen(work, asked, extractors(work.settings, asked.only))
-    return Plan(0, 0, {}) if rows is None else plan(rows)
+def count_planned(session: ScanSession, asked: ExtractionRequest) -> ExtractionPlan:
+    """Counts what `extract` would read."""
+    rows = _chosen(session, asked, extractors(session.settings, asked.only))
+    return ExtractionPlan(0, 0, {}) if rows is None else count_selected(rows)
 
 
-def extract(work: Work, asked: Asked | None = None, *, progress: Progress | None = None) -> Extracted:
-    """Looks into objects, and tells the log what is found; `work.until_visible(done.end)` waits for the table.
+def extract(
+    session: ScanSession, asked: ExtractionRequest | None = None, *, progress: Progress | None = None
+) -> Extracted:
+    """Runs extractors on objects, and publishes results; `session.wait_until_visible(done.end)` waits for the table.
 
     Args:
-        work: log, tables and Spark.
-        asked: what is to be looked into; None: what nobody has looked into yet.
-        progress: is told now and then how many objects are done, and how many there are.
+        session: log, tables and Spark.
+        asked: the objects and extractors; None: all pending objects.
+        progress: called with the number of objects done, and of all.
 
     Raises:
         UsageError: an extractor is not known.
-        InterruptedByUser: by Ctrl-C. What was told until then stays, and the next one goes on there.
+        InterruptedByUser: by Ctrl-C. Published results stay, and the next run continues there.
         FrazilError: it broke off, likewise.
     """
-    asked = asked or Asked()
-    chosen = extractors(work.settings, asked.only)
-    rows = _chosen(work, asked, chosen)
+    asked = asked or ExtractionRequest()
+    chosen = extractors(session.settings, asked.only)
+    rows = _chosen(session, asked, chosen)
     if rows is None:
-        return Extracted(Report(), 0, 0.0)
+        return Extracted(ExtractionReport(), 0, 0.0)
     began = time.monotonic()
-    task, notes = _task(work, chosen)
+    task, notes = _task(session, chosen)
     rows = _kept(rows)
     try:
         count = rows.count()
-        report = _run(work, rows, count, task, progress) if count else Report()
+        report = _run(session, rows, count, task, progress) if count else ExtractionReport()
     finally:
         rows.unpersist()
     metrics.add(report)
@@ -127,34 +129,34 @@ def extract(work: Work, asked: Asked | None = None, *, progress: Progress | None
     return Extracted(report, count, time.monotonic() - began, notes)
 
 
-def snapshot(work: Work) -> int | None:
-    """Which state the table of objects is in; None: there is none yet."""
-    with LazyStore(work.settings, work.catalog) as store:
-        table = find_table(store.store(), objects_name(work.settings))
+def snapshot(session: ScanSession) -> int | None:
+    """Returns the snapshot id of the table of objects; None if it does not exist yet."""
+    with LazyStore(session.settings, session.catalog) as store:
+        table = find_table(store.store(), objects_name(session.settings))
     return None if table is None else table.metadata.current_snapshot_id
 
 
-def _chosen(work: Work, asked: Asked, chosen: list[Extractor]) -> DataFrame | None:
-    """None: there is no table yet."""
-    table = work.objects_table()
-    buckets = work.settings.model.content.buckets
-    return None if table is None else choose(work.engine.spark, table, asked, chosen, buckets)
+def _chosen(session: ScanSession, asked: ExtractionRequest, chosen: list[Extractor]) -> DataFrame | None:
+    """Returns the selected rows; None if there is no table yet."""
+    table = session.objects_table()
+    buckets = session.settings.model.content.buckets
+    return None if table is None else select_rows(session.engine.spark, table, asked, chosen, buckets)
 
 
-def _task(work: Work, chosen: list[Extractor]) -> tuple[Task, tuple[str, ...]]:
-    settings = work.settings
+def _task(session: ScanSession, chosen: list[Extractor]) -> tuple[ExtractionTask, tuple[str, ...]]:
+    settings = session.settings
     model = settings.model
     names = tuple(e.name for e in chosen)
     if TYPE not in names and TYPE in registry().found:
         names = (TYPE, *names)
     pictures: ThumbnailStore | None = ThumbnailStore.of(settings)
     notes: tuple[str, ...] = ()
-    if pictures is not None and pictures.folder is not None and not _is_local(work):
+    if pictures is not None and pictures.folder is not None and not _is_local(session):
         notes = ("no thumbnails are kept: a cluster needs a bucket for them (content.extract.thumbnails)",)
         pictures = None
-    made = Task(
-        work.engine.address,
-        ensure_events_topic(work.access, settings).name,
+    made = ExtractionTask(
+        session.engine.address,
+        ensure_events_topic(session.access, settings).name,
         model.log.max_message_size,
         names,
         limits_of(settings),
@@ -162,13 +164,13 @@ def _task(work: Work, chosen: list[Extractor]) -> tuple[Task, tuple[str, ...]]:
         model.s3,
         model.network,
         pictures,
-        key=work.access.key,
+        key=session.access.key,
     )
     return made, notes
 
 
-def _is_local(work: Work) -> bool:
-    return bool(work.engine.spark.sparkContext.master.startswith("local"))
+def _is_local(session: ScanSession) -> bool:
+    return bool(session.engine.spark.sparkContext.master.startswith("local"))
 
 
 def _kept(rows: DataFrame) -> DataFrame:
@@ -177,25 +179,27 @@ def _kept(rows: DataFrame) -> DataFrame:
     return rows.persist(StorageLevel.DISK_ONLY)
 
 
-def _run(work: Work, rows: DataFrame, count: int, task: Task, progress: Progress | None) -> Report:
-    """On executors; folders of this machine here, where executors on others could not see them."""
-    report = Report()
-    with _watching(work, count, progress) as counted:
+def _run(
+    session: ScanSession, rows: DataFrame, count: int, task: ExtractionTask, progress: Progress | None
+) -> ExtractionReport:
+    """Runs the task on executors; for folders here, because executors on other machines cannot see them."""
+    report = ExtractionReport()
+    with _watching(session, count, progress) as counted:
         task = replace(task, counted=_Counting(counted))
-        if not _is_local(work):
+        if not _is_local(session):
             report.add(_here(rows.where("bucket LIKE 'file://%'"), replace(task, thumbnails=None)))
             rows = rows.where("bucket NOT LIKE 'file://%'")
-        for one in _on_executors(work, rows, count, task):
+        for one in _on_executors(session, rows, count, task):
             report.add(one)
     return report
 
 
-def _here(rows: DataFrame, task: Task) -> Report:
+def _here(rows: DataFrame, task: ExtractionTask) -> ExtractionReport:
     return task.run(row.asDict() for row in rows.toLocalIterator(prefetchPartitions=True))
 
 
-def _on_executors(work: Work, rows: DataFrame, count: int, task: Task) -> list[Report]:
-    context = work.engine.spark.sparkContext
+def _on_executors(session: ScanSession, rows: DataFrame, count: int, task: ExtractionTask) -> list[ExtractionReport]:
+    context = session.engine.spark.sparkContext
     at_once = context.defaultParallelism
     share = min(max(count // (4 * at_once), _FEWEST), _MOST)
     spread = rows.repartition(max(1, -(-count // share))).sortWithinPartitions("bucket", "key")
@@ -208,13 +212,13 @@ def _on_executors(work: Work, rows: DataFrame, count: int, task: Task) -> list[R
         raise InterruptedByUser("interrupted; what was found until now is in the log") from error
     except Exception as error:  # Spark's errors have no base of their own
         raise UnavailableError(
-            "Spark could not run the tasks", cause=first_line(error), hint="look at Spark's executors and their log"
+            "Spark could not run the tasks", cause=first_line(error), hint="check Spark's executors and their logs"
         ) from error
     return [pickle.loads(bytes(row[0])) for row in found]  # noqa: S301 - from our own tasks
 
 
 class _Counting:
-    """Adds to what the driver can see when a task has ended."""
+    """An accumulator that the driver sees when a task has ended."""
 
     def __init__(self, counter: Accumulator[int]) -> None:
         self._counter = counter
@@ -224,8 +228,8 @@ class _Counting:
 
 
 @contextmanager
-def _watching(work: Work, count: int, progress: Progress | None) -> Iterator[Any]:
-    counter = work.engine.spark.sparkContext.accumulator(0)
+def _watching(session: ScanSession, count: int, progress: Progress | None) -> Iterator[Any]:
+    counter = session.engine.spark.sparkContext.accumulator(0)
     if progress is None:
         yield counter
         return

@@ -1,4 +1,4 @@
-"""What is counted where objects are looked into, by the process that has started the job."""
+"""Metrics of extraction, counted by the process that started the job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.observe.metrics import counter
 
 if TYPE_CHECKING:
-    from frazil.content.extraction.task import Report
+    from frazil.content.extraction.task import ExtractionReport
 
 OBJECTS = counter("frazil_extract_objects_total", "Objects extracted, by status: ok, failed, gone, changed", "status")
 RESULTS = counter(
@@ -22,8 +22,8 @@ RESTARTS = counter(
 THUMBNAILS = counter("frazil_extract_thumbnails_total", "Thumbnails, by result: written, failed", "result")
 
 
-def add(report: Report) -> None:
-    """Counts what a job has done."""
+def add(report: ExtractionReport) -> None:
+    """Adds the report of a job."""
     for status, objects in report.by_status.items():
         OBJECTS.labels(status).inc(objects)
     for (name, status), results in report.by_extractor.items():

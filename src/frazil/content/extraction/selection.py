@@ -1,4 +1,4 @@
-"""Which rows of the table of objects are to be looked into, and by whom."""
+"""Selects the rows of the table of objects to run extractors on, and which ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Mode = Literal["missing", "failed", "stale", "all"]
 MODES: tuple[Mode, ...] = ("missing", "failed", "stale", "all")
 
-#: Columns of what is chosen: what it takes to read an object, and to say which content a result is of.
+#: The columns of selected rows: what identifies an object and the content of a result.
 CHOSEN = (
     "bucket", "key", "version_id", "etag", "size", "content_type", "last_modified", "is_latest", "detected_type",
     "created", "wanted",
@@ -29,8 +29,8 @@ _ERASED = "erased"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is to be looked into.
+class ExtractionRequest:
+    """The objects and extractors to run.
 
     Attributes:
         bucket: only this one, as the tables name it; None: all.
@@ -51,8 +51,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What would be looked into.
+class ExtractionPlan:
+    """What an extraction would read.
 
     Attributes:
         objects: how many.
@@ -65,14 +65,14 @@ class Plan:
     by_extractor: dict[str, int]
 
 
-def choose(
+def select_rows(
     spark: SparkSession,
     table: str,
-    asked: Asked,
+    asked: ExtractionRequest,
     extractors: Sequence[Extractor],
     buckets: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The rows, with the names of those extractors that are wanted for each; see CHOSEN.
+    """Selects rows, with the names of the extractors to run on each; see CHOSEN.
 
     Args:
         spark: the session.
@@ -85,7 +85,7 @@ def choose(
 
     rows = _with_all_columns(spark.table(table))
     here = ~f.col("is_deleted") & ~f.col("is_delete_marker") & (_status() != _ERASED)
-    # No event may have files of this machine read: folders are listed by those who can read them.
+    # An event must not cause files of this machine to be read: folders are listed by users who can read them.
     here &= ~f.col("bucket").startswith("file://") | f.col("dialect").isNull()
     if asked.bucket is not None:
         require_readable(asked.bucket, buckets)
@@ -104,17 +104,17 @@ def choose(
     return chosen if asked.limit is None else chosen.limit(asked.limit)
 
 
-def plan(chosen: DataFrame) -> Plan:
-    """Counts what was chosen."""
+def count_selected(chosen: DataFrame) -> ExtractionPlan:
+    """Counts the selected objects, their bytes, and the objects of each extractor."""
     from pyspark.sql import functions as f
 
     total = chosen.agg(f.count("*"), f.sum("size")).first()
     names = chosen.select(f.explode("wanted").alias("name")).groupBy("name").count().collect()
-    return Plan(int(total[0]), int(total[1] or 0), {row[0]: int(row[1]) for row in sorted(names)})
+    return ExtractionPlan(int(total[0]), int(total[1] or 0), {row[0]: int(row[1]) for row in sorted(names)})
 
 
 def _with_all_columns(rows: DataFrame) -> DataFrame:
-    """A table that is older than extraction gets its columns with the next batch of the sink."""
+    """Adds missing columns as nulls. An old table gets them with the next batch of the sink."""
     from pyspark.sql import functions as f
 
     states = "map<string, struct<version: string, status: string, reason: string, at: timestamp>>"
@@ -130,7 +130,7 @@ def _status() -> Column:
 
 
 def _wants(one: Extractor, mode: Mode) -> Column:
-    """Whether an extractor is to look into a row. Who does not know the type yet finds it out."""
+    """Returns the condition under which an extractor runs on a row. While the type is unknown, it applies to all."""
     from pyspark.sql import functions as f
 
     detected, state = f.col("detected_type"), f.col("extraction").getItem(one.name)
@@ -138,7 +138,7 @@ def _wants(one: Extractor, mode: Mode) -> Column:
     type_state = f.col("extraction").getItem(TYPE)
     match mode:
         case "missing":
-            # Where the type could not be told, that is what has to be repeated, and nobody else is missing.
+            # If type detection failed, it has to be repeated, and no other extractor is missing.
             return applies & ((_status() == _PENDING) | (state.isNull() & (detected.isNotNull() | type_state.isNull())))
         case "failed":
             return _has_failed(state) | (detected.isNull() & _has_failed(type_state))
@@ -155,7 +155,7 @@ def _has_failed(state: Column) -> Column:
 
 
 def _takes(one: Extractor, detected: Column) -> Column:
-    """`Extractor.takes` as Spark has it."""
+    """`Extractor.takes` as a Spark expression."""
     from pyspark.sql import functions as f
 
     if "*/*" in one.types:

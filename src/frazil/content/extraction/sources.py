@@ -1,7 +1,7 @@
-"""Where the bytes of an object come from: a bucket, or a folder. Each read is of the content that was listed, or fails.
+"""Sources of an object's bytes: buckets and folders. A read returns the content that was listed, or fails.
 
-In a bucket each request says which version and which etag it means. A folder has no such thing: there the file's time
-and size are compared before the first read and after the last.
+Requests to a bucket name version and etag. For a file, time and size are compared before the first read and after the
+last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from frazil.content.s3_errors import from_boto
 from frazil.content.scan.folder import etag as folder_etag
 from frazil.errors import FrazilError, NotFoundError, UsageError, first_line
 from frazil.extract import Unsupported
-from frazil.extract.engine.source import Changed, Gone, Shorter, Source, StorageError, Wanted
+from frazil.extract.engine.source import ObjectChanged, ObjectGone, ObjectRef, RangeBeyondEnd, Source, StorageError
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.storage.clients import connect
 from frazil.storage.faults import from_obstore
@@ -33,8 +33,8 @@ _OPEN_FILE = _OPEN | os.O_NONBLOCK | os.O_NOCTTY
 _OPEN_FOLDER = _OPEN | os.O_DIRECTORY
 
 
-def source_of(wanted: Wanted, s3: S3Settings, network: NetworkSettings) -> Source:
-    """Opens an object. Nothing of a bucket is asked before the first read."""
+def open_source(wanted: ObjectRef, s3: S3Settings, network: NetworkSettings) -> Source:
+    """Opens an object. A bucket gets no request before the first read."""
     if is_folder(wanted.bucket):
         return FileSource(wanted)
     try:
@@ -48,11 +48,11 @@ def source_of(wanted: Wanted, s3: S3Settings, network: NetworkSettings) -> Sourc
 
 
 class FileSource:
-    """A file of a folder. Links, on the way to it too, and all that is no file are not opened."""
+    """A file of a folder. Symbolic links, also in its path, and anything that is not a file are refused."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ObjectRef) -> None:
         self._etag, self._file = wanted.etag, -1
-        self._file = _opened(str(folder_of(wanted.bucket)), wanted.key)
+        self._file = _open_file(str(folder_of(wanted.bucket)), wanted.key)
         try:
             self.check()
         except BaseException:
@@ -71,9 +71,9 @@ class FileSource:
     def check(self) -> None:
         found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode):
-            raise Gone("it is no file any more")
+            raise ObjectGone("it is not a file any more")
         if self._etag is not None and folder_etag(found.st_mtime_ns, found.st_size) != self._etag:
-            raise Changed("the file has changed since it was listed")
+            raise ObjectChanged("the file has changed since it was listed")
 
     def close(self) -> None:
         if self._file >= 0:
@@ -93,10 +93,10 @@ def _pread(file: int, start: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _opened(root: str, key: str) -> int:
+def _open_file(root: str, key: str) -> int:
     *folders, name = key.split("/")
     if any(part in ("", ".", "..") for part in (*folders, name)) or "\0" in key:
-        raise Gone("no file can have this name")
+        raise ObjectGone("no file can have this name")
     try:
         at = os.open(os.path.realpath(root), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     except OSError as error:
@@ -106,11 +106,11 @@ def _opened(root: str, key: str) -> int:
             at, before = os.open(part, _OPEN_FOLDER, dir_fd=at), at
             os.close(before)
         if not stat.S_ISREG(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-            raise Gone("it is no file any more")  # devices do things when they are opened
+            raise ObjectGone("it is not a file any more")  # opening a device can have effects
         return os.open(name, _OPEN_FILE, dir_fd=at)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
-            raise Gone("there is no such file any more") from error
+            raise ObjectGone("the file does not exist any more") from error
         raise StorageError(f"storage: {error.strerror or error}") from error
     finally:
         os.close(at)
@@ -122,36 +122,36 @@ def _opened(root: str, key: str) -> int:
 class BucketSource:
     """An object of a bucket."""
 
-    def __init__(self, wanted: Wanted, s3: S3Settings, network: NetworkSettings) -> None:
+    def __init__(self, wanted: ObjectRef, s3: S3Settings, network: NetworkSettings) -> None:
         self._wanted, self._s3, self._network = wanted, s3, network
         self._etag = wanted.etag
-        # A version without a name is the newest one, or else has the name `null`.
+        # An object without a version id is the latest one, or else has the id `null`.
         self._version = wanted.version_id or (None if wanted.is_latest else "null")
         self._by_obstore = _is_plain(wanted.key)
 
     def fetch(self, start: int, end: int) -> bytes:
-        ask = self._ask_obstore if self._by_obstore else self._ask_boto
-        data, etag, _ = ask(start, end)
-        # Servers that know nothing of conditions answer with what they have.
+        get = self._get_by_obstore if self._by_obstore else self._get_by_boto
+        data, etag, _ = get(start, end)
+        # Some servers ignore conditions and answer with what they have.
         if self._etag is not None and etag is not None and etag != self._etag:
-            raise Changed("the object has changed since it was listed")
+            raise ObjectChanged("the object has changed since it was listed")
         self._etag = self._etag or etag
         return data
 
     def total(self) -> int:
-        ask = self._ask_obstore if self._by_obstore else self._ask_boto
+        get = self._get_by_obstore if self._by_obstore else self._get_by_boto
         try:
-            return ask(0, 1)[2]
-        except Shorter:  # not even one byte
+            return get(0, 1)[2]
+        except RangeBeyondEnd:  # not even one byte
             return 0
 
     def check(self) -> None:
-        """Each request was for one content."""
+        """Does nothing: each request named the content."""
 
     def close(self) -> None:
-        """The connections are those of the process."""
+        """Does nothing: connections belong to the process."""
 
-    def _ask_obstore(self, start: int, end: int) -> tuple[bytes, str | None, int]:
+    def _get_by_obstore(self, start: int, end: int) -> tuple[bytes, str | None, int]:
         from obstore.exceptions import BaseError, PreconditionError
 
         options: GetOptions = {"range": (start, end)}
@@ -164,17 +164,17 @@ class BucketSource:
             meta = found.meta
             return bytes(found.bytes()), _unquoted(meta["e_tag"]), meta["size"]
         except PreconditionError as error:
-            raise Changed("the object has changed since it was listed") from error
+            raise ObjectChanged("the object has changed since it was listed") from error
         except (BaseError, FileNotFoundError) as error:
             if "InvalidRange" in str(error) or "status code: 416" in str(error):
-                raise Shorter("the object is shorter than when it was listed") from error
+                raise RangeBeyondEnd("the object is shorter than when it was listed") from error
             if "InvalidObjectState" in str(error):
-                raise Unsupported("it lies in an archive, and has to be restored first") from error
+                raise Unsupported("it is archived, and has to be restored first") from error
             where = f"s3://{self._wanted.bucket}"
-            raise _told(from_obstore(error, f"{where}/{self._wanted.key}", where)) from error
+            raise _translate_error(from_obstore(error, f"{where}/{self._wanted.key}", where)) from error
 
-    def _ask_boto(self, start: int, end: int) -> tuple[bytes, str | None, int]:
-        """Keys such as `a//b` or with control characters, which obstore does not take."""
+    def _get_by_boto(self, start: int, end: int) -> tuple[bytes, str | None, int]:
+        """Requests keys that obstore refuses, such as `a//b` or with control characters."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         asked: dict[str, Any] = {"Bucket": self._wanted.bucket, "Key": self._wanted.key}
@@ -190,19 +190,19 @@ class BucketSource:
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in ("PreconditionFailed", "412"):
-                raise Changed("the object has changed since it was listed") from error
+                raise ObjectChanged("the object has changed since it was listed") from error
             if code in ("InvalidRange", "416"):
-                raise Shorter("the object is shorter than when it was listed") from error
+                raise RangeBeyondEnd("the object is shorter than when it was listed") from error
             if code == "InvalidObjectState":
-                raise Unsupported("it lies in an archive, and has to be restored first") from error
-            raise _told(from_boto(error, self._wanted.bucket, self._wanted.key)) from error
+                raise Unsupported("it is archived, and has to be restored first") from error
+            raise _translate_error(from_boto(error, self._wanted.bucket, self._wanted.key)) from error
         except BotoCoreError as error:
-            raise _told(from_boto(error, self._wanted.bucket, self._wanted.key)) from error
+            raise _translate_error(from_boto(error, self._wanted.bucket, self._wanted.key)) from error
 
 
 @lru_cache(maxsize=64)
 def _store(bucket: str, s3: S3Settings, network: NetworkSettings) -> Any:
-    """A client that repeats what failed for lack of an answer, as the network's settings say."""
+    """Returns a client that retries as the network settings say."""
     return connect(Location("s3", bucket, ""), s3, network).bulk
 
 
@@ -218,8 +218,8 @@ def _unquoted(etag: str | None) -> str | None:
     return etag.strip('"') or None if etag else None
 
 
-def _told(error: FrazilError) -> Gone | StorageError:
+def _translate_error(error: FrazilError) -> ObjectGone | StorageError:
     if isinstance(error, NotFoundError) and "bucket not found" not in error.message:
-        return Gone("there is no such object any more")
+        return ObjectGone("the object does not exist any more")
     cause = f": {error.cause}" if error.cause else ""
     return StorageError(f"storage: {first_line(error)}{cause}")

@@ -1,4 +1,4 @@
-"""What a Spark task does: it has objects looked into, and tells the log what was found."""
+"""The Spark task of extraction: runs extractors on rows, and publishes the results."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from frazil.content.annotations.messages import extraction
 from frazil.content.buckets import is_folder
-from frazil.content.extraction.sources import source_of
+from frazil.content.extraction.sources import open_source
 from frazil.content.thumbnails import ThumbnailStore, ThumbnailWriter, thumbnail_key
 from frazil.errors import FrazilError, first_line
 from frazil.extract import Limits
-from frazil.extract.engine.isolation import Done, Inside
-from frazil.extract.engine.source import Wanted
-from frazil.extract.engine.wire import Config, Job
+from frazil.extract.engine.isolation import IsolatedExtraction, ObjectResult
+from frazil.extract.engine.source import ObjectRef
+from frazil.extract.engine.wire import Job, WorkerConfig
 from frazil.extract.registry import TYPE, registry
 from frazil.extract.status import CHANGED, FAILED, GONE, OK
 from frazil.log.protocol import Ack
@@ -32,11 +32,11 @@ from frazil.observe.faultpoints import reach
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.topics.sinks.jobs import end_task
 
-#: Objects of a message.
+#: Maximum objects of a message.
 _AT_ONCE = 200
-#: Failures and slow objects that are told by name.
+#: Number of failures and slow objects that are named.
 _NAMED = 10
-#: Reasons that are counted by themselves: plugins may put names or numbers into them.
+#: Number of distinct reasons that are counted; plugins may put names or numbers into them.
 _REASONS = 100
 _OTHER = "other"
 _THREADS, _THREADS_OF_A_FOLDER = 8, 2
@@ -45,24 +45,24 @@ REPORT = pa.schema([("report", pa.binary())])
 
 
 @dataclass
-class Report:
-    """What was done, by one task or by all.
+class ExtractionReport:
+    """The report of one task or of all.
 
     Attributes:
-        objects: that were looked into.
+        objects: objects processed.
         by_status: of objects: ok, failed, gone, changed.
         by_extractor: of results: (extractor, status).
         by_reason: of results that are not ok: (extractor, status, reason); the rarer ones are `other`.
         seconds: that each extractor took.
         bytes_read: from the storage.
-        restarts: of the processes that look inside.
-        thumbnails: that were written.
-        thumbnails_failed: that could not be written.
+        restarts: of worker processes.
+        thumbnails: thumbnails written.
+        thumbnails_failed: thumbnails that could not be written.
         thumbnail_reason: why.
         slowest: (seconds, bucket, key, extractor).
         failed: (bucket, key, extractor, status, reason), the first ones.
-        end: the offset behind the last message.
-        error: why it ended before its time.
+        end: the offset after the last message.
+        error: the error that ended it early.
     """
 
     objects: int = 0
@@ -80,7 +80,7 @@ class Report:
     end: int = 0
     error: FrazilError | None = None
 
-    def count(self, done: Done) -> None:
+    def count(self, done: ObjectResult) -> None:
         wanted = done.job.wanted
         self.objects += 1
         self.bytes_read += done.bytes_read
@@ -91,7 +91,7 @@ class Report:
             self.seconds[name] += seconds
             self.slowest.append((seconds, wanted.bucket, wanted.key, name))
             if status != OK:
-                self._because(name, status, result["reason"] or "", 1)
+                self._count_reason(name, status, result["reason"] or "", 1)
             is_news = status == FAILED or (status in (GONE, CHANGED) and status not in statuses)
             if is_news and len(self.failed) < _NAMED:
                 self.failed.append((wanted.bucket, wanted.key, name, status, result["reason"] or ""))
@@ -99,16 +99,16 @@ class Report:
         self.slowest = heapq.nlargest(_NAMED, self.slowest)
         self.by_status[next((s for s in (GONE, CHANGED, FAILED) if s in statuses), OK)] += 1
 
-    def _because(self, name: str, status: str, reason: str, count: int) -> None:
+    def _count_reason(self, name: str, status: str, reason: str, count: int) -> None:
         known = (name, status, reason) in self.by_reason
         self.by_reason[name, status, reason if known or len(self.by_reason) < _REASONS else _OTHER] += count
 
-    def add(self, other: Report) -> None:
+    def add(self, other: ExtractionReport) -> None:
         self.objects += other.objects
         self.by_status += other.by_status
         self.by_extractor += other.by_extractor
         for (name, status, reason), count in other.by_reason.most_common():
-            self._because(name, status, reason, count)
+            self._count_reason(name, status, reason, count)
         self.seconds.update(other.seconds)
         self.bytes_read += other.bytes_read
         self.restarts += other.restarts
@@ -122,21 +122,21 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Looks into the objects of some rows, for `mapInArrow`. What it hands on is its report, pickled.
+class ExtractionTask:
+    """Runs extractors on the objects of some rows, for `mapInArrow`. Yields its pickled report.
 
     Attributes:
-        address: where the log is.
+        address: of the log.
         topic: that results go to.
         max_bytes: of one message.
         names: of the extractors.
         limits: for each object.
-        concurrency: objects at once; None: as it fits the place.
+        concurrency: objects at once; None: as suits bucket or folder.
         s3: how to reach buckets.
-        network: patience.
+        network: timeouts and retries.
         thumbnails: where they go; None: nowhere.
-        counted: is told how many objects are done, now and then.
-        key: of the log, which proves to its broker that results come from Frazil.
+        counted: called with the number of further objects done.
+        key: the key of the log, which proves to its broker that results come from Frazil.
     """
 
     address: str
@@ -156,46 +156,48 @@ class Task:
         yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
         end_task()
 
-    def run(self, rows: Iterable[dict[str, Any]]) -> Report:
-        report = Report()
+    def run(self, rows: Iterable[dict[str, Any]]) -> ExtractionReport:
+        report = ExtractionReport()
         pictures = ThumbnailWriter(self.thumbnails)
         try:
             with Producer(self.address, self.topic, network=self.network, internal=True, key=self.key) as producer:
-                teller = Teller(producer, self.max_bytes)
+                publisher = ResultPublisher(producer, self.max_bytes)
                 for folder, group in itertools.groupby(rows, lambda row: is_folder(row["bucket"])):
-                    self._look(group, folder, teller, pictures, report)
-                report.end = teller.finish()
+                    self._extract(group, folder, publisher, pictures, report)
+                report.end = publisher.finish()
         except FrazilError as error:
             report.error = error
-        except Exception as error:  # noqa: BLE001 - told to the driver, with how far it had come
-            told = f"{type(error).__name__}: {first_line(error)}"
-            report.error = FrazilError("some objects were not looked into", cause=told)
+        except Exception as error:  # noqa: BLE001 - reported to the driver with the progress
+            cause = f"{type(error).__name__}: {first_line(error)}"
+            report.error = FrazilError("some objects were not read", cause=cause)
         pictures.finish()
         report.thumbnails, report.thumbnails_failed = pictures.written, pictures.failed
         report.thumbnail_reason = pictures.reason
         return report
 
-    def _look(
+    def _extract(
         self,
         rows: Iterable[dict[str, Any]],
         folder: bool,
-        teller: Teller,
+        publisher: ResultPublisher,
         pictures: ThumbnailWriter,
-        report: Report,
+        report: ExtractionReport,
     ) -> None:
         threads = self.concurrency or (_THREADS_OF_A_FOLDER if folder else _THREADS)
         chosen = registry().choose(self.names)
         sources = {e.name: registry().found[e.name].source for e in chosen}
-        inside = Inside(chosen, Config(sources, self.limits, threads, source_of, self.s3, self.network))
+        inside = IsolatedExtraction(
+            chosen, WorkerConfig(sources, self.limits, threads, open_source, self.s3, self.network)
+        )
         known: dict[int, dict[str, Any]] = {}
         try:
-            for done in inside.look(_jobs(rows, known)):
+            for done in inside.run(_jobs(rows, known)):
                 reach("content.extract.object")
                 row = known.pop(done.job.number)
                 report.count(done)
                 if done.thumbnail:
                     pictures.put(_thumbnail_of(row), done.thumbnail)
-                teller.add(row["bucket"], _result(row, done))
+                publisher.add(row["bucket"], _result(row, done))
                 self.counted(1)
         finally:
             report.restarts += inside.restarts
@@ -205,7 +207,7 @@ class Task:
 def _jobs(rows: Iterable[dict[str, Any]], known: dict[int, dict[str, Any]]) -> Iterator[Job]:
     for number, row in enumerate(rows):
         known[number] = row
-        wanted = Wanted(*(row[n] for n in ("bucket", "key", "version_id", "is_latest", "etag", "size")))
+        wanted = ObjectRef(*(row[n] for n in ("bucket", "key", "version_id", "is_latest", "etag", "size")))
         names = [TYPE, *row["wanted"]] if row["detected_type"] is None else row["wanted"]
         yield Job(number, wanted, row["content_type"], row["detected_type"], tuple(dict.fromkeys(names)))
 
@@ -214,13 +216,13 @@ def _thumbnail_of(row: dict[str, Any]) -> str:
     return thumbnail_key(row["bucket"], row["key"], row["version_id"], row["etag"])
 
 
-def _result(row: dict[str, Any], done: Done) -> dict[str, Any]:
+def _result(row: dict[str, Any], done: ObjectResult) -> dict[str, Any]:
     said = {name: row[name] for name in ("key", "version_id", "etag", "created", "last_modified")}
     return {**said, "detected_type": done.detected_type, "extractors": done.extractors}
 
 
-class Teller:
-    """Publishes results, some objects at once.
+class ResultPublisher:
+    """Publishes results in batches.
 
     Args:
         producer: to the topic of events.
@@ -236,17 +238,17 @@ class Teller:
         gathered = self._gathered.setdefault(bucket, [])
         gathered.append(result)
         if len(gathered) >= _AT_ONCE:
-            self._tell(bucket, self._gathered.pop(bucket))
+            self._publish(bucket, self._gathered.pop(bucket))
 
     def finish(self) -> int:
-        """Returns when all is as safe as the log makes it: the offset behind the last message."""
+        """Publishes what is left. Returns the offset after the last message, once all are durable."""
         for bucket, results in self._gathered.items():
-            self._tell(bucket, results)
+            self._publish(bucket, results)
         self._gathered.clear()
         self._producer.flush()
         return max((one.result().offset + one.result().count for one in self._sent), default=0)
 
-    def _tell(self, bucket: str, results: list[dict[str, Any]]) -> None:
+    def _publish(self, bucket: str, results: list[dict[str, Any]]) -> None:
         for payload in self._messages(bucket, results, datetime.now(UTC)):
             self._sent.append(self._producer.send(payload, headers=add_mark({"source": "extract"})))
 
@@ -259,14 +261,14 @@ class Teller:
             yield from self._messages(bucket, results[:half], at)
             yield from self._messages(bucket, results[half:], at)
         else:
-            yield from self._messages(bucket, [_lighter(results[0], self._max_bytes)], at)
+            yield from self._messages(bucket, [_without_largest(results[0], self._max_bytes)], at)
 
 
-def _lighter(result: dict[str, Any], max_bytes: int) -> dict[str, Any]:
-    """The same without what takes most; that extractor has failed."""
+def _without_largest(result: dict[str, Any], max_bytes: int) -> dict[str, Any]:
+    """Returns the result without its largest part, whose extractor is marked as failed."""
     extractors: dict[str, dict[str, Any]] = result["extractors"]
     held = {name: len(str(result["data"])) for name, result in extractors.items() if "data" in result}
     heavy = max(held, key=held.__getitem__)
-    reason = f"what was found in this object is more than a message holds ({max_bytes:,} bytes)"
+    reason = f"the result exceeds the maximum message size ({max_bytes:,} bytes)"
     light = {"version": extractors[heavy]["version"], "status": FAILED, "reason": reason}
     return {**result, "extractors": {**extractors, heavy: light}}

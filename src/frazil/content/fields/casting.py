@@ -1,4 +1,4 @@
-"""From a value of JSON to a value of a column.
+"""Casts JSON values to column values.
 
 `lenient` takes what plainly means the same ("12" for 12, an EXIF date for a date); `strict` only what JSON itself calls
 so. What does not fit raises `Misfit`, whose text is for people. Nothing else is raised.
@@ -26,7 +26,7 @@ Cast = Literal["lenient", "strict"]
 CASTS: Final[tuple[Cast, ...]] = ("lenient", "strict")
 Caster = Callable[[Any], Any]
 
-#: Characters of a value that an error repeats.
+#: Maximum characters of a value in an error.
 _SHOWN: Final = 40
 _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _EXIF: Final = re.compile(r"(\d{4}):(\d\d):(\d\d)(?:[ T](\d\d:\d\d(?::\d\d.*)?))?", re.ASCII)
@@ -34,22 +34,22 @@ _EPOCH: Final = datetime(1970, 1, 1)
 #: Numbers below are seconds since 1970, then milliseconds, then microseconds.
 _UNITS: Final = ((10**11, 1), (10**14, 1000), (10**17, 1_000_000))
 _TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-#: Holds every digit that a value can have before it is cut to those of the column.
+#: Precision for every digit of a value before it is rounded to the column's scale.
 _WIDE: Final = Context(prec=1000)
 _DOUBLE_EXACT: Final = 2**53
 
 
 class Misfit(ValueError):  # noqa: N818 - it says what became of a value, and ends nothing
-    """A value that the column cannot take."""
+    """Raised for a value that the column cannot hold."""
 
 
 def caster(kind: FieldType, cast: Cast) -> Caster:
-    """Makes of a value of JSON, other than null, a value of a type that is no array."""
+    """Returns a function that casts a JSON value, other than null, to a type that is not an array."""
     return _CASTERS[kind.name.partition("(")[0]](kind, cast == "lenient")
 
 
-def shown(value: Any) -> str:
-    """A value as an error repeats it: short, on one line, and valid text."""
+def format_value(value: Any) -> str:
+    """Formats a value for an error: short, on one line, and valid Unicode."""
     try:
         text = value if isinstance(value, str) else as_json(value)
     except Misfit:
@@ -62,7 +62,7 @@ def shown(value: Any) -> str:
 
 def as_json(value: Any) -> str:
     if type(value) is float and not math.isfinite(value):
-        raise Misfit("NaN and infinity are no JSON")
+        raise Misfit("NaN and infinity are not valid JSON")
     try:
         return orjson.dumps(value).decode()
     except (TypeError, ValueError, RecursionError):  # lone surrogates, or deeper than it goes
@@ -79,7 +79,7 @@ def _by_the_slow_way(value: Any) -> str:
 
 
 def _misfit(value: Any, kind: FieldType, why: str = "") -> Misfit:
-    return Misfit(f"{shown(value)} is no {kind.name}" + (f": {why}" if why else ""))
+    return Misfit(f"{format_value(value)} is not a valid {kind.name}" + (f": {why}" if why else ""))
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _integer(kind: FieldType, lenient: bool) -> Caster:
 
 
 def _whole(value: Any) -> int | None:
-    """The integer that a number with a zero fraction, or a text, plainly is."""
+    """Returns the integer that a number with a zero fraction, or a string, denotes."""
     if type(value) is float:
         return int(value) if math.isfinite(value) and value.is_integer() else None
     if type(value) is not str or not _NUMBER.fullmatch(text := value.strip()):
@@ -176,7 +176,7 @@ def _exact(value: Any, lenient: bool) -> Decimal | None:
     if type(value) is int:
         return Decimal(value) if abs(value) < 10**60 else Decimal(10) ** 60
     if type(value) is float:
-        # What is larger has lost digits already when the JSON was read.
+        # Larger numbers lost digits when the JSON was parsed.
         return Decimal(repr(value)) if math.isfinite(value) and abs(value) <= _DOUBLE_EXACT else None
     if lenient and type(value) is str and _NUMBER.fullmatch(text := value.strip()):
         return Decimal(text)
@@ -192,7 +192,7 @@ def _string(kind: FieldType, lenient: bool) -> Caster:
             if not lenient:
                 raise _misfit(value, kind)
             value = as_json(value)
-        # A lone surrogate is no text, and Arrow would fail for the whole batch.
+        # A lone surrogate is invalid, and Arrow would fail for the whole batch.
         return str(value) if value.isascii() else value.encode("utf-8", "replace").decode()
 
     return to
@@ -264,16 +264,16 @@ def _date(kind: FieldType, lenient: bool) -> Caster:
                 return date.fromisoformat(value)
             except (TypeError, ValueError):
                 raise _misfit(value, kind) from None
-        return _moment(value, kind).date()
+        return _parse_time(value, kind).date()
 
     return to
 
 
 def _timestamp(kind: FieldType, lenient: bool) -> Caster:
-    """Without a zone: what the clock showed. A zone that the value names is left out."""
+    """Casts to wall clock time. A time zone in the value is dropped."""
 
     def to(value: Any) -> datetime:
-        found = _moment(value, kind) if lenient else _strict_moment(value, kind)
+        found = _parse_time(value, kind) if lenient else _strict_parse_time(value, kind)
         if not lenient and found.tzinfo is not None:
             raise _misfit(value, kind, "it has a zone")
         return found.replace(tzinfo=None)
@@ -282,10 +282,10 @@ def _timestamp(kind: FieldType, lenient: bool) -> Caster:
 
 
 def _timestamptz(kind: FieldType, lenient: bool) -> Caster:
-    """A moment. A value without a zone is taken for UTC."""
+    """Casts to a point in time. A value without a time zone is taken for UTC."""
 
     def to(value: Any) -> datetime:
-        found = _moment(value, kind) if lenient else _strict_moment(value, kind)
+        found = _parse_time(value, kind) if lenient else _strict_parse_time(value, kind)
         if found.tzinfo is None:
             if not lenient:
                 raise _misfit(value, kind, "it has no zone")
@@ -298,7 +298,7 @@ def _timestamptz(kind: FieldType, lenient: bool) -> Caster:
     return to
 
 
-def _strict_moment(value: Any, kind: FieldType) -> datetime:
+def _strict_parse_time(value: Any, kind: FieldType) -> datetime:
     if type(value) is not str or len(value) < len("2024-05-01T12:34"):
         raise _misfit(value, kind)
     try:
@@ -307,8 +307,8 @@ def _strict_moment(value: Any, kind: FieldType) -> datetime:
         raise _misfit(value, kind) from None
 
 
-def _moment(value: Any, kind: FieldType) -> datetime:
-    """ISO 8601, a date of EXIF (2024:05:01 12:34:56), or a number since 1970."""
+def _parse_time(value: Any, kind: FieldType) -> datetime:
+    """Parses ISO 8601, a date of EXIF (2024:05:01 12:34:56), or a number since 1970."""
     try:
         if type(value) is str:
             return _moment_of_text(value.strip())

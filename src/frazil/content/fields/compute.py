@@ -1,4 +1,4 @@
-"""Custom columns out of stored JSON: a pure function over Arrow. No object is read for it."""
+"""Computes custom columns from stored JSON: a pure function over Arrow. Reads no object."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from frazil.content.fields.arrays import array_of
-from frazil.content.fields.casting import Cast, Misfit, caster, shown
-from frazil.content.fields.paths import path_of
+from frazil.content.fields.casting import Cast, Misfit, caster, format_value
+from frazil.content.fields.paths import compile_path
 from frazil.content.fields.spec import Fields, FieldSpec
+from frazil.content.fields.types import array_of
 
 #: From parsed JSON to the value of a column; raises Misfit.
 _Value = Callable[[Any], Any]
-#: Characters of an error.
+#: Maximum characters of an error.
 _MAX_ERROR = 200
 
 
 @dataclass(frozen=True)
 class Computed:
-    """Columns of as many rows as there was JSON.
+    """The computed columns, one row per document.
 
     Attributes:
         columns: by the name of the field.
@@ -37,7 +37,7 @@ class Computed:
 
 
 def compute(metadata: pa.ChunkedArray | pa.Array, fields: Fields) -> Computed:
-    """The columns of all fields. What does not fit is null, and says why; nothing is raised for what JSON holds.
+    """Computes the columns of all fields. A value that does not fit becomes null with an error; no JSON content raises.
 
     Args:
         metadata: JSON texts; null: nothing is known.
@@ -70,7 +70,7 @@ def compute(metadata: pa.ChunkedArray | pa.Array, fields: Fields) -> Computed:
 
 
 class _Element(Misfit):
-    """Some elements of an array do not fit; those that do are kept."""
+    """Raised if some elements of an array do not fit; those that do are kept."""
 
     def __init__(self, told: str, good: list[Any]) -> None:
         super().__init__(told)
@@ -78,7 +78,7 @@ class _Element(Misfit):
 
 
 def _maker(spec: FieldSpec, cast: Cast) -> _Value:
-    path = path_of(spec.jpath)
+    path = compile_path(spec.jpath)
     kind = spec.kind
     find = _careful(path.find) if not path.is_plain else path.find
     if kind.element is not None:
@@ -101,7 +101,7 @@ def _list_of(find: Callable[[Any], list[Any]], to: _Value, *, need_list: bool) -
             elif found[0] is None:
                 return None
             elif need_list:
-                raise Misfit(f"{shown(found[0])} is no array")
+                raise Misfit(f"{format_value(found[0])} is not an array")
         elif not found:
             return None
         good: list[Any] = []
@@ -120,19 +120,19 @@ def _list_of(find: Callable[[Any], list[Any]], to: _Value, *, need_list: bool) -
 
 
 def _careful(find: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
-    """Filters and `..` are the library's, and may fail on data that is too deep or of a kind they do not know."""
+    """Evaluates a path by the library, whose filters and `..` may fail on deep data or unknown types."""
 
     def found(data: Any) -> list[Any]:
         try:
             return find(data)
         except Exception as error:  # noqa: BLE001 - whatever it is, only this value of this row is concerned
-            raise Misfit(f"the path cannot be followed: {type(error).__name__}") from None
+            raise Misfit(f"the path cannot be evaluated: {type(error).__name__}") from None
 
     return found
 
 
 def _loaded(text: str) -> tuple[Any, str | None]:
-    """What the fast parser does not take, such as NaN or half a surrogate; or why it is no JSON at all."""
+    """Parses JSON that the fast parser refuses, such as NaN or a lone surrogate; or returns why it is invalid."""
     try:
         return json.loads(text), None
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The custom columns that the settings name. What is wrong about one is told with file and line."""
+"""The custom columns of the settings. Errors name file and line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LISTED: Path = (*_SCHEMA, "custom_metadata_fields")
 _DOCS = "docs/custom-columns.md has the types, and examples of paths"
 
 
-def configured(settings: Settings) -> Fields:
-    """The fields of `content.schema`.
+def load_configured(settings: Settings) -> Fields:
+    """Returns the fields of `content.schema`.
 
     Raises:
         ConfigError: one of them cannot be; it says where that stands.
@@ -38,7 +38,7 @@ def _field(settings: Settings, name: str) -> FieldSpec:
     of = (*_SCHEMA, "field", name)
     if found is None or found.type is None or found.jpath is None:
         lacks = "jpath" if found is not None and found.type is not None else "type"
-        # Where the other half stands, or else where the field is named.
+        # The position of the other half, or else of the field's name.
         near = (*of, "type" if lacks == "jpath" else "jpath")
         where = near if near in settings.origins else _LISTED
         example = "INTEGER" if lacks == "type" else "$.exif.ISOSpeedRatings"

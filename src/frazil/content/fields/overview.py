@@ -1,4 +1,4 @@
-"""How it stands with the custom columns of a table: those it has, those that are wanted, and what rows lack. No JVM."""
+"""The state of a table's custom columns: existing ones, configured ones, and how many rows lack them. No JVM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.fields.spec import BACKFILL_PROPERTY, Fields, FieldSpec, Plan, active, planned
+from frazil.content.fields.spec import BACKFILL_PROPERTY, Fields, FieldSpec, Plan, active_fields, plan_fields
 from frazil.content.tables import ContentTables
 from frazil.tables.reading.rows import RowScan
 from frazil.tables.store import find_table
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 ACTIVE = "active"
-#: It is in the table, and the settings do not name it.
+#: In the table, but not in the settings.
 UNCONFIGURED = "unconfigured"
-#: Rows that somebody has looked into: these have `metadata`, unless it is not kept.
+#: Rows with extraction results: these have `metadata`, unless it is not kept.
 _LOOKED_INTO = ("ok", "failed")
 
 
@@ -34,7 +34,7 @@ class Overview:
         wanted: those of the settings.
         plan: what lies between.
         filling: names of those that are being computed for the rows that are there.
-        lacking: of each field that the table has, how many rows that were looked into lack it.
+        lacking: number of extracted rows that lack each field of the table.
     """
 
     have: Fields
@@ -44,7 +44,7 @@ class Overview:
     lacking: dict[str, int]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One for each field, those of the settings first."""
+        """Returns one row for each field, those of the settings first."""
         specs = {spec.name: spec for spec in (*self.wanted, *self.have)}
         specs |= {spec.name: spec for spec in self.wanted}
         return [self._row(spec) for spec in specs.values()]
@@ -71,7 +71,7 @@ class Overview:
 
 
 def overview(tables: ContentTables, wanted: Fields, *, count: bool = True) -> Overview:
-    """How it stands. A table that is not there yet has no fields.
+    """Returns the state of custom columns. A missing table has no fields.
 
     Args:
         tables: where.
@@ -81,13 +81,13 @@ def overview(tables: ContentTables, wanted: Fields, *, count: bool = True) -> Ov
     table = find_table(tables.store, tables.objects)
     if table is None:
         return Overview(Fields(), wanted, Plan(add=wanted.fields), [], {})
-    have = active(table.metadata.properties)
+    have = active_fields(table.metadata.properties)
     lacking = tables.read(tables.objects, lambda now: _lacking(tables, now, have)) if count and have.fields else {}
-    return Overview(have, wanted, planned(have, wanted, table.schema()), being_filled(table), lacking)
+    return Overview(have, wanted, plan_fields(have, wanted, table.schema()), being_filled(table), lacking)
 
 
 def being_filled(table: Table) -> list[str]:
-    """Names of the fields that are being computed for the rows that are there."""
+    """Returns the names of the fields that are being backfilled."""
     try:
         names = json.loads(table.metadata.properties.get(BACKFILL_PROPERTY) or "[]")
     except ValueError:
@@ -111,6 +111,6 @@ def _lacking(tables: ContentTables, table: Table, fields: Fields) -> dict[str, i
 
 
 def _counted(lists: pa.ChunkedArray, marks: Collection[str]) -> dict[str, int]:
-    """In how many lists each mark is; it is there once at most."""
+    """Counts the lists that contain each mark, at most once each."""
     counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(pc.list_flatten(lists)).to_pylist()}
     return {mark: int(counts.get(mark, 0)) for mark in marks}

@@ -1,4 +1,4 @@
-"""JSONPath, as RFC 9535 has it. Plain paths, which most are, are walked without the library: it is ten times slower."""
+"""JSONPath (RFC 9535). Simple paths, which most are, are evaluated without the library, which is ten times slower."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Find = Callable[[Any], list[Any]]
 
 @dataclass(frozen=True)
 class Path:
-    """A JSONPath that is ready to be used.
+    """A compiled JSONPath.
 
     Attributes:
         find: all that it finds in parsed JSON, in order.
@@ -29,8 +29,8 @@ class Path:
 
 
 @lru_cache(maxsize=256)
-def path_of(text: str) -> Path:
-    """The path that is written so.
+def compile_path(text: str) -> Path:
+    """Compiles a path.
 
     Raises:
         ValueError: it is no JSONPath; the text says why.
@@ -51,7 +51,7 @@ def path_of(text: str) -> Path:
     single = compiled.singular_query()
     steps = _steps(compiled)
     if steps is None:
-        # It would take a text for JSON that is still to be parsed.
+        # It would parse a string as JSON.
         return Path(lambda data: [] if isinstance(data, str) else compiled.findall(data), single, is_plain=False)
     names = [step for step in steps if isinstance(step, str)]
     return Path(_along_names(names) if len(names) == len(steps) else _along(steps), single, is_plain=True)
@@ -64,7 +64,7 @@ def _told(text: str, problem: str) -> str:
 
 
 def _steps(path: JSONPath) -> list[str | int | None] | None:
-    """The path as names, indices and (None) `[*]`; None where it has something else."""
+    """Returns the path as names, indices and None for `[*]`; None if it contains anything else."""
     from jsonpath.segments import JSONPathChildSegment
     from jsonpath.selectors import IndexSelector, NameSelector, WildcardSelector
 

@@ -1,7 +1,7 @@
-"""What a custom column is, which ones a table has, and how it comes from those to others.
+"""Definitions of custom columns, the ones a table has, and the plan from those to others.
 
 The table is the truth: its property `frazil.content.fields` has what is computed for each row. Settings say what is
-wanted; `planned` says what lies between, by Iceberg's rules.
+wanted; `plan_fields` says what lies between, by Iceberg's rules.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import pyarrow as pa
 
 from frazil.content.columns import EXTRACTED, OBJECTS
 from frazil.content.fields.casting import CASTS, Cast
-from frazil.content.fields.paths import path_of
-from frazil.content.fields.types import FieldType, type_of
+from frazil.content.fields.paths import compile_path
+from frazil.content.fields.types import FieldType, parse_type
 from frazil.errors import IntegrityError
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.types import IcebergType
 
-#: The table's property that has its fields, as JSON.
+#: The table property with its fields, as JSON.
 PROPERTY: Final = "frazil.content.fields"
-#: The table's property with the names of the fields that are being computed for the rows that are there.
+#: The table property with the names of the fields that are being backfilled.
 BACKFILL_PROPERTY: Final = "frazil.content.backfill"
 
-#: Names with _ first are Iceberg's own: _file, _pos, …
+#: Names that start with _ are reserved by Iceberg: _file, _pos, …
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-#: Columns that say how extraction went, and `metadata` itself: no path can say that.
+#: Columns about the extraction, and `metadata` itself, which no path can compute.
 _BOOKKEEPING: Final = ("metadata", "extraction_status", "extraction", "field_errors", "frazil_fields")
-#: Standard columns that a field may compute in its own way.
+#: Standard columns that a field may redefine.
 STANDARD: Final[dict[str, pa.DataType]] = {f.name: f.type for f in EXTRACTED if f.name not in _BOOKKEEPING}
 _OWN: Final = {name.lower(): name for name in OBJECTS.names}
 
@@ -57,7 +57,7 @@ class FieldSpec:
 
     @property
     def kind(self) -> FieldType:
-        return type_of(self.type)
+        return parse_type(self.type)
 
     @property
     def arrow(self) -> pa.DataType:
@@ -65,11 +65,11 @@ class FieldSpec:
 
     @property
     def is_standard(self) -> bool:
-        """Whether it is a column that every table has, computed in another way."""
+        """Whether it redefines a standard column."""
         return self.name in STANDARD
 
     def mark(self, cast: str) -> str:
-        """Stands in `frazil_fields` of a row for which the field is computed; another definition has another."""
+        """The entry in `frazil_fields` of rows with this field; differs for each definition."""
         defined = json.dumps([self.kind.name, self.jpath, cast, self.column_id]).encode()
         return f"{self.name}:{hashlib.sha256(defined).hexdigest()[:8]}"
 
@@ -79,22 +79,22 @@ class FieldSpec:
 
     @classmethod
     def of(cls, name: str, type: str, jpath: str) -> FieldSpec:  # noqa: A002 - as the settings call it
-        """A field, with everything about it looked at.
+        """Creates a field after checking it.
 
         Raises:
             ValueError: name, type or path cannot be; the text says why.
         """
         check_name(name)
-        kind = type_of(type)
-        path_of(jpath)
+        kind = parse_type(type)
+        compile_path(jpath)
         own = STANDARD.get(name)
         if own is not None and own != kind.arrow:
-            raise ValueError(f"'{name}' is a column of every table, of type {written(own)}, not {kind.name}")
+            raise ValueError(f"'{name}' is a column of every table, of type {format_type(own)}, not {kind.name}")
         return cls(name, kind.name, jpath)
 
 
 def check_name(name: str) -> None:
-    """Raises ValueError where a field cannot have this name."""
+    """Raises ValueError if a field cannot have this name."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name[:80]!r} cannot be the name of a column: letters, digits and _, a letter first")
     if name.lower().startswith("frazil"):
@@ -107,7 +107,7 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Fields:
-    """Custom columns, and how they are computed.
+    """The custom columns, and how they are computed.
 
     Attributes:
         fields: the columns.
@@ -137,31 +137,31 @@ class Fields:
         return next((field for field in self.fields if field.name == name), None)
 
     def only(self, names: Collection[str]) -> Fields:
-        """Those with these names."""
+        """Returns the fields with these names."""
         chosen = tuple(field for field in self.fields if field.name in names)
         return Fields(chosen, self.cast, self.include_raw_metadata)
 
     def columns(self) -> pa.Schema:
-        """The columns that a table needs for them, besides those of every table."""
+        """Returns the columns that a table needs for them, besides the standard ones."""
         own = [f for f in self.fields if not f.is_standard]
         return pa.schema([pa.field(f.name, f.arrow, metadata={"doc": f.jpath}) for f in own])
 
     def with_changes(self, changes: Fields, drop: Collection[str] = ()) -> Fields:
-        """With other fields added or in the place of those of the same name, without those that are dropped."""
+        """Returns the fields with others added or replaced by name, and without dropped ones."""
         merged = {f.name: f for f in self.fields if f.name not in drop} | {f.name: f for f in changes.fields}
         return Fields(tuple(merged.values()), changes.cast, changes.include_raw_metadata)
 
     @property
     def own_names(self) -> list[str]:
-        """The columns that only this table has."""
+        """The names of columns that are not standard."""
         return [field.name for field in self.fields if not field.is_standard]
 
     def placed(self, ids: Mapping[str, int]) -> Fields:
-        """The same, with the ids that the table has given their columns."""
+        """Returns the fields with the column ids of the table."""
         return replace(self, fields=tuple(replace(f, column_id=ids.get(f.name, 0)) for f in self.fields))
 
     def to_property(self) -> str:
-        """As the table's property `PROPERTY` has them."""
+        """Formats the fields for the table property `PROPERTY`."""
         return json.dumps(
             {
                 "cast": self.cast,
@@ -173,7 +173,7 @@ class Fields:
 
     @classmethod
     def parse(cls, found: Mapping[str, Any]) -> Fields:
-        """From what a message or a property holds.
+        """Parses the fields in a message or property.
 
         Raises:
             ValueError: it is not what it should be; the text says why.
@@ -195,19 +195,19 @@ class Fields:
 
 
 def check_distinct(names: Collection[str]) -> None:
-    """Raises ValueError where two names are the same to some engine."""
+    """Raises ValueError if two names are the same for some engine."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.lower(), name)
         if other is not name and other != name:
-            raise ValueError(f"'{other}' and '{name}' differ by case alone, and to Spark they are one column")
+            raise ValueError(f"'{other}' and '{name}' differ only in case, and are one column for Spark")
     if len(seen) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
-        raise ValueError(f"'{twice}' stands there twice")
+        raise ValueError(f"'{twice}' appears twice")
 
 
-def active(properties: Mapping[str, str]) -> Fields:
-    """The fields that a table has, by its properties.
+def active_fields(properties: Mapping[str, str]) -> Fields:
+    """Returns the fields in a table's properties.
 
     Raises:
         IntegrityError: the property is not what we write.
@@ -226,13 +226,13 @@ def active(properties: Mapping[str, str]) -> Fields:
 
 @dataclass(frozen=True)
 class Plan:
-    """What lies between the fields that a table has and those that are wanted.
+    """The differences between the fields of a table and the wanted ones.
 
     Attributes:
         add: columns that the table has not.
         widen: columns that take a wider type.
         redefine: the column stays as it is, its values are computed in another way.
-        drop: names of fields that the table has and nobody wants. They stay until somebody says so.
+        drop: fields of the table that are not wanted. They stay until dropped explicitly.
         refused: name → why it cannot be.
         same: names of those that are as they are wanted.
     """
@@ -253,8 +253,8 @@ class Plan:
         return not (self.changes or self.refused)
 
 
-def planned(have: Fields, wanted: Fields, schema: Schema) -> Plan:
-    """How a table comes from its fields to others: int to long, float to double and more digits are Iceberg's rules.
+def plan_fields(have: Fields, wanted: Fields, schema: Schema) -> Plan:
+    """Plans the change from a table's fields to others by Iceberg's rules: int to long, float to double, more digits.
 
     Args:
         have: the fields of the table.
@@ -287,7 +287,7 @@ def planned(have: Fields, wanted: Fields, schema: Schema) -> Plan:
 
 
 def _obstacle(column: IcebergType, spec: FieldSpec) -> str | None:
-    """Why a column of the table cannot become the field's; None where it can, or is already."""
+    """Returns why a column of the table cannot become the field's; None if it can, or is already."""
     from pyiceberg.types import ListType
 
     wanted = _iceberg(spec.arrow, column)
@@ -312,7 +312,7 @@ def _becomes(narrow: IcebergType, wide: IcebergType) -> bool:
 
 
 def _iceberg(arrow: pa.DataType, like: IcebergType) -> IcebergType:
-    """The type in Iceberg; an array gets the id of the element that the table's column has."""
+    """Converts a type to Iceberg; an array keeps the element id of the table's column."""
     from pyiceberg.types import ListType
 
     from frazil.tables.create import assign_field_ids
@@ -331,10 +331,10 @@ def _iceberg_name(kind: IcebergType) -> str:
     return f"list<{kind.element_type}>" if isinstance(kind, ListType) else str(kind)
 
 
-def written(arrow: pa.DataType) -> str:
-    """The name of a type, as settings have it."""
+def format_type(arrow: pa.DataType) -> str:
+    """Formats a type as in the settings."""
     for name in ("BOOLEAN", "INTEGER", "LONG", "FLOAT", "DOUBLE", "STRING", "DATE", "TIMESTAMP", "TIMESTAMPTZ"):
         for text in (name, f"ARRAY<{name}>"):
-            if type_of(text).arrow == arrow:
+            if parse_type(text).arrow == arrow:
                 return text
     return str(arrow)

@@ -1,15 +1,53 @@
-"""Types of custom columns: as people write them, as Arrow and Iceberg have them."""
+"""Types of custom columns: their names, and their types in Arrow and Iceberg."""
 
 from __future__ import annotations
 
 import re
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-#: Types without parameters: every way to write one, and what it is.
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Converts plain values, as from `to_pylist`, to an array."""
+    if not has_uuids(kind):
+        return pa.array(values, kind)
+    if _is_list(kind):
+        lists = [None if value is None else [_bytes(item) for item in value] for value in values]
+        return pa.array(lists, pa.list_(pa.binary(16))).cast(kind)
+    return pa.array([_bytes(value) for value in values], pa.binary(16)).cast(kind)
+
+
+def select_values(condition: pa.Array | pa.ChunkedArray, yes: Any, no: Any) -> pa.ChunkedArray:
+    """Selects each value from `yes` or `no`, which have the same type."""
+    first, second = _chunked(yes), _chunked(no).cast(yes.type)
+    places = np.arange(len(first))
+    index = np.where(np.asarray(condition.to_numpy(zero_copy_only=False), bool), places, places + len(first))
+    return pa.chunked_array([*first.chunks, *second.chunks], yes.type).take(pa.array(index))
+
+
+def has_uuids(kind: pa.DataType) -> bool:
+    return bool((kind.value_type if _is_list(kind) else kind) == pa.uuid())
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.bytes if isinstance(value, uuid.UUID) else value
+
+
+def _chunked(column: Any) -> pa.ChunkedArray:
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+#: Types without parameters, by all their names.
 _PLAIN: Final[dict[str, tuple[str, pa.DataType]]] = {
     "BOOLEAN": ("BOOLEAN", pa.bool_()),
     "BOOL": ("BOOLEAN", pa.bool_()),
@@ -28,7 +66,7 @@ _PLAIN: Final[dict[str, tuple[str, pa.DataType]]] = {
     "UUID": ("UUID", pa.uuid()),
     "BINARY": ("BINARY", pa.binary()),
 }
-#: How each is named in the docs, in their order.
+#: Their names in the docs, in order.
 NAMES: Final = (
     "BOOLEAN", "INTEGER", "LONG", "FLOAT", "DOUBLE", "DECIMAL(p,s)", "STRING", "DATE", "TIMESTAMP", "TIMESTAMPTZ",
     "UUID", "FIXED(n)", "BINARY", "ARRAY<type>",
@@ -43,7 +81,7 @@ _MAX_FIXED = 1 << 20
 
 @dataclass(frozen=True)
 class FieldType:
-    """A type of columns.
+    """A column type.
 
     Attributes:
         name: its name, always written the same way.
@@ -57,8 +95,8 @@ class FieldType:
 
 
 @lru_cache(maxsize=256)
-def type_of(text: str) -> FieldType:
-    """The type that is written so; case and blanks do not matter.
+def parse_type(text: str) -> FieldType:
+    """Parses the name of a type; case and blanks do not matter.
 
     Raises:
         ValueError: there is no such type, or no table of ours can have it; the text says why.
@@ -74,10 +112,10 @@ def type_of(text: str) -> FieldType:
         return _fixed(int(match[1]))
     if match := _ARRAY.fullmatch(written):
         if _ARRAY.fullmatch(match[1].strip()):
-            raise ValueError("an array of arrays is no type of a column here; STRING holds it as JSON")
-        element = type_of(match[1])
+            raise ValueError("arrays of arrays are not supported; STRING holds them as JSON")
+        element = parse_type(match[1])
         return FieldType(f"ARRAY<{element.name}>", pa.list_(element.arrow), element)
-    raise ValueError(f"there is no type {_cut(text)}; there are {', '.join(NAMES)}")
+    raise ValueError(f"unknown type {_cut(text)}; types are {', '.join(NAMES)}")
 
 
 def _decimal(precision: int, scale: int) -> FieldType:

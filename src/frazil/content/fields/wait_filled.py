@@ -1,4 +1,4 @@
-"""Waits until custom columns are computed for the rows that are there; where nobody does it, does it."""
+"""Waits until custom columns are backfilled. If no pipeline does it, does it in this process."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from collections.abc import Callable, Collection
 
 from frazil.content.fields.overview import being_filled
 from frazil.content.names import objects_name
-from frazil.content.scan.engine import Engine
+from frazil.content.scan.engine import SparkEngine
 from frazil.content.scan.wait_visible import content_pipeline
 from frazil.errors import InterruptedByUser
 from frazil.log.protocol import LogAccess
 from frazil.settings import Settings
 from frazil.tables.store import LazyStore, find_table
 
-#: Seconds without a commit after which no pipeline seems to run.
+#: Seconds without a commit after which no pipeline seems to be running.
 PATIENCE_S = 60.0
 _LOOK_S = 0.5
 
 
-def until_filled(
+def wait_until_filled(
     settings: Settings,
     access: LogAccess,
-    engine: Engine,
+    engine: SparkEngine,
     names: Collection[str],
     *,
     catalog: str | None = None,
     stop: threading.Event | None = None,
     patience_s: float = PATIENCE_S,
 ) -> None:
-    """Returns when the table says that none of these fields is being computed any more.
+    """Waits until none of these fields is being backfilled.
 
     Args:
         settings: the settings.
         access: the log.
-        engine: computes them, where nobody else does.
+        engine: computes them if no pipeline does.
         names: of the fields.
         catalog: name of the catalog; None: the one of the settings.
         stop: ends it.
-        patience_s: seconds without a commit after which nobody else seems to do it.
+        patience_s: seconds without a commit after which no pipeline seems to be running.
 
     Raises:
-        InterruptedByUser: it was told to stop before.
+        InterruptedByUser: `stop` was set.
         FrazilError: they could not be computed.
     """
     stop = stop or threading.Event()

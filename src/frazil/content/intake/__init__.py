@@ -1,1 +1,1 @@
-"""How events come in: by HTTP (`frazil.api.events`), from a queue, from files. Each is durable before it is let go."""
+"""Intake of events by HTTP (`frazil.api.events`), queue or files. Each is durable before it is acknowledged."""

@@ -1,4 +1,4 @@
-"""Takes events from files and standard input into the log."""
+"""Publishes events from files and standard input to the log."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from frazil.log.protocol import LogAccess
 STDIN = "-"
 
 _READ_BYTES = 1024 * 1024
-#: Seconds between two looks at whether to end.
+#: Seconds between checks for a stop.
 _LOOK_UP_S = 0.2
-#: What goes into one batch, at most.
+#: Maximum size of a batch.
 _BATCH_MESSAGES = 10_000
 _BATCH_BYTES = 1024 * 1024
 
 
 def check_files(names: Iterable[str]) -> None:
-    """Looks at all files before the first is read, so that a misspelt name changes nothing.
+    """Checks all files before the first is read, so that a misspelt name changes nothing.
 
     Raises:
         NotFoundError: there is no such file.
@@ -53,7 +53,7 @@ def check_files(names: Iterable[str]) -> None:
 
 
 class FileIntake:
-    """Files on their way into a topic, and how far they are.
+    """Publishes files to a topic, and tracks the progress.
 
     Args:
         access: the log.
@@ -75,7 +75,7 @@ class FileIntake:
         return self.taken.to_dict() | {"not_json": self.not_json, "too_large": self.too_large}
 
     def take(self, name: str, stop: threading.Event) -> None:
-        """Takes all of a file, or of standard input as it comes.
+        """Publishes all events of a file, or of standard input as they arrive.
 
         Raises:
             InterruptedByUser: `stop` was set before the end.
@@ -90,7 +90,7 @@ class FileIntake:
             self.too_large += splitter.too_large
 
     def _store_all(self, pieces: Iterable[Piece]) -> None:
-        """What came together goes together: nothing waits for more."""
+        """Publishes events that arrived together as one batch, without waiting for more."""
         payloads: list[bytes] = []
         size = 0
         for piece in pieces:
@@ -124,7 +124,7 @@ def _chunks(name: str, stop: threading.Event) -> Iterator[bytes]:
 
 
 def _read(descriptor: int, stop: threading.Event) -> bytes:
-    """Waits for more with an eye on `stop`: nobody may ever write into this pipe again."""
+    """Waits for input or `stop`, because a pipe may stay silent forever."""
     while not stop.is_set():
         if select.select([descriptor], [], [], _LOOK_UP_S)[0]:
             return os.read(descriptor, _READ_BYTES)

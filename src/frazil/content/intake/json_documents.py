@@ -1,4 +1,4 @@
-"""Events out of a file or a pipe: one JSON document per line, documents over many lines, or an array of them.
+"""Splits a byte stream into JSON documents: one per line, documents over several lines, or an array.
 
 No mode has to be chosen. Brackets and commas between documents are skipped, and a line that is no JSON object is a
 message too: it goes to the dead letters, with its bytes, instead of stopping the others.
@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _BETWEEN = frozenset(" \t\r\n,[]")
-#: Of a line that begins with brackets and is no JSON, as many of them are kept with it.
+#: Maximum leading brackets that are kept with a line that is not JSON.
 _PREFIX = 64
 _decode = json.JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One message, byte by byte as it stood there."""
+    """One message, byte for byte."""
 
     payload: bytes
     is_json: bool
 
 
 class Splitter:
-    """Cuts bytes that come in pieces of any size into messages. It keeps about one message in memory at most.
+    """Splits chunks of any size into messages. Buffers about one message at most.
 
     Args:
         limit: bytes of the largest message. What is longer is dropped with the rest of its line, and counted.
@@ -35,17 +35,17 @@ class Splitter:
     def __init__(self, limit: int) -> None:
         self.too_large = 0
         self._limit = limit
-        # A byte that is no UTF-8 stays what it is; the mark with which some editors begin a file goes.
+        # Invalid UTF-8 stays as it is; a byte order mark is removed.
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
         self._text = ""
         self._dropping = False
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """The messages that are complete with these bytes."""
+        """Yields the messages that these bytes complete."""
         yield from self._pieces(self._decoder.decode(data), final=False)
 
     def finish(self) -> Iterator[Piece]:
-        """What is left when there is nothing more to come."""
+        """Yields what is left at the end of the input."""
         yield from self._pieces(self._decoder.decode(b"", final=True), final=True)
 
     def _pieces(self, more: str, *, final: bool) -> Iterator[Piece]:

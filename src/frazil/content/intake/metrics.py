@@ -1,4 +1,4 @@
-"""What is counted where events come in."""
+"""Metrics of the intake."""
 
 from frazil.observe.metrics import counter
 

@@ -1,4 +1,4 @@
-"""A queue of SQS: its client from the settings, and what it says as our errors."""
+"""A client of an SQS queue that translates its errors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from frazil.errors import (
 )
 from frazil.settings.model import NetworkSettings, S3Settings
 
-#: What SQS gives and deletes at once, at most.
+#: Maximum messages that SQS returns or deletes at once.
 MOST = 10
-#: Seconds that SQS lets a request wait for messages, at most.
+#: Maximum seconds that SQS waits for messages.
 LONGEST_WAIT_S = 20
 
 _QUEUE_URL = re.compile(r"(?P<origin>https?://(?P<server>[^/?#@\s]+))/[^\s?#]+")
@@ -44,14 +44,14 @@ _BUSY = {"Throttling", "ThrottlingException", "RequestThrottled", "TooManyReques
 
 @dataclass(frozen=True)
 class Received:
-    """A message of the queue: its body, and the word by which it is deleted."""
+    """A message of the queue: its body, and the receipt handle that deletes it."""
 
     body: bytes
     handle: str
 
 
 class Queue:
-    """One queue of SQS. Methods raise our errors; none tries again by itself.
+    """One SQS queue. Methods translate errors, and do not retry.
 
     Args:
         client: boto3's; safe for threads.
@@ -62,7 +62,7 @@ class Queue:
         self._client, self.url = client, url
 
     def visibility_s(self) -> float:
-        """How long a message that was given out is hidden from others. The first question, so that errors come early.
+        """Returns the visibility timeout. Call it first, so that errors show early.
 
         Raises:
             NotFoundError: there is no such queue.
@@ -72,20 +72,20 @@ class Queue:
         return float(found.get("Attributes", {}).get("VisibilityTimeout", 30))
 
     def receive(self, wait_s: int) -> list[Received]:
-        """Up to 10 messages; none where none came in this time."""
+        """Returns up to 10 messages; none after a timeout."""
         with self._asking():
             found = self._client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=MOST, WaitTimeSeconds=wait_s)
         return [Received(m["Body"].encode(), m["ReceiptHandle"]) for m in found.get("Messages", ())]
 
     def delete(self, messages: Sequence[Received]) -> list[Received]:
-        """Deletes messages, and returns those that the queue did not let go."""
+        """Deletes messages, and returns those that the queue did not delete."""
         entries = [{"Id": str(n), "ReceiptHandle": m.handle} for n, m in enumerate(messages)]
         with self._asking():
             found = self._client.delete_message_batch(QueueUrl=self.url, Entries=entries)
         return [messages[int(failed["Id"])] for failed in found.get("Failed", ())]
 
     def give_back(self, messages: Sequence[Received]) -> None:
-        """Shows messages to others at once, which would otherwise be hidden for a while."""
+        """Makes messages visible to other receivers at once."""
         entries = [{"Id": str(n), "ReceiptHandle": m.handle, "VisibilityTimeout": 0} for n, m in enumerate(messages)]
         with self._asking():
             self._client.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
@@ -103,7 +103,7 @@ class Queue:
 def open_queue(
     url: str, s3: S3Settings, network: NetworkSettings, *, endpoint_url: str | None = None, receivers: int = 1
 ) -> Queue:
-    """A queue with the keys of the section `s3`, or of AWS's chain. Nothing is sent yet.
+    """Opens a queue with the credentials of section `s3`, or of AWS's chain. Sends no request.
 
     Args:
         url: of the queue; its region is taken from it where it is one of AWS.
@@ -180,7 +180,7 @@ def _from_boto(error: Exception, url: str) -> FrazilError:
             cause=cause,
             hint="allow sqs:ReceiveMessage, sqs:DeleteMessage and sqs:GetQueueAttributes, and kms:Decrypt if encrypted",
         )
-    return UsageError(f"SQS does not take this: {url}", cause=cause, hint="check the URL of the queue")
+    return UsageError(f"SQS rejects the request: {url}", cause=cause, hint="check the URL of the queue")
 
 
 def _without_answer(error: Exception, url: str) -> FrazilError:

@@ -1,4 +1,4 @@
-"""Takes events from a queue of SQS: receive, make durable in the log, and only then delete from the queue.
+"""Publishes events from an SQS queue: receives them, makes them durable in the log, and only then deletes them.
 
 Whatever fails in between, the message is in the queue, in the log, or in both; the tables are right about duplicates.
 """
@@ -25,13 +25,13 @@ from frazil.settings.model import NetworkSettings
 T = TypeVar("T")
 
 SOURCE = "sqs"
-#: Seconds that SQS, or the log's broker, may be away before the intake gives up.
+#: Seconds of outage of SQS or the broker before the intake gives up.
 PATIENCE_S = 60.0
-#: Seconds that it may be away at the start, where a wrong URL is likelier than an outage.
+#: The same at the start, when a wrong URL is more likely than an outage.
 _TO_START_S = 6.0
-#: Seconds without a message after which the queue counts as empty, where one asked for that.
+#: Seconds without a message after which the queue counts as empty.
 _EMPTY_AFTER_S = 2
-#: Seconds that receivers have to finish what they have in hands. Those that only wait for messages are left alone.
+#: Seconds that receivers have to finish their messages. Those that only wait are abandoned.
 _TO_FINISH_S = 10.0
 
 log = get_logger(__name__)
@@ -39,7 +39,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Polling:
-    """How to take messages.
+    """How to receive messages.
 
     Attributes:
         receivers: threads that receive at the same time.
@@ -57,11 +57,11 @@ class Polling:
 
 
 class _StopAskedError(FrazilError):
-    """Ends the tries."""
+    """Ends the retries."""
 
 
 class SqsIntake:
-    """Takes from one queue into one topic.
+    """Publishes the messages of one queue to one topic.
 
     Args:
         queue: to take from.
@@ -82,7 +82,7 @@ class SqsIntake:
         self._error: FrazilError | None = None
         self._visibility_s = 30.0
         self._until = float("inf")
-        #: Since when the log takes nothing, and why.
+        #: Since when the log accepts nothing, and why.
         self._away: tuple[float, FrazilError] | None = None
         self.taken = Taken(topic)
         self.deleted = 0
@@ -94,7 +94,7 @@ class SqsIntake:
         return self.taken.to_dict() | more
 
     def run(self, stop: threading.Event) -> None:
-        """Takes messages until `stop` is set, or as `polling` says.
+        """Receives messages until `stop` is set, or as `polling` says.
 
         Raises:
             NotFoundError: the queue is not there, or vanished.
@@ -124,7 +124,7 @@ class SqsIntake:
             raise self._error
 
     def _wait_for_work(self, threads: Sequence[threading.Thread]) -> None:
-        """A receiver that waits for messages may do so for 20 seconds; it gives back what it still gets."""
+        """Waits for receivers with messages. One that only waits may take 20 s, and gives back what it gets."""
         end = time.monotonic() + _TO_FINISH_S
         while time.monotonic() < end:
             with self._lock:
@@ -152,7 +152,7 @@ class SqsIntake:
                 self._error = self._error or FrazilError(f"unexpected {type(error).__name__}", cause=str(error))
 
     def _turn(self, left: float) -> bool:
-        """Receives once, and takes what came. False where nothing came."""
+        """Receives and publishes once. Returns whether there were messages."""
         longest = min(self._polling.wait_s, _EMPTY_AFTER_S) if self._polling.until_empty else self._polling.wait_s
         wait_s = max(0, int(min(longest, left)))
         began = time.monotonic()
@@ -204,7 +204,7 @@ class SqsIntake:
             self._away = since, error
         if time.monotonic() - since >= self._polling.patience_s:
             raise error
-        log.warning("messages stay in the queue: the log did not take them in time", error=error.message)
+        log.warning("messages stay in the queue: the log did not accept them in time", error=error.message)
 
     def _store(self, messages: Sequence[Received]) -> None:
         ack = store(self._access, self._topic, [m.body for m in messages], self._headers)
@@ -221,11 +221,11 @@ class SqsIntake:
                 with self._lock:
                     self.refused += 1
                 metrics.REFUSED.labels(SOURCE, type(error).__name__).inc()
-                log.warning("a message stays in the queue: the log does not take it", error=error.message)
+                log.warning("a message stays in the queue: the log does not accept it", error=error.message)
         return stored
 
     def _delete(self, messages: list[Received]) -> None:
-        """What cannot be deleted comes again: twice in the log, once in the tables."""
+        """Deletes messages. One that cannot be deleted comes again: twice in the log, once in the tables."""
         left = messages
         try:
             left = self._patiently(partial(self._queue.delete, messages), "sqs delete")
@@ -241,7 +241,7 @@ class SqsIntake:
             log.warning("durable messages could not be deleted from the queue and will come again", count=len(left))
 
     def _patiently(self, call: Callable[[], T], operation: str, at_most_s: float = float("inf")) -> T:
-        """Tries again while what is asked is busy or away, but not when somebody wants to end."""
+        """Retries during outages, but not after `stop`."""
         patience_s = max(0.001, min(self._polling.patience_s, at_most_s))
         network = NetworkSettings(retry_attempts=10_000, retry_timeout=patience_s)
         return retry(call, network, operation=operation, sleep=self._pause)

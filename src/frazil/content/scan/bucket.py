@@ -19,15 +19,15 @@ from frazil.storage.s3_client import client_of
 
 Versions = Literal["all", "latest"]
 
-#: Seconds for which a bucket that was there is believed to be there.
+#: Seconds for which the existence of a bucket is cached.
 _BELIEVED_S = 10.0
-#: Between key and version in a position: no key has this character.
+#: Separates key and version in a position; no key contains it.
 _MARK = "\0"
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A `Place`.
+    """A bucket as a `ScanTarget`.
 
     Attributes:
         bucket: its name.
@@ -139,7 +139,7 @@ class Bucket:
                 asked |= {"ContinuationToken": answer["NextContinuationToken"]}
         return None  # many prefixes, or many objects beside them
 
-    def ask(self, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[datetime, list[Object]]]:
+    def look_up(self, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[datetime, list[Object]]]:
         if not self.versions:
             for key, version in keys:
                 yield self._head(key, version)
@@ -151,7 +151,7 @@ class Bucket:
             yield self._versions_of(key, asked)
 
     def _head(self, key: str, version: str) -> tuple[datetime, list[Object]]:
-        """One question. Where the answer speaks of versions after all, they are listed."""
+        """Sends one HEAD request. If the answer shows that the bucket has versions, they are listed."""
         from botocore.exceptions import ClientError
 
         began = datetime.now(UTC)
@@ -176,7 +176,7 @@ class Bucket:
         return _time_of(answer, began), [seen]
 
     def _versions_of(self, key: str, versions: set[str]) -> tuple[datetime, list[Object]]:
-        """Of one key, those versions that are asked for, and all that are there: what is latest depends on all."""
+        """Returns the requested versions of a key. Lists all of them, because which one is latest depends on all."""
         found: list[Object] = []
         first: datetime | None = None
         for page in self.pages(Shard(key)):
@@ -191,7 +191,7 @@ class Bucket:
 
 
 def open_bucket(name: str, settings: Settings, versions: Versions | None) -> Bucket:
-    """The bucket, which has proved to answer.
+    """Opens a bucket after checking that it answers.
 
     Args:
         name: of the bucket.
@@ -209,7 +209,7 @@ def open_bucket(name: str, settings: Settings, versions: Versions | None) -> Buc
 
 @lru_cache(maxsize=64)
 def _require_bucket(place: Bucket, _period: int) -> None:
-    """Raises NotFoundError where the bucket itself is not there, which sounds the same when asked for a key."""
+    """Raises NotFoundError if the bucket does not exist; a request for a key cannot tell the difference."""
     place.now()
 
 
@@ -255,13 +255,13 @@ def _marker(found: dict[str, Any]) -> Object:
 
 
 def _version(found: dict[str, Any]) -> str:
-    """A version without a name is called `null` by S3, and is that of a bucket without versions."""
+    """Returns the version id; empty for S3's `null`, the version of buckets without versioning."""
     version = found.get("VersionId") or ""
     return "" if version == "null" else str(version)
 
 
 def _time_of(answer: dict[str, Any], began: datetime) -> datetime:
-    """The server's clock, and not later than what was seen.
+    """Returns the time by the server's clock, no later than the listing.
 
     The answer's head tells whole seconds. Where the clocks agree, the time of the question tells where in that second:
     two looks within one are then not taken for simultaneous.

@@ -1,4 +1,4 @@
-"""Which files of a folder are news, out of what one look after the other shows. Knows no clock and no disk."""
+"""Detects new, changed and missing files in successive listings of a folder. Pure: uses no clock and no disk."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from typing import Literal
 
 from frazil.content.scan.listing import Object, Skipped
 
-#: Seconds that a file has not been written to, after which it counts as done at the first look.
+#: Seconds without writes after which a file counts as complete when first listed.
 QUIET_S = 1.0
-#: Seconds after which a file that is still being written to is told all the same.
+#: Seconds after which a file that is still being written is reported anyway.
 GROWING_S = 30.0
 
 Kind = Literal["new", "changed", "gone"]
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     kind: Kind
     found: Object
 
 
-class Settling:
-    """Remembers what was told.
+class Debouncer:
+    """Reports each change of a folder once.
 
-    A file is told when two looks saw it alike, or when nobody has written to it for a second: so one that is being
-    written is told once, when it is done. One that grows without end is told every 30 seconds.
+    A file is reported when two listings show it alike, or when it was not written for a second: so a file that is being
+    written is reported once, when it is complete. One that keeps growing is reported every 30 seconds.
 
     Args:
-        told: etags by key, as the table has them.
+        known: etags by key, as in the table.
     """
 
-    def __init__(self, told: dict[str, str]) -> None:
-        self._told = told
-        #: Of files that are being written: how they looked last, and since when that goes on.
+    def __init__(self, known: dict[str, str]) -> None:
+        self._known = known
+        #: Files that are being written: their last etag, and since when.
         self._moving: dict[str, tuple[str, float]] = {}
 
-    def look(self, files: Iterable[Object], skipped: Sequence[Skipped], now: float) -> list[Change]:
-        """The news, which from now on counts as told.
+    def update(self, files: Iterable[Object], skipped: Sequence[Skipped], now: float) -> list[FileChange]:
+        """Returns the changes since the last call, which then count as reported.
 
         Args:
-            files: all that are there.
-            skipped: what nobody could look at; what lies there is not gone.
-            now: seconds since 1970, by the clock that `last_modified` goes by.
+            files: all files that exist.
+            skipped: what could not be listed; files there do not count as gone.
+            now: seconds since 1970, by the clock of `last_modified`.
         """
         seen: set[str] = set()
-        news: list[Change] = []
+        changes: list[FileChange] = []
         for found in files:
             key, etag = found["key"], found["etag"]
             seen.add(key)
-            if self._told.get(key) == etag:
+            if self._known.get(key) == etag:
                 self._moving.pop(key, None)
             elif self._is_done(found, now):
-                news.append(Change("changed" if key in self._told else "new", found))
-                self._told[key] = etag
+                changes.append(FileChange("changed" if key in self._known else "new", found))
+                self._known[key] = etag
         self._moving = {key: moving for key, moving in self._moving.items() if key in seen}
-        gone = [key for key in self._told if key not in seen and not any(s.hides(key) for s in skipped)]
+        gone = [key for key in self._known if key not in seen and not any(s.hides(key) for s in skipped)]
         for key in gone:
-            del self._told[key]
-        return news + [Change("gone", {"key": key, "version_id": "", "exists": False}) for key in sorted(gone)]
+            del self._known[key]
+        return changes + [FileChange("gone", {"key": key, "version_id": "", "exists": False}) for key in sorted(gone)]
 
     def _is_done(self, found: Object, now: float) -> bool:
         key, etag = found["key"], found["etag"]

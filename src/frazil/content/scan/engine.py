@@ -1,4 +1,4 @@
-"""Spark, and the log where executors reach it: started when somebody first needs them, for most looks need neither."""
+"""Spark, and the address where executors reach the log. Both start at first use, because most scans need neither."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Engine(Protocol):
+class SparkEngine(Protocol):
     @property
     def spark(self) -> SparkSession:
-        """The session."""
+        """The Spark session."""
         ...
 
     @property
     def address(self) -> str:
-        """Where executors reach the log."""
+        """The address where executors reach the log."""
         ...
 
     def require_ready(self) -> None:
@@ -31,8 +31,8 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Ready:
-    """An engine that runs already."""
+class RunningEngine:
+    """A Spark session that is running already."""
 
     spark: SparkSession
     address: str
@@ -41,14 +41,14 @@ class Ready:
         pass
 
 
-class OnDemand:
-    """An engine that starts at its first use, which takes some seconds, and ends with its block."""
+class LazyEngine:
+    """A Spark session that starts at first use, which takes some seconds, and ends with the block."""
 
     def __init__(self, settings: Settings, access: LogAccess) -> None:
         self._settings, self._access = settings, access
         self._stack = ExitStack()
         self._served: str | None = None
-        self._ready: Ready | None = None
+        self._ready: RunningEngine | None = None
         self._checked = False
 
     @property
@@ -85,12 +85,12 @@ class OnDemand:
             check_ready(self._settings)
         self._checked = True
 
-    def _started(self) -> Ready:
+    def _started(self) -> RunningEngine:
         if self._ready is None:
             from frazil.spark import spark_session
 
             address = self.serve()
-            self._ready = Ready(self._stack.enter_context(spark_session(self._settings)), address)
+            self._ready = RunningEngine(self._stack.enter_context(spark_session(self._settings)), address)
         return self._ready
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Ways to run the tasks of a scan: one after the other, in threads, or on Spark's executors."""
+"""Runs the tasks of a scan: one after the other, in threads, or on Spark's executors."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from frazil.content.scan.known_objects import Known
+from frazil.content.scan.known_objects import KnownObjects
 from frazil.errors import UnavailableError, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Tasks that run at once where listing is mostly waiting.
+#: Concurrent tasks if listing is I/O-bound.
 THREADS = 8
-#: Where a task waits more often than this for each object, it waits for disk or network.
+#: Waits per object above which a task is I/O-bound.
 _WAITS = 0.5
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: Runs a function on each item, side by side where it can.
-Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+#: Runs a function on each item, concurrently if possible.
+RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
-class Way:
-    """Where tasks run, how many of them at once, and what they need there: the log and what the table knows."""
+class TaskRunner:
+    """Where tasks run, how many at once, and what they need there: the log's address and the known objects."""
 
-    run: Runner
+    run: RunTasks
     tasks: int
     address: str
-    known: Callable[[], Known]
+    known: Callable[[], KnownObjects]
 
 
-def here(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+def run_inline(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     return [work(item) for item in items]
 
 
-def in_threads(stop: threading.Event) -> Runner:
-    """Only for work that waits: threads that all have something to do make Python slower, not faster.
+def run_in_threads(stop: threading.Event) -> RunTasks:
+    """Runs tasks in threads. Only for I/O-bound work: busy threads make Python slower, not faster.
 
     Args:
-        stop: is set by an interrupt; work that hears of it ends.
+        stop: set by an interrupt, to end the tasks.
     """
 
     def run(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -62,19 +62,19 @@ def in_threads(stop: threading.Event) -> Runner:
     return run
 
 
-def times_waited() -> int:
-    """How often this thread has given its core away because it had to wait for something."""
+def count_waits() -> int:
+    """Returns the number of voluntary context switches of this thread; 0 where the system does not count them."""
     of_thread = getattr(resource, "RUSAGE_THREAD", None)  # Linux has it
     return 0 if of_thread is None else resource.getrusage(of_thread).ru_nvcsw
 
 
-def is_waiting(waits: int, objects: int) -> bool:
-    """Whether listing so many objects is mostly waiting, as for files on the other side of a network."""
+def is_io_bound(waits: int, objects: int) -> bool:
+    """Whether listing is mostly waiting, as for files on a network."""
     return waits > _WAITS * objects
 
 
-def on_executors(spark: SparkSession, address: str, known: Known) -> Way:
-    """Tasks on Spark. What the table knows goes there as a file, of which each machine has one copy in memory."""
+def run_on_executors(spark: SparkSession, address: str, known: KnownObjects) -> TaskRunner:
+    """Runs tasks on Spark. The known objects are distributed as a file that each machine maps into memory once."""
     from pyspark import SparkFiles
 
     context = spark.sparkContext
@@ -88,14 +88,14 @@ def on_executors(spark: SparkSession, address: str, known: Known) -> Way:
             found: list[R] = context.parallelize(items, len(items)).map(work).collect()
         except Exception as error:  # Spark's errors have no base of their own
             raise UnavailableError(
-                "Spark could not run the tasks", cause=first_line(error), hint="look at Spark's executors and their log"
+                "Spark could not run the tasks", cause=first_line(error), hint="check Spark's executors and their logs"
             ) from error
         return found
 
-    return Way(run, 2 * context.defaultParallelism, address, partial(_sent, name))
+    return TaskRunner(run, 2 * context.defaultParallelism, address, partial(_load_distributed, name))
 
 
-def _sent(name: str) -> Known:
+def _load_distributed(name: str) -> KnownObjects:
     from pyspark import SparkFiles
 
-    return Known.load(SparkFiles.get(name))
+    return KnownObjects.load(SparkFiles.get(name))

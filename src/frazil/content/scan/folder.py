@@ -23,18 +23,18 @@ from frazil.settings import Settings
 from frazil.storage import parse
 from frazil.storage.faults import from_os
 
-#: Names of files that Frazil's local storage makes on its way to an object, and of its locks.
+#: Names of temporary files and locks of Frazil's local storage.
 _OURS = (".frazil-tmp", ".frazil-lock")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A `Place`.
+    """A folder as a `ScanTarget`.
 
     Attributes:
         bucket: its URI.
         root: its path.
-        own: folders below it that are Frazil's own, and are not looked into.
+        own: Frazil's own folders below it, which are not listed.
     """
 
     bucket: str
@@ -68,14 +68,14 @@ class Folder:
         found = [begin + n for n in names if n.endswith("/") and n not in odd and (begin + n).startswith(prefix)]
         return found if len(found) <= at_most else None
 
-    def ask(self, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[datetime, list[Object]]]:
+    def look_up(self, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[datetime, list[Object]]]:
         _check(self.root)
         for start in range(0, len(keys), PAGE):
             observed_at = _now()
             yield observed_at, [self._ask(key) for key, _ in keys[start : start + PAGE]]
 
-    def ask_what_can_be_seen(self, keys: Sequence[str]) -> Iterator[tuple[datetime, list[Object]]]:
-        """As `ask`, but nothing is said of a key that nobody can look at."""
+    def look_up_readable(self, keys: Sequence[str]) -> Iterator[tuple[datetime, list[Object]]]:
+        """Like `look_up`, but omits keys that cannot be read."""
         _check(self.root)
         for start in range(0, len(keys), PAGE):
             observed_at, found = _now(), []
@@ -96,19 +96,19 @@ class Folder:
         return found or {"key": key, "version_id": "", "exists": False}
 
     def is_empty(self) -> bool:
-        """Whether nothing at all is in it, as where a disk is not mounted."""
+        """Whether the folder is empty, as when a disk is not mounted."""
         with os.scandir(self.root) as entries:
             return next(iter(entries), None) is None
 
     def walk(self, shard: Shard, after: str = "") -> Iterator[tuple[str, Object | Skipped]]:
-        """The objects of a shard behind a key, and what was skipped, each with its place in the order of keys."""
+        """Yields the objects of a shard after a key, and what was skipped, each with its position in key order."""
         _check(self.root)
         begin = _folder_of(shard.prefix)
         if self._is_no_link(begin):
             yield from self._walk(begin, shard, after)
 
     def _walk(self, begin: str, shard: Shard, after: str) -> Iterator[tuple[str, Object | Skipped]]:
-        """Names sort as keys do: that of a folder with its slash, since `a-b` comes before `a/b`."""
+        """Walks a folder in key order: folder names sort with their slash, since `a-b` comes before `a/b`."""
         try:
             names, odd = self._names(begin)
         except OSError as error:
@@ -131,7 +131,7 @@ class Folder:
                 yield key, found
 
     def _names(self, begin: str) -> tuple[list[str], dict[str, str]]:
-        """The names in a folder in order, those of folders with a slash; and why some of them cannot be objects."""
+        """Returns the names in a folder in key order, folders with a slash, and why some of them cannot be objects."""
         found, odd = [], {}
         try:
             with os.scandir(self._path(begin)) as entries:
@@ -148,7 +148,7 @@ class Folder:
         return sorted(found), odd
 
     def _no_object(self, entry: os.DirEntry[str]) -> str | None:
-        """Why an entry is neither object nor folder; empty where that needs no mention; None: it is one of them."""
+        """Returns why an entry is neither object nor folder; empty if not worth a mention; None if it is one."""
         if entry.name.endswith(_OURS) or (self.own and entry.path in self.own):
             return ""
         if not _is_utf8(entry.name):
@@ -164,7 +164,7 @@ class Folder:
             return Skipped(key, error.strerror or type(error).__name__)
 
     def _object(self, key: str) -> Object | None:
-        """A file as an object; None where none is there any more, or it is a socket or the like."""
+        """Returns a file as an object; None if it no longer exists, or is a socket or the like."""
         try:
             found = os.lstat(self._path(key))
         except (FileNotFoundError, NotADirectoryError):
@@ -177,7 +177,7 @@ class Folder:
             "exists": True,
             "size": found.st_size,
             "etag": etag(found.st_mtime_ns, found.st_size),
-            "last_modified": utc_text(_moment(found.st_mtime_ns)),
+            "last_modified": utc_text(_to_microseconds(found.st_mtime_ns)),
             "content_type": mimetypes.guess_type(key)[0],
             "is_latest": True,
             "is_delete_marker": False,
@@ -187,12 +187,12 @@ class Folder:
         return f"{self.root.rstrip('/')}/{key}"
 
     def _is_no_link(self, begin: str) -> bool:
-        """Whether the way to a folder leads over no link."""
+        """Whether the path to a folder contains no symbolic link."""
         return os.path.realpath(self._path(begin)) == os.path.realpath(self.root).rstrip("/") + f"/{begin}".rstrip("/")
 
 
 def open_folder(bucket: str, settings: Settings) -> Folder:
-    """The folder with this URI.
+    """Opens the folder at a URI.
 
     Raises:
         NotFoundError: it is not there.
@@ -213,14 +213,14 @@ def open_folder(bucket: str, settings: Settings) -> Folder:
 
 
 def check_prefix(prefix: str) -> str:
-    """A prefix that stays inside the folder.
+    """Checks that a prefix stays inside the folder.
 
     Raises:
         UsageError: it does not.
     """
     above = _folder_of(prefix).removesuffix("/")
     if prefix.startswith("/") or (above and not _is_inside(above)):
-        raise UsageError(f"'{prefix}' is no prefix of keys in a folder", hint="a relative path, such as 2026/")
+        raise UsageError(f"'{prefix}' is not a prefix of keys in a folder", hint="a relative path, such as 2026/")
     return prefix
 
 
@@ -229,7 +229,7 @@ def etag(mtime_ns: int, size: int) -> str:
 
 
 def _own_places(settings: Settings) -> list[str]:
-    """Home, then what certainly is ours: the log, what scans remember, thumbnails, the warehouses."""
+    """Returns Frazil's home, then its own folders: log, scan states, thumbnails, warehouses."""
     from frazil.topics.connection import log_folder
 
     model = settings.model
@@ -268,7 +268,7 @@ def _readable(name: str) -> str:
 
 
 def _folder_of(prefix: str) -> str:
-    """The deepest folder that all keys with a prefix lie in, with its slash; empty: the root."""
+    """Returns the deepest folder that holds all keys with a prefix, with its slash; empty for the root."""
     return prefix[: prefix.rfind("/") + 1]
 
 
@@ -289,8 +289,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _moment(mtime_ns: int) -> datetime:
-    """To the microsecond, as tables have it. Files may claim to be from years that no table can hold."""
+def _to_microseconds(mtime_ns: int) -> datetime:
+    """Converts a time to microseconds. Files may claim years that no table can hold."""
     try:
         return datetime.fromtimestamp(mtime_ns // 1_000_000_000, UTC).replace(microsecond=mtime_ns // 1000 % 1_000_000)
     except (ValueError, OverflowError, OSError):

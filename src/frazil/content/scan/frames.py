@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from frazil import errors
-from frazil.content.scan.listing import Object, Page, Place, Shard, split
+from frazil.content.scan.listing import Object, Page, ScanTarget, Shard, split_shards
 from frazil.errors import FrazilError, UnavailableError, UsageError, first_line
 from frazil.spark.arrow import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Tasks of a listing at most.
+#: Maximum number of listing tasks.
 _TASKS = 256
-#: Places that cannot be looked into, at which a condition for each would be too much for Spark.
+#: Number of unreadable folders above which one condition for each would overload Spark.
 _MANY_HIDDEN = 200
 _TIME = pa.timestamp("us", tz="UTC")
-#: A row is an object, or tells of something that was skipped, or of an error: Spark would make a text of that.
+#: A row is an object, a skipped entry, or an error, which Spark would turn into text if it were raised.
 _LISTED = pa.schema(
     [
         ("kind", pa.string()),
@@ -46,7 +46,7 @@ _RECORDED = (
     "changed_at timestamp"
 )
 _COMPARED = ("key", "version_id", "size", "etag", "is_delete_marker", "is_latest")
-#: By which names the tables of others know our columns.
+#: Names of our columns in tables of S3 Inventory and S3 Metadata.
 _NAMES = {
     "version_id": ("version_id", "versionid"),
     "size": ("size",),
@@ -58,14 +58,14 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """One side of a comparison.
 
     Attributes:
         objects: key, version_id, size, etag, is_delete_marker, is_latest, last_modified.
-        hidden: key: of what nothing is known, a folder with all that is in it.
-        has_versions: whether it tells versions apart; else each key stands for its latest one.
-        kept: what lies on the executors' disks for it.
+        hidden: keys of which nothing is known; a folder stands for everything below it.
+        has_versions: whether it distinguishes versions; else each key stands for its latest one.
+        kept: its data on the executors' disks.
     """
 
     objects: DataFrame
@@ -74,20 +74,20 @@ class Side:
     kept: DataFrame | None = None
 
     def release(self) -> None:
-        """It is not needed any more."""
+        """Frees the disks of the executors."""
         if self.kept is not None:
             self.kept.unpersist()
 
 
-def listing(spark: SparkSession, place: Place, prefix: str) -> Side:
-    """What a place holds, listed by executors, and kept on their disks.
+def load_listing(spark: SparkSession, place: ScanTarget, prefix: str) -> ComparedSide:
+    """Lists a target on the executors, which keep the listing on their disks.
 
     Raises:
         FrazilError: it cannot be listed to its end.
     """
     from pyspark import StorageLevel
 
-    shards = split(place, prefix, 4 * spark.sparkContext.defaultParallelism)
+    shards = split_shards(place, prefix, 4 * spark.sparkContext.defaultParallelism)
     if place.is_local and not spark.sparkContext.master.startswith("local"):
         rows = pa.Table.from_batches(_list(place, shards), _LISTED)
         found = spark.createDataFrame(rows, _SQL)
@@ -104,17 +104,17 @@ def listing(spark: SparkSession, place: Place, prefix: str) -> Side:
         notes = found.where("kind <> 'object'").select("kind", "key", "text").collect()
     except Exception as error:  # Spark's errors have no base of their own
         raise UnavailableError(
-            "Spark could not list it", cause=first_line(error), hint="look at Spark's executors and their log"
+            "Spark could not list it", cause=first_line(error), hint="check Spark's executors and their logs"
         ) from error
     failed = next((note.text for note in notes if note.kind == "error"), None)
     if failed is not None:
         found.unpersist()
         raise _error(failed)
     hidden = [note.key for note in notes if note.kind == "hidden"]
-    return Side(found.where("kind = 'object'").drop("kind", "text"), hidden, has_versions=True, kept=found)
+    return ComparedSide(found.where("kind = 'object'").drop("kind", "text"), hidden, has_versions=True, kept=found)
 
 
-def _list(place: Place, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
+def _list(place: ScanTarget, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
     try:
         for shard in shards:
             for page in place.pages(shard):
@@ -140,8 +140,8 @@ def _error(text: str) -> FrazilError:
     )
 
 
-def inventory(spark: SparkSession, table: str, bucket: str, prefix: str) -> tuple[Side, datetime]:
-    """What a table of S3 Inventory, or of S3 Metadata, says that a bucket holds; and when it was written.
+def load_inventory(spark: SparkSession, table: str, bucket: str, prefix: str) -> tuple[ComparedSide, datetime]:
+    """Reads the contents of a bucket from a table of S3 Inventory or S3 Metadata. Returns them with the table's time.
 
     Args:
         spark: the session.
@@ -158,7 +158,7 @@ def inventory(spark: SparkSession, table: str, bucket: str, prefix: str) -> tupl
     names = {name.lower(): name for name in rows.columns}
     if not {"bucket", "key"} <= names.keys():
         raise UsageError(
-            f"{table} is no inventory",
+            f"{table} is not an inventory",
             cause="it has no columns bucket and key",
             hint="a table of S3 Inventory or Metadata",
         )
@@ -183,7 +183,7 @@ def inventory(spark: SparkSession, table: str, bucket: str, prefix: str) -> tupl
     objects = objects.withColumn("etag", f.expr("trim(BOTH '\"' FROM etag)"))
     objects = objects.withColumn("is_delete_marker", f.coalesce("is_delete_marker", f.lit(False)))
     written = spark.sql(f"SELECT max(committed_at) FROM {table}.snapshots").first()[0]  # noqa: S608 - quoted by the caller
-    return Side(objects, [], has_versions=known["version_id"] is not None), written
+    return ComparedSide(objects, [], has_versions=known["version_id"] is not None), written
 
 
 def _column(name: str | None, kind: str) -> Column:
@@ -193,7 +193,7 @@ def _column(name: str | None, kind: str) -> Column:
 
 
 def _newest(rows: DataFrame, names: dict[str, str], version: str | None) -> DataFrame:
-    """Of a journal, the last record of each version, without those that say it is deleted for good."""
+    """Returns the last record of each version in a journal, without permanently deleted ones."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -204,8 +204,8 @@ def _newest(rows: DataFrame, names: dict[str, str], version: str | None) -> Data
     return newest.where((f.col(names["record_type"]) != "DELETE") | f.coalesce(marker, f.lit(False)))
 
 
-def recorded(spark: SparkSession, table: str | None, bucket: str, prefix: str, *, has_versions: bool) -> DataFrame:
-    """What the table of objects says is there: what is compared, and changed_at.
+def load_recorded(spark: SparkSession, table: str | None, bucket: str, prefix: str, *, has_versions: bool) -> DataFrame:
+    """Reads the existing objects from the table of objects: the compared columns and changed_at.
 
     Args:
         spark: the session.
@@ -227,7 +227,7 @@ def recorded(spark: SparkSession, table: str | None, bucket: str, prefix: str, *
 
 
 def is_hidden(key: Column, hidden: Sequence[str]) -> Column:
-    """Whether nothing is known of a key; with very many such places, of none."""
+    """Whether nothing is known of a key. With very many unreadable folders this is assumed for all keys."""
     from functools import reduce
 
     from pyspark.sql import functions as f

@@ -1,7 +1,7 @@
-"""What the table says of a place, in 16 bytes per row, so that a scan tells only what is news.
+"""The objects that the table knows, in 16 bytes per row, so that a scan publishes only differences.
 
-A row is two digests: of its key and version, and of all else that a listing shows. Texts of a million rows would take
-hundreds of megabytes; these are sorted, searched page by page, and can be a file that executors share.
+A row is two digests: of key and version, and of everything else that a listing shows. The strings of a million rows
+would take hundreds of megabytes; digests are sorted, searched page by page, and can be a file that executors share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Digests: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 
 _WHO = ("key", "version_id")
-#: What a listing shows and a row keeps, times in whole seconds. The type is left out: a folder guesses it, and other
+#: What both a listing and a row have, times in whole seconds. The type is left out: a folder guesses it, and other
 #: machines guess otherwise.
 _HOW = ("etag", "size", "last_modified", "storage_class", "is_latest", "is_delete_marker")
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -37,90 +37,90 @@ _SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
-class News:
-    """Of some objects those that the table does not know so; how many of these are new, and how many have changed."""
+class KnownDiff:
+    """The objects that differ from the table; how many of them are new, and how many have changed."""
 
     objects: list[Object]
     new: int
     changed: int
 
 
-class Known:
-    """The rows of a place.
+class KnownObjects:
+    """The rows of a target as digests.
 
     Args:
-        who: digests of key and version, in order.
-        how: of each, the digest of the rest.
+        ids: sorted digests of key and version.
+        states: the digest of the other columns for each.
     """
 
-    def __init__(self, who: Digests, how: Digests) -> None:
-        self._who, self._how = who, how
-        self._seen = np.zeros(len(who), bool)
+    def __init__(self, ids: Digests, states: Digests) -> None:
+        self._ids, self._states = ids, states
+        self._seen = np.zeros(len(ids), bool)
 
     def __len__(self) -> int:
-        return len(self._who)
+        return len(self._ids)
 
     @property
     def unseen(self) -> int:
-        """Rows that no object was compared with."""
+        """Number of rows that no object was compared with."""
         return int(len(self) - self._seen.sum())
 
-    def news(self, objects: Sequence[Object]) -> News:
-        """What the table does not know, or knows otherwise."""
+    def diff(self, objects: Sequence[Object]) -> KnownDiff:
+        """Returns the objects that the table does not know, or knows differently."""
         if not objects:
-            return News([], 0, 0)
+            return KnownDiff([], 0, 0)
         who, how = _of_objects(objects)
         place, found = self._places(who)
         same = found.copy()
-        same[found] = self._how[place[found]] == how[found]
+        same[found] = self._states[place[found]] == how[found]
         self._seen[place[found]] = True
         news = [objects[index] for index in np.flatnonzero(~same).tolist()]
         new = int((~found).sum())
-        return News(news, new, len(news) - new)
+        return KnownDiff(news, new, len(news) - new)
 
     def is_unseen(self, who: Digests) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Of digests, which are those of rows that no object was compared with."""
+        """Returns which digests belong to rows that no object was compared with."""
         place, found = self._places(who)
         found[found] = ~self._seen[place[found]]
         return found
 
     def _places(self, who: Digests) -> tuple[np.ndarray[Any, np.dtype[np.intp]], np.ndarray[Any, np.dtype[np.bool_]]]:
-        place = np.searchsorted(self._who, who)
+        place = np.searchsorted(self._ids, who)
         found = np.zeros(len(who), bool)
         inside = place < len(self)
-        found[inside] = self._who[place[inside]] == who[inside]
+        found[inside] = self._ids[place[inside]] == who[inside]
         return place, found
 
     def save(self, path: Path) -> None:
-        np.save(path, np.stack([self._who, self._how]))
+        np.save(path, np.stack([self._ids, self._states]))
 
     @classmethod
-    def load(cls, path: str | Path) -> Known:
-        """As it was saved; all processes of a machine share one copy in memory."""
+    def load(cls, path: str | Path) -> KnownObjects:
+        """Maps a saved file into memory; all processes of a machine share one copy."""
         who, how = np.load(path, mmap_mode="r")
         return cls(who, how)
 
 
-def known(tables: ContentTables, bucket: str, prefix: str) -> Known:
-    """What the table of objects has of a bucket, tombstones not counted; nothing where there is no table yet."""
+def load_known_objects(tables: ContentTables, bucket: str, prefix: str) -> KnownObjects:
+    """Loads the rows of a bucket, without tombstones; none if there is no table yet."""
 
-    def look(table: Table) -> Known:
+    def look(table: Table) -> KnownObjects:
         made = [_of_rows(rows) for rows in rows_of(tables, table, bucket, prefix, (*_WHO, *_HOW))]
         nothing = np.zeros(0, np.uint64)
         who = np.concatenate([nothing, *(one for one, _ in made)])
         how = np.concatenate([nothing, *(other for _, other in made)])
         del made
         order = np.argsort(who)
-        return Known(who[order], how[order])
+        return KnownObjects(who[order], how[order])
 
     try:
         return tables.read(tables.objects, look)
     except NotFoundError:
-        return Known(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+        return KnownObjects(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
-def unseen_keys(tables: ContentTables, bucket: str, prefix: str, seen: Known) -> list[tuple[str, str]]:
-    """Key and version of rows that no object was compared with, in order."""
+def unseen_keys(tables: ContentTables, bucket: str, prefix: str, seen: KnownObjects) -> list[tuple[str, str]]:
+    """Returns key and version of the rows that no object was compared with, sorted."""
 
     def look(table: Table) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
@@ -133,7 +133,7 @@ def unseen_keys(tables: ContentTables, bucket: str, prefix: str, seen: Known) ->
 
 
 def count_rows(tables: ContentTables, bucket: str, prefix: str, *, latest: bool = False) -> int:
-    """How many rows of a bucket the table has, tombstones not counted."""
+    """Counts the rows of a bucket, without tombstones."""
 
     def look(table: Table) -> int:
         found = rows_of(tables, table, bucket, prefix, ["is_latest"])
@@ -146,11 +146,11 @@ def count_rows(tables: ContentTables, bucket: str, prefix: str, *, latest: bool 
 
 
 def count_pending(tables: ContentTables, bucket: str, prefix: str) -> int:
-    """How many rows of a bucket nobody has looked into yet."""
+    """Counts the rows of a bucket that wait for extraction."""
 
     def look(table: Table) -> int:
         if "extraction_status" not in table.schema().column_names:
-            return 0  # it comes with the next batch of the sink
+            return 0  # the sink adds the column with its next batch
         found = rows_of(tables, table, bucket, prefix, ["extraction_status"])
         return sum(pc.sum(pc.equal(rows["extraction_status"], "pending")).as_py() or 0 for rows in found)
 
@@ -171,7 +171,7 @@ def rows_of(
 
 
 def _of_rows(rows: pa.Table) -> tuple[Digests, Digests]:
-    # A HEAD has whole seconds, a listing of some servers, and an event, have parts of them.
+    # HEAD responses have whole seconds; events and listings of some servers have fractions.
     modified = pc.floor_temporal(rows["last_modified"], unit="second").cast(pa.timestamp("s", "UTC")).cast(pa.int64())
     rows = rows.set_column(rows.schema.get_field_index("last_modified"), "last_modified", modified)
     return _digests(_joined(rows, _WHO)), _digests(_joined(rows, _HOW))
@@ -190,7 +190,7 @@ def _of_objects(objects: Sequence[Object]) -> tuple[Digests, Digests]:
 
 
 def _how(found: Object) -> str:
-    """The same text that `_joined` makes of the row that this object becomes."""
+    """Returns the same text as `_joined` for the row that this object becomes."""
     modified, size = found.get("last_modified"), found.get("size")
     latest, marker = found.get("is_latest"), found.get("is_delete_marker", False)
     return "\0".join(

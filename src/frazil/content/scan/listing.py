@@ -1,7 +1,7 @@
-"""What is in a bucket or folder, page by page.
+"""Listings of buckets and folders, page by page.
 
-A place is cut into shards, each of which can be listed by itself and taken up again at a position. Objects are plain
-dictionaries as an observation has them.
+A target is divided into shards, each of which can be listed independently and resumed at a position. Objects are plain
+dictionaries, as in observations.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from frazil.settings import Settings
 if TYPE_CHECKING:
     from frazil.content.scan.bucket import Versions
 
-#: Objects of a page, and of an observation.
+#: Maximum objects of a page, and of an observation.
 PAGE = 1000
-#: Parts of the key space that one prefix is cut into at most; one that has more is listed as a whole.
+#: Maximum shards of one prefix; a prefix with more subfolders is listed as a whole.
 _WIDEST = 10_000
 _LEVELS = 2
 
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Shard:
-    """The keys that begin with a prefix; where it is not deep, only those without a further slash."""
+    """The keys with a prefix; if not `deep`, only those without a further slash."""
 
     prefix: str
     deep: bool = True
@@ -37,16 +37,16 @@ class Shard:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Something that is no object, or that nobody may look at."""
+    """Something that is not an object, or that cannot be read."""
 
     key: str
-    """Ends with a slash where it is a folder, with all that is in it."""
+    """Ends with a slash if it is a folder, which stands for everything below it."""
     reason: str
     unknown: bool = True
-    """Whether an object may be there; else there is none."""
+    """Whether there may be an object."""
 
     def hides(self, key: str) -> bool:
-        """Whether nothing is known of a key because of this."""
+        """Whether nothing is known of a key because of this entry."""
         return self.unknown and (key == self.key or (self.key.endswith("/") and key.startswith(self.key)))
 
 
@@ -54,55 +54,55 @@ class Skipped:
 class Page:
     objects: list[Object]
     observed_at: datetime
-    """By the clock of the storage, and no later than what was seen."""
+    """By the clock of the storage, and no later than the listing."""
     next: str | None
-    """Where the shard goes on; None: this was its last page."""
+    """The position of the next page; None after the last one."""
     skipped: tuple[Skipped, ...] = ()
 
 
-class Place(Protocol):
-    """A bucket or a folder. It can be pickled, so that executors can look too."""
+class ScanTarget(Protocol):
+    """A bucket or folder that can be listed. It can be pickled for executors."""
 
     @property
     def bucket(self) -> str:
-        """As it is called in the tables."""
+        """Its name in the tables."""
         ...
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can see it for sure."""
+        """Whether other machines may not see it."""
         ...
 
     def now(self) -> datetime:
-        """What time it is there.
+        """Returns the time by the clock of the storage.
 
         Raises:
-            FrazilError: it is not there, or may not be looked at.
+            FrazilError: it does not exist, or may not be listed.
         """
         ...
 
     def pages(self, shard: Shard, position: str | None = None) -> Iterator[Page]: ...
 
     def children(self, prefix: str, at_most: int) -> list[str] | None:
-        """The prefixes one slash further; None if there are more than `at_most`."""
+        """Returns the prefixes one level deeper; None if there are more than `at_most`."""
         ...
 
-    def ask(self, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[datetime, list[Object]]]:
-        """What is true now of keys and versions, whether they exist or not, with the time of each answer."""
+    def look_up(self, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[datetime, list[Object]]]:
+        """Yields the current state of keys and versions, whether they exist or not, with the time of each answer."""
         ...
 
 
-def place_of(text: str, settings: Settings, versions: Versions | None = None, *, look: bool = True) -> Place:
-    """The bucket or folder that a user means.
+def resolve_target(text: str, settings: Settings, versions: Versions | None = None, *, look: bool = True) -> ScanTarget:
+    """Returns the bucket or folder that a user names.
 
     Args:
         text: s3://bucket, a bucket's name, or a folder.
         settings: the settings.
         versions: of a bucket: all, or only the latest; None: all if it has versions.
-        look: whether a bucket has to prove that it is there, and may be listed.
+        look: whether to check that a bucket exists and may be listed.
 
     Raises:
-        FrazilError: it is not there, or may not be looked at.
+        FrazilError: it does not exist, or may not be listed.
     """
     from frazil.content.buckets import bucket_of, is_folder, require_readable, require_request
     from frazil.content.scan.bucket import Bucket, open_bucket
@@ -123,15 +123,13 @@ def place_of(text: str, settings: Settings, versions: Versions | None = None, *,
         return open_bucket(bucket, settings, versions)
     except FrazilError as error:
         if text == bucket:
-            raise error.adding(
-                f"there is no folder '{text}' here, so that it was taken for a bucket"
-            ) from error.__cause__
+            raise error.adding(f"there is no folder '{text}' here, so it was taken for a bucket") from error.__cause__
         raise
 
 
-def open_place(
+def open_target(
     text: str, settings: Settings, prefix: str = "", *, versions: bool | None = None, look: bool = True
-) -> Place:
+) -> ScanTarget:
     """Opens a bucket or folder before anything is started, so that a misspelt name changes nothing.
 
     Args:
@@ -139,24 +137,24 @@ def open_place(
         settings: the settings.
         prefix: only keys that begin with it.
         versions: of a bucket, whether all versions are listed or only the latest; None: all if it has versions.
-        look: whether a bucket has to prove that it exists and may be listed.
+        look: whether to check that a bucket exists and may be listed.
 
     Raises:
         FrazilError: it does not exist, or may not be listed.
-        UsageError: the prefix cannot be one of the place.
+        UsageError: the prefix is invalid for the target.
     """
     from frazil.content.buckets import require_text
     from frazil.content.scan.folder import Folder, check_prefix
 
     require_text(prefix, "prefix")
-    place = place_of(text, settings, None if versions is None else "all" if versions else "latest", look=look)
+    place = resolve_target(text, settings, None if versions is None else "all" if versions else "latest", look=look)
     if isinstance(place, Folder):
         check_prefix(prefix)
     return place
 
 
-def split(place: Place, prefix: str, wanted: int) -> list[Shard]:
-    """The place as shards, at least as many as are wanted where two levels of slashes give that many."""
+def split_shards(place: ScanTarget, prefix: str, wanted: int) -> list[Shard]:
+    """Divides a target into shards: at least as many as wanted, if two levels of folders give that many."""
     shards = [Shard(prefix)]
     for _ in range(_LEVELS):
         if len(shards) >= wanted:
@@ -165,13 +163,13 @@ def split(place: Place, prefix: str, wanted: int) -> list[Shard]:
     return shards
 
 
-def _parts(place: Place, shard: Shard) -> list[Shard]:
+def _parts(place: ScanTarget, shard: Shard) -> list[Shard]:
     children = place.children(shard.prefix, _WIDEST) if shard.deep else None
     if not children:
         return [shard]
     return [Shard(shard.prefix, deep=False), *(Shard(child) for child in children)]
 
 
-def utc_text(moment: datetime) -> str:
-    """As observations have times."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def utc_text(time: datetime) -> str:
+    """Formats a time as in observations."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

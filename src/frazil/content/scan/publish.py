@@ -1,4 +1,4 @@
-"""Tells the log what was seen."""
+"""Publishes observations to the log."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from frazil.log.remote.producer import Producer
 from frazil.log.trust import add_mark
 
 
-class Teller:
-    """Publishes observations of one bucket, and waits for each acknowledgement.
+class ObservationPublisher:
+    """Publishes observations of one bucket, waiting for each acknowledgement.
 
     Args:
         producer: to the topic of events, an internal one.
-        bucket: as it is called in the tables.
-        source: who looked.
+        bucket: its name in the tables.
+        source: the command that observed it.
         max_bytes: of one message.
     """
 
     def __init__(self, producer: Producer, bucket: str, source: str, max_bytes: int) -> None:
         self._producer, self._bucket, self._source, self._max_bytes = producer, bucket, source, max_bytes
         self.end = 0
-        """The offset behind the last message."""
+        """The offset after the last message."""
 
-    def tell(self, objects: Sequence[Object], observed_at: datetime) -> None:
-        """Returns when the objects are as safe as the log makes them."""
+    def publish(self, objects: Sequence[Object], observed_at: datetime) -> None:
+        """Publishes objects, and returns when they are durable in the log."""
         for start in range(0, len(objects), PAGE):
             for payload in self._messages(objects[start : start + PAGE], observed_at):
                 ack = self._producer.publish(payload, headers=add_mark({"source": self._source}))
                 self.end = max(self.end, ack.offset + ack.count)
 
     def _messages(self, objects: Sequence[Object], observed_at: datetime) -> Iterator[bytes]:
-        """Long keys make long messages, and the log takes only so much at once."""
+        """Splits objects into messages that the log accepts: long keys make long messages."""
         payload = observation(self._bucket, objects, observed_at, self._source)
         if len(payload) <= self._max_bytes or len(objects) == 1:
             yield payload
@@ -48,17 +48,17 @@ class Teller:
         yield from self._messages(objects[half:], observed_at)
 
 
-class LateTeller:
-    """A teller that connects to the log when there is something to tell: often there is nothing.
+class LazyObservationPublisher:
+    """A publisher that connects to the log when there is something to publish, which is often nothing.
 
     Args:
         log: a log of this process, a client, or the address of a broker.
         topic: the topic of events.
-        bucket: as it is called in the tables.
-        source: who looks.
+        bucket: its name in the tables.
+        source: the command that observes it.
         max_bytes: of one message.
         before_publishing: called before the first message; raises if there should be none.
-        key: of the log, where its address is given.
+        key: the key of the log, if its address is given.
     """
 
     def __init__(
@@ -75,23 +75,23 @@ class LateTeller:
         self._bucket, self._source, self._max_bytes = bucket, source, max_bytes
         self._before_publishing = before_publishing
         self._stack = ExitStack()
-        self._teller: Teller | None = None
+        self._publisher: ObservationPublisher | None = None
 
     @property
     def end(self) -> int:
-        """The offset behind the last message; 0: nothing was told."""
-        return 0 if self._teller is None else self._teller.end
+        """The offset after the last message; 0 if nothing was published."""
+        return 0 if self._publisher is None else self._publisher.end
 
-    def tell(self, objects: Sequence[Object], observed_at: datetime) -> None:
-        """Returns when the objects, if there are any, are as safe as the log makes them."""
+    def publish(self, objects: Sequence[Object], observed_at: datetime) -> None:
+        """Publishes objects, if there are any, and returns when they are durable in the log."""
         if not objects:
             return
-        if self._teller is None:
+        if self._publisher is None:
             if self._before_publishing is not None:
                 self._before_publishing()
             producer = self._stack.enter_context(Producer(self._log, self._topic, internal=True, key=self._key))
-            self._teller = Teller(producer, self._bucket, self._source, self._max_bytes)
-        self._teller.tell(objects, observed_at)
+            self._publisher = ObservationPublisher(producer, self._bucket, self._source, self._max_bytes)
+        self._publisher.publish(objects, observed_at)
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,8 @@
-"""Compares the table of objects with what a bucket or folder really holds, and tells the log of what differs.
+"""Compares the table of objects with the contents of a bucket or folder, and publishes the differences.
 
-A plan is made by a full outer join on Spark, and changes nothing. To apply it, the bucket is asked again about each key
-that differs, and what it says then goes into the log as observations. So a plan that has grown old does no harm, and
-one that was applied finds nothing the next time.
+A plan is made by a full outer join on Spark, and changes nothing. To apply it, each key that differs is looked up
+again, and the answer is published as an observation. So an outdated plan does no harm, and after an applied one the
+next comparison finds nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from frazil.content.scan.frames import Side, is_hidden
-from frazil.content.scan.listing import PAGE, Object, Place
-from frazil.content.scan.publish import Teller
+from frazil.content.scan.frames import ComparedSide, is_hidden
+from frazil.content.scan.listing import PAGE, Object, ScanTarget
+from frazil.content.scan.publish import ObservationPublisher
 from frazil.errors import FrazilError, UnavailableError, first_line
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ MISSING = "missing"
 ORPHANED = "orphaned"
 MISMATCHED = "mismatched"
 FAULTS = (MISSING, ORPHANED, MISMATCHED)
-#: Changed while the bucket was listed: whoever was right then, it says nothing about the table.
+#: Changed while the bucket was listed, so that a difference says nothing about the table.
 RECENT = "recent"
-#: In the table, but below something that cannot be looked into.
+#: In the table, but below a folder that cannot be read.
 UNKNOWN = "unknown"
 
 _COLUMNS = ("key", "version_id", "reason", "size", "recorded_size", "etag", "recorded_etag")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What differs. `differences` has the columns `kind`, key, version_id, reason, and size and etag of both sides."""
+class ReconcilePlan:
+    """The differences. Their columns are `kind`, key, version_id, reason, and size and etag of both sides."""
 
     differences: DataFrame
     counts: dict[str, int]
@@ -47,16 +47,18 @@ class Plan:
         return sum(self.counts[kind] for kind in FAULTS)
 
 
-def compare(side: Side, table: DataFrame, began: datetime, *, skew_s: float, events: bool, first: int) -> Plan:
-    """What differs between a place and the table.
+def compare(
+    side: ComparedSide, table: DataFrame, began: datetime, *, skew_s: float, events: bool, first: int
+) -> ReconcilePlan:
+    """Compares a target with the table.
 
     Args:
-        side: the place, as a listing or an inventory shows it.
+        side: the target, as a listing or an inventory shows it.
         table: the table; see `recorded`.
         began: when the listing began, by the storage's clock.
-        skew_s: seconds that clocks may differ.
-        events: whether events may be under way for what has just been written.
-        first: so many of each kind are shown.
+        skew_s: maximum clock skew.
+        events: whether events for recent writes may still be on their way.
+        first: number of differences of each kind to return.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
@@ -101,9 +103,11 @@ def compare(side: Side, table: DataFrame, began: datetime, *, skew_s: float, eve
         shown = {kind: _first(judged, kind, first) for kind in FAULTS if counts.get(kind)}
     except Exception as error:  # Spark's errors have no base of their own
         raise UnavailableError(
-            "Spark could not compare", cause=first_line(error), hint="look at Spark's executors and their log"
+            "Spark could not compare the table with the listing",
+            cause=first_line(error),
+            hint="check Spark's executors and their logs",
         ) from error
-    return Plan(
+    return ReconcilePlan(
         judged.where(f.col("kind").isin(*FAULTS)),
         {kind: counts.get(kind, 0) for kind in (*FAULTS, RECENT, UNKNOWN)},
         counts.get("matching", 0),
@@ -119,52 +123,52 @@ def _first(judged: DataFrame, kind: str, count: int) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What was told to the log: how many are there, how many are not, and the offset behind the last message."""
+class PublishedCounts:
+    """The observations that were published: how many exist, how many do not, and the offset after the last message."""
 
     there: int = 0
     gone: int = 0
     end: int = 0
     error: FrazilError | None = None
 
-    def plus(self, other: Told) -> Told:
+    def plus(self, other: PublishedCounts) -> PublishedCounts:
         end, error = max(self.end, other.end), self.error or other.error
-        return Told(self.there + other.there, self.gone + other.gone, end, error)
+        return PublishedCounts(self.there + other.there, self.gone + other.gone, end, error)
 
 
 @dataclass(frozen=True)
-class Repair:
-    """What a task does: asks the place again about keys, and tells the log what it says."""
+class RepairTask:
+    """A task that looks up keys in the target again, and publishes the answers."""
 
-    place: Place
+    place: ScanTarget
     address: str
     topic: str
     max_bytes: int
     key: str | None = field(default=None, repr=False)
 
-    def __call__(self, keys: Iterable[tuple[str, str]]) -> Iterator[Told]:
+    def __call__(self, keys: Iterable[tuple[str, str]]) -> Iterator[PublishedCounts]:
         from frazil.log.remote.producer import Producer
 
-        told, asked = Told(), iter(keys)
+        told, asked = PublishedCounts(), iter(keys)
         some = list(islice(asked, PAGE))
         if not some:
             return
         try:
             with Producer(self.address, self.topic, internal=True, key=self.key) as producer:
-                teller = Teller(producer, self.place.bucket, "reconcile", self.max_bytes)
+                publisher = ObservationPublisher(producer, self.place.bucket, "reconcile", self.max_bytes)
                 while some:
-                    for observed_at, objects in _together(self.place.ask(some)):
-                        teller.tell(objects, observed_at)
+                    for observed_at, objects in _join_same_time(self.place.look_up(some)):
+                        publisher.publish(objects, observed_at)
                         there = sum(found["exists"] for found in objects)
-                        told = Told(told.there + there, told.gone + len(objects) - there, teller.end)
+                        told = PublishedCounts(told.there + there, told.gone + len(objects) - there, publisher.end)
                     some = list(islice(asked, PAGE))
         except FrazilError as error:
-            told = Told(told.there, told.gone, told.end, error)
+            told = PublishedCounts(told.there, told.gone, told.end, error)
         yield told
 
 
-def _together(answers: Iterator[tuple[datetime, list[Object]]]) -> Iterator[tuple[datetime, list[Object]]]:
-    """Answers of the same moment, as one."""
+def _join_same_time(answers: Iterator[tuple[datetime, list[Object]]]) -> Iterator[tuple[datetime, list[Object]]]:
+    """Joins successive answers with the same time."""
     at: datetime | None = None
     gathered: list[Object] = []
     for observed_at, objects in answers:
@@ -177,11 +181,11 @@ def _together(answers: Iterator[tuple[datetime, list[Object]]]) -> Iterator[tupl
         yield at, gathered
 
 
-def apply(plan: Plan, repair: Repair) -> Told:
-    """Asks again about all that differs, and tells the log.
+def apply_plan(plan: ReconcilePlan, repair: RepairTask) -> PublishedCounts:
+    """Looks up every difference again, and publishes the answers.
 
     Raises:
-        FrazilError: some of it could not be asked or told; what was, is in the log.
+        FrazilError: some keys could not be looked up or published; the others are in the log.
     """
     keys = plan.differences.select("key", "version_id")
     master = keys.sparkSession.sparkContext.master
@@ -193,20 +197,22 @@ def apply(plan: Plan, repair: Repair) -> Told:
             reports = keys.rdd.mapPartitions(work).collect()
         except Exception as error:  # Spark's errors have no base of their own
             raise UnavailableError(
-                "Spark could not ask again", cause=first_line(error), hint="look at Spark's executors and their log"
+                "Spark could not look up the differences",
+                cause=first_line(error),
+                hint="check Spark's executors and their logs",
             ) from error
-    told = Told()
+    told = PublishedCounts()
     for report in reports:
         told = told.plus(report)
     if told.error is not None:
         done = told.there + told.gone
-        raise told.error.adding(f"{done:,} observations were told; the same command repairs the rest", told=done)
+        raise told.error.adding(f"{done:,} observations were published; the same command repairs the rest", told=done)
     return told
 
 
 @dataclass(frozen=True)
 class _Partition:
-    repair: Repair
+    repair: RepairTask
 
-    def __call__(self, rows: Iterable[Any]) -> Iterator[Told]:
+    def __call__(self, rows: Iterable[Any]) -> Iterator[PublishedCounts]:
         yield from self.repair((row.key, row.version_id) for row in rows)

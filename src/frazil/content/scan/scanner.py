@@ -1,11 +1,11 @@
-"""Scans a bucket or folder: lists its shards and tells the log, page by page, what the table does not know.
+"""Scans a bucket or folder: lists its shards and publishes, page by page, what the table does not know.
 
-A scan goes in rounds. In each, every task lists a number of pages; then the driver notes how far all have come. A page
-counts when the log has acknowledged what was told of it. A scan that breaks off goes on behind the last page that was
-noted: where a task fails that is the one before the fault, and where the driver is killed, the last round is listed
-again, which does no harm.
+A scan runs in rounds. In each, every task lists a number of pages; then the driver records their progress. A page
+counts once the log has acknowledged its observations. A scan that is interrupted resumes after the last recorded page:
+if a task fails, that is the page before the failure; if the driver is killed, the last round is listed again, which
+does no harm.
 
-It begins in this process. A place that is large and elsewhere is handed to executors, which need seconds to begin.
+It starts in this process. A large target that other machines can reach moves to executors, which take seconds to start.
 """
 
 from __future__ import annotations
@@ -15,44 +15,52 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from frazil.content.scan.executors import THREADS, Runner, Way, here, in_threads, is_waiting, times_waited
-from frazil.content.scan.known_objects import Known
-from frazil.content.scan.listing import Page, Place, split, utc_text
-from frazil.content.scan.publish import LateTeller
-from frazil.content.scan.state import Part, State, StateFile, Tally, state_file
+from frazil.content.scan.executors import (
+    THREADS,
+    RunTasks,
+    TaskRunner,
+    count_waits,
+    is_io_bound,
+    run_in_threads,
+    run_inline,
+)
+from frazil.content.scan.known_objects import KnownObjects
+from frazil.content.scan.listing import Page, ScanTarget, split_shards, utc_text
+from frazil.content.scan.publish import LazyObservationPublisher
+from frazil.content.scan.state import ScanCounts, ScanState, ScanStateFile, ShardProgress, state_file
 from frazil.content.topic import ensure_events_topic
 from frazil.errors import FrazilError, InterruptedByUser, first_line
 from frazil.log.protocol import LogAccess
 from frazil.observe.faultpoints import reach
 from frazil.settings import Settings
 
-#: Shards that are wanted for each task that can run at once, so that all have work although some are small.
+#: Shards per concurrent task, so that all have work although some shards are small.
 _SHARDS = 4
-#: Pages that a task lists in a round, and shards that it may begin.
+#: Pages that a task lists in a round, and shards that it may start.
 _PAGES = 64
 _BEGUN = 256
-#: Pages of the first round, which shows whether listing means waiting; and those before the rest goes to executors.
+#: Pages of the first round, which shows whether listing is I/O-bound; and pages listed before executors take over.
 _PAGES_FIRST = 4
 _PAGES_HERE = 256
 
-Progress = Callable[[Tally, int], None]
+Progress = Callable[[ScanCounts, int], None]
 
 
 @dataclass(frozen=True)
-class Scanned:
-    """What a scan has done.
+class ScanResult:
+    """The result of a scan.
 
     Attributes:
-        tally: what was seen, also before it broke off.
-        listed: objects that were seen this time.
-        told: objects that the log was told of this time, and such that are gone.
-        gone: of these, those that are gone.
-        began_at: when it first began, by the storage's clock.
-        resumed: whether it went on where one before it broke off.
-        seconds: that it took this time.
+        tally: what was listed, including before an interruption.
+        listed: objects that this run listed.
+        told: objects that this run published, including missing ones.
+        gone: how many of these are missing.
+        began_at: when it first started, by the storage's clock.
+        resumed: whether it resumed an interrupted scan.
+        seconds: duration of this run.
     """
 
-    tally: Tally
+    tally: ScanCounts
     listed: int
     told: int
     gone: int
@@ -62,130 +70,130 @@ class Scanned:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a task has done: what is left of its parts, and why it ended before its time, if it did."""
+class ScanTaskReport:
+    """What a task has done, what is left of its shards, and the error that ended it early, if any."""
 
-    left: tuple[Part, ...]
-    tally: Tally
+    left: tuple[ShardProgress, ...]
+    tally: ScanCounts
     told: int = 0
     waits: int = 0
     error: FrazilError | None = None
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a task does: lists its parts and tells the log.
+class ScanTask:
+    """A task that lists shards and publishes what the table does not know.
 
     Attributes:
         place: bucket or folder.
-        log: the log, or where it is reached.
+        log: the log, or its address.
         topic: of events.
         max_bytes: of one message.
-        known: what the table has of the place.
-        everything: also what the table knows is told.
+        known: the objects that the table has.
+        everything: publish also what the table knows.
         pages: that it lists at most.
         stop: ends it between two pages.
         before_publishing: called before the first message; raises if there should be none.
         key: of the log, where `log` is an address.
     """
 
-    place: Place
+    place: ScanTarget
     log: LogAccess | str
     topic: str
     max_bytes: int
-    known: Callable[[], Known]
+    known: Callable[[], KnownObjects]
     everything: bool = False
     pages: int = _PAGES
     stop: threading.Event | None = None
     before_publishing: Callable[[], None] | None = None
     key: str | None = field(default=None, repr=False)
 
-    def __call__(self, parts: Sequence[Part]) -> Report:
-        doing = _Doing(parts)
+    def __call__(self, parts: Sequence[ShardProgress]) -> ScanTaskReport:
+        progress = _TaskProgress(parts)
         try:
-            teller = LateTeller(
+            publisher = LazyObservationPublisher(
                 self.log, self.topic, self.place.bucket, "scan", self.max_bytes, self.before_publishing, self.key
             )
-            with teller:
-                doing.go(self, self.known(), teller)
+            with publisher:
+                progress.go(self, self.known(), publisher)
         except KeyboardInterrupt:
             if self.stop is None:
                 raise
             self.stop.set()
         except FrazilError as error:
-            return doing.report(error)
-        except Exception as error:  # noqa: BLE001 - told to the driver, with how far it had come
-            told = f"{type(error).__name__}: {first_line(error)}"
-            return doing.report(FrazilError(f"{self.place.bucket} could not be listed", cause=told))
-        return doing.report(InterruptedByUser("interrupted") if self.is_stopped else None)
+            return progress.report(error)
+        except Exception as error:  # noqa: BLE001 - reported to the driver with the progress
+            cause = f"{type(error).__name__}: {first_line(error)}"
+            return progress.report(FrazilError(f"{self.place.bucket} could not be listed", cause=cause))
+        return progress.report(InterruptedByUser("interrupted") if self.is_stopped else None)
 
     @property
     def is_stopped(self) -> bool:
         return self.stop is not None and self.stop.is_set()
 
 
-class _Doing:
-    """How far a task has come. Ctrl-C may come between any two steps, so that a page changes all of it in one."""
+class _TaskProgress:
+    """The progress of a task. Ctrl-C may come between any two steps, so a page updates all of it at once."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._done = Report(tuple(parts), Tally())
+    def __init__(self, parts: Sequence[ShardProgress]) -> None:
+        self._done = ScanTaskReport(tuple(parts), ScanCounts())
         self._waits = 0
 
-    def go(self, look: Look, known: Known, teller: LateTeller) -> None:
+    def go(self, look: ScanTask, known: KnownObjects, publisher: LazyObservationPublisher) -> None:
         while self._done.left and self._done.tally.pages < look.pages and not look.is_stopped:
             part = self._done.left[0]
             for page in self._listed(look.place.pages(part.shard, part.position)):
                 reach("content.scan.page.before")
-                news = known.news(page.objects)
+                news = known.diff(page.objects)
                 told = page.objects if look.everything else news.objects
-                teller.tell(told, page.observed_at)
+                publisher.publish(told, page.observed_at)
                 left = self._done.left[1:]
                 if page.next is not None:
-                    left = (Part(part.shard, page.next), *left)
-                tally = self._done.tally.plus(_tally(page, teller.end, news.new, news.changed))
-                self._done = Report(left, tally, self._done.told + len(told))
+                    left = (ShardProgress(part.shard, page.next), *left)
+                tally = self._done.tally.plus(_tally(page, publisher.end, news.new, news.changed))
+                self._done = ScanTaskReport(left, tally, self._done.told + len(told))
                 reach("content.scan.page.after")
                 if tally.pages >= look.pages or look.is_stopped:
                     break
 
     def _listed(self, pages: Iterator[Page]) -> Iterator[Page]:
-        """The pages, while it is counted how often listing them meant waiting."""
+        """Yields the pages, counting the waits while listing them."""
         while True:
-            before = times_waited()
+            before = count_waits()
             page = next(pages, None)
-            self._waits += times_waited() - before
+            self._waits += count_waits() - before
             if page is None:
                 return
             yield page
 
-    def report(self, error: FrazilError | None = None) -> Report:
+    def report(self, error: FrazilError | None = None) -> ScanTaskReport:
         return replace(self._done, waits=self._waits, error=error)
 
 
-def _tally(page: Page, end: int, new: int, changed: int) -> Tally:
+def _tally(page: Page, end: int, new: int, changed: int) -> ScanCounts:
     size = sum(found.get("size") or 0 for found in page.objects)
-    return Tally(len(page.objects), size, 1, end, len(page.skipped), page.skipped, new, changed)
+    return ScanCounts(len(page.objects), size, 1, end, len(page.skipped), page.skipped, new, changed)
 
 
-def scan(
+def run_scan(
     settings: Settings,
     access: LogAccess,
-    place: Place,
-    known: Known,
+    place: ScanTarget,
+    known: KnownObjects,
     *,
-    elsewhere: Callable[[], Way] | None = None,
+    elsewhere: Callable[[], TaskRunner] | None = None,
     prefix: str = "",
     restart: bool = False,
     everything: bool = False,
     behind: bool = False,
-    gone: Callable[[LateTeller], int] | None = None,
+    gone: Callable[[LazyObservationPublisher], int] | None = None,
     tasks: int = 1,
     pages: int = _PAGES,
     pages_here: int = _PAGES_HERE,
     progress: Progress | None = None,
     before_publishing: Callable[[], None] | None = None,
-) -> Scanned:
-    """Tells the log of every object that the table does not know, or knows otherwise.
+) -> ScanResult:
+    """Publishes every object that the table does not know, or knows differently.
 
     Args:
         settings: the settings.
@@ -201,7 +209,7 @@ def scan(
         tasks: that can run at once.
         pages: that a task lists in a round.
         pages_here: that are listed before `elsewhere` is asked.
-        progress: is told after each round what was seen, and how many shards are left.
+        progress: called after each round with the counts so far, and the number of shards left.
         before_publishing: called before the first message; raises if there should be none.
 
     Raises:
@@ -214,9 +222,11 @@ def scan(
     with state_file(settings, place.bucket, prefix) as file:
         what = (place.bucket, prefix, versions, info.name, info.log_id, str(everything))
         found = None if restart else file.read(what)
-        state = found or State(what, utc_text(place.now()), tuple(map(Part, split(place, prefix, _SHARDS * tasks))))
+        state = found or ScanState(
+            what, utc_text(place.now()), tuple(map(ShardProgress, split_shards(place, prefix, _SHARDS * tasks)))
+        )
         max_bytes = settings.model.log.max_message_size
-        look = Look(
+        look = ScanTask(
             place, access, info.name, max_bytes, lambda: known, everything or behind, pages,
             before_publishing=before_publishing, key=access.key,
         )  # fmt: skip
@@ -227,9 +237,11 @@ def scan(
                 if progress is not None:
                     progress(state.tally, len(state.left))
             if gone is not None:
-                with LateTeller(access, info.name, place.bucket, "scan", max_bytes, before_publishing) as teller:
-                    vanished = gone(teller)
-                    state = replace(state, tally=state.tally.plus(Tally(end=teller.end)))
+                with LazyObservationPublisher(
+                    access, info.name, place.bucket, "scan", max_bytes, before_publishing
+                ) as publisher:
+                    vanished = gone(publisher)
+                    state = replace(state, tally=state.tally.plus(ScanCounts(end=publisher.end)))
         except (FrazilError, KeyboardInterrupt) as error:
             seen = state.tally.objects
             broken = error if isinstance(error, FrazilError) else InterruptedByUser("interrupted")
@@ -237,21 +249,26 @@ def scan(
         file.remove()
     listed = state.tally.objects - (found.tally.objects if found is not None else 0)
     seconds = time.monotonic() - began
-    return Scanned(state.tally, listed, told + vanished, vanished, state.began_at, found is not None, seconds)
+    return ScanResult(state.tally, listed, told + vanished, vanished, state.began_at, found is not None, seconds)
 
 
 def _rounds(
-    state: State, file: StateFile, look: Look, elsewhere: Callable[[], Way] | None, tasks: int, pages_here: int
-) -> Iterator[tuple[State, int]]:
-    """The state after each round, once it is noted, and how many objects were told in it. The first is a short one."""
-    run: Runner = here
+    state: ScanState,
+    file: ScanStateFile,
+    look: ScanTask,
+    elsewhere: Callable[[], TaskRunner] | None,
+    tasks: int,
+    pages_here: int,
+) -> Iterator[tuple[ScanState, int]]:
+    """Yields the recorded state after each round, and how many objects it published. The first round is short."""
+    run: RunTasks = run_inline
     listed, stop = 0, threading.Event()
     look = replace(look, stop=stop)
     wide = replace(look, pages=min(look.pages, _PAGES_FIRST))
     while state.left:
         now, later = state.left[: tasks * _BEGUN], state.left[tasks * _BEGUN :]
-        reports: list[Report] = run(wide, [now[task::tasks] for task in range(min(tasks, len(now)))])
-        tally = Tally()
+        reports: list[ScanTaskReport] = run(wide, [now[task::tasks] for task in range(min(tasks, len(now)))])
+        tally = ScanCounts()
         for report in reports:
             tally = tally.plus(report.tally)
         state = state.after([part for report in reports for part in report.left] + list(later), tally)
@@ -261,10 +278,10 @@ def _rounds(
         if failed is not None:
             raise failed
         listed += tally.pages
-        if run is here:
+        if run is run_inline:
             wide = look
-            if not look.place.is_local or is_waiting(sum(report.waits for report in reports), tally.objects):
-                run, tasks = in_threads(stop), max(tasks, THREADS)
+            if not look.place.is_local or is_io_bound(sum(report.waits for report in reports), tally.objects):
+                run, tasks = run_in_threads(stop), max(tasks, THREADS)
         if elsewhere is not None and listed >= pages_here and state.left:
             way, elsewhere = elsewhere(), None
             run, tasks = way.run, way.tasks

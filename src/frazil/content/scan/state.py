@@ -1,4 +1,4 @@
-"""How far a scan has come, in a small file, so that one that broke off goes on where it was."""
+"""The progress of a scan in a small file, so that an interrupted scan resumes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from frazil.settings import Settings
 from frazil.settings.permissions import make_private_folder, open_private
 
 _VERSION = 2
-#: What was skipped is counted; so many are named.
+#: Number of skipped entries that are named; others are only counted.
 _NAMED = 20
 
 
 @dataclass(frozen=True)
-class Part:
-    """A shard, and where it goes on; None: at its beginning."""
+class ShardProgress:
+    """A shard, and the position of its next page; None for its start."""
 
     shard: Shard
     position: str | None = None
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What was seen so far."""
+class ScanCounts:
+    """What was listed so far."""
 
     objects: int = 0
     bytes: int = 0
@@ -42,12 +42,12 @@ class Tally:
     skipped: int = 0
     named: tuple[Skipped, ...] = ()
     new: int = 0
-    """Objects that the table did not know."""
+    """Objects that are new to the table."""
     changed: int = 0
-    """Objects that it knew otherwise."""
+    """Objects that differ from the table."""
 
-    def plus(self, other: Tally) -> Tally:
-        return Tally(
+    def plus(self, other: ScanCounts) -> ScanCounts:
+        return ScanCounts(
             self.objects + other.objects,
             self.bytes + other.bytes,
             self.pages + other.pages,
@@ -60,38 +60,38 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class State:
-    """A scan: what it is of, what it has seen, and what is left."""
+class ScanState:
+    """A scan: its parameters, its counts, and the shards that are left."""
 
     what: tuple[str, ...]
-    """Bucket, prefix, versions, topic, log and whether all is told: a state of anything else is none of this scan."""
+    """Bucket, prefix, versions, topic, log and `everything`. A state with other parameters belongs to another scan."""
     began_at: str
-    left: tuple[Part, ...]
-    tally: Tally = field(default_factory=Tally)
+    left: tuple[ShardProgress, ...]
+    tally: ScanCounts = field(default_factory=ScanCounts)
 
-    def after(self, left: Sequence[Part], tally: Tally) -> State:
+    def after(self, left: Sequence[ShardProgress], tally: ScanCounts) -> ScanState:
         return replace(self, left=tuple(left), tally=self.tally.plus(tally))
 
 
-class StateFile:
-    """The file of one scan. Only one process at a time has it."""
+class ScanStateFile:
+    """The state file of one scan. Only one process at a time holds it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self, what: tuple[str, ...]) -> State | None:
-        """The scan that broke off; None where there is none, or the file cannot be made sense of."""
+    def read(self, what: tuple[str, ...]) -> ScanState | None:
+        """Returns the interrupted scan; None if there is none, or the file is unreadable."""
         try:
             found = json.loads(self._path.read_bytes())
             if found["version"] != _VERSION or tuple(found["what"]) != what:
                 return None
             tally = found["tally"] | {"named": tuple(Skipped(**s) for s in found["tally"]["named"])}
-            left = tuple(Part(Shard(p["prefix"], p["deep"]), p["position"]) for p in found["left"])
-            return State(what, found["began_at"], left, Tally(**tally))
+            left = tuple(ShardProgress(Shard(p["prefix"], p["deep"]), p["position"]) for p in found["left"])
+            return ScanState(what, found["began_at"], left, ScanCounts(**tally))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, state: State) -> None:
+    def write(self, state: ScanState) -> None:
         text: dict[str, Any] = {
             "version": _VERSION,
             "what": state.what,
@@ -99,7 +99,7 @@ class StateFile:
             "tally": asdict(state.tally),
             "left": [{**asdict(part.shard), "position": part.position} for part in state.left],
         }
-        # In ASCII: names of files may be no text.
+        # ASCII, because file names may not be valid Unicode.
         write_file(self._path, json.dumps(text).encode(), mode=0o600)
 
     def remove(self) -> None:
@@ -107,12 +107,12 @@ class StateFile:
 
 
 @contextmanager
-def state_file(settings: Settings, bucket: str, prefix: str) -> Iterator[StateFile]:
-    """The file for scans of a bucket and prefix, held until the block ends.
+def state_file(settings: Settings, bucket: str, prefix: str) -> Iterator[ScanStateFile]:
+    """Holds the state file of scans of a bucket and prefix during the block.
 
     Raises:
-        LockedError: another scan of the same runs.
-        NotAllowedError: it cannot be made.
+        LockedError: another scan of the same bucket and prefix is running.
+        NotAllowedError: it cannot be created.
     """
     folder = settings.model.home / "content" / "scans"
     name = hashlib.sha256(json.dumps([bucket, prefix]).encode()).hexdigest()[:32]
@@ -127,5 +127,5 @@ def state_file(settings: Settings, bucket: str, prefix: str) -> Iterator[StateFi
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise LockedError(f"another scan of {bucket} runs", hint="wait until it ends") from None
-        yield StateFile(folder / f"{name}.json")
+            raise LockedError(f"another scan of {bucket} is running", hint="wait until it ends") from None
+        yield ScanStateFile(folder / f"{name}.json")

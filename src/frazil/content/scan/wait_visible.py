@@ -1,4 +1,4 @@
-"""Waits until what was told is in the tables; where no pipeline takes it there, takes it there itself."""
+"""Waits until published messages are in the tables. If no pipeline applies them, applies them in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from frazil.content.names import CONTENT, objects_name
-from frazil.content.scan.engine import Engine
+from frazil.content.scan.engine import SparkEngine
 from frazil.errors import FrazilError, InterruptedByUser
 from frazil.log.log import Log
 from frazil.log.protocol import LogAccess
@@ -23,70 +23,68 @@ if TYPE_CHECKING:
     from frazil.topics.sinks.pipeline import Pipeline
     from frazil.topics.sinks.sink_upkeep import SinkUpkeep
 
-#: Seconds without a new position after which no pipeline seems to run.
+#: Seconds without progress after which no pipeline seems to be running.
 PATIENCE_S = 20.0
 _LOOK_S = 0.25
 
 
-def reached(store: LazyStore, settings: Settings) -> int:
-    """Up to which offset the table of objects knows the topic of events."""
+def applied_offset(store: LazyStore, settings: Settings) -> int:
+    """Returns the offset up to which the table of objects has the topic of events."""
     table = find_table(store.store(), objects_name(settings))
     position = None if table is None else find_position(table, CONTENT, settings.model.content.topic)
     return 0 if position is None else position.offsets.get(0, 0)
 
 
-def until_visible(
+def wait_until_visible(
     settings: Settings,
     access: LogAccess,
-    engine: Engine,
+    engine: SparkEngine,
     end: int,
     *,
     catalog: str | None = None,
     stop: threading.Event | None = None,
     patience_s: float = PATIENCE_S,
 ) -> bool:
-    """Returns when everything below an offset is in the table of objects; whether this process took it there.
+    """Waits until everything below an offset is in the table. Returns whether this process applied it.
 
     Args:
         settings: the settings.
         access: the log.
-        engine: takes it there, where nobody else does.
+        engine: applies messages if no pipeline does.
         end: the offset.
         catalog: name of the catalog; None: the one of the settings.
         stop: ends it.
-        patience_s: seconds without a new position after which nobody else seems to do it.
+        patience_s: seconds without progress after which no pipeline seems to be running.
 
     Raises:
-        InterruptedByUser: it was told to stop before.
-        FrazilError: it could not be taken there.
+        InterruptedByUser: `stop` was set.
+        FrazilError: the messages could not be applied.
     """
     stop = stop or threading.Event()
-    if _is_there(settings, end, catalog):
+    if _is_applied(settings, end, catalog):
         return False
-    if not isinstance(access, Log) and _others_take_it(settings, end, catalog, stop, patience_s):
+    if not isinstance(access, Log) and _is_applied_elsewhere(settings, end, catalog, stop, patience_s):
         return False
     with content_pipeline(settings, access, engine.spark, engine.address, catalog) as pipeline:
         pipeline.drain(stop=stop)
     return True
 
 
-def _is_there(settings: Settings, end: int, catalog: str | None) -> bool:
+def _is_applied(settings: Settings, end: int, catalog: str | None) -> bool:
     with LazyStore(settings, catalog) as store:
-        return reached(store, settings) >= end
+        return applied_offset(store, settings) >= end
 
 
-def _others_take_it(
+def _is_applied_elsewhere(
     settings: Settings, end: int, catalog: str | None, stop: threading.Event, patience_s: float
 ) -> bool:
     with LazyStore(settings, catalog) as store:
-        at = reached(store, settings)
+        at = applied_offset(store, settings)
         moved = time.monotonic()
         while at < end:
             if stop.wait(_LOOK_S):
-                raise InterruptedByUser(
-                    "interrupted; what was seen is in the log, and the pipeline takes it from there"
-                )
-            before, at = at, reached(store, settings)
+                raise InterruptedByUser("interrupted; what was published is in the log, and the pipeline will apply it")
+            before, at = at, applied_offset(store, settings)
             if at > before:
                 moved = time.monotonic()
             elif time.monotonic() - moved > patience_s:
@@ -102,18 +100,15 @@ def content_pipeline(
     catalog: str | None,
     caretaker: SinkUpkeep | None = None,
 ) -> Pipeline:
-    """A pipeline for the topic of events alone."""
+    """Creates a pipeline for the topic of events alone."""
     from frazil.topics.sinks.pipeline import Pipeline
 
     topic = settings.model.content.topic
     return Pipeline(settings, access, spark, address, topics=[topic], catalog=catalog, upkeep=caretaker)
 
 
-class Background:
-    """A pipeline that runs beside something else, in this process, from when it is started on.
-
-    At the end of its block it takes what is left in the log.
-    """
+class BackgroundPipeline:
+    """A pipeline in a thread of this process. At the end of the block it applies what is left in the log."""
 
     def __init__(self, settings: Settings, access: LogAccess, address: str, catalog: str | None) -> None:
         self._settings, self._access, self._address, self._catalog = settings, access, address, catalog
@@ -125,7 +120,7 @@ class Background:
 
     @property
     def hangs(self) -> bool:
-        """Whether it has left threads behind that Python would wait for at its end."""
+        """Whether it left threads behind that Python would wait for at exit."""
         return self._pipeline is not None and self._pipeline.hangs
 
     @property
@@ -152,7 +147,7 @@ class Background:
             self._ended = error
 
     def check(self) -> None:
-        """Raises what has ended the pipeline, if something has."""
+        """Raises the error that ended the pipeline, if any."""
         if self._thread is not None and not self._thread.is_alive() and self._ended is not None:
             raise self._ended
 

@@ -1,25 +1,73 @@
-"""Watches a folder: looks again and again, and tells the log of what is new, changed or gone."""
+"""Watches a folder, and publishes new, changed and missing files."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from frazil.content.choice import Choice
 from frazil.content.names import objects_name
-from frazil.content.scan.debounce import Change, Settling
+from frazil.content.scan.debounce import Debouncer, FileChange
 from frazil.content.scan.folder import Folder
+from frazil.content.scan.known_objects import rows_of
 from frazil.content.scan.listing import Object, Shard, Skipped
-from frazil.content.scan.publish import Teller
+from frazil.content.scan.publish import LazyObservationPublisher, ObservationPublisher
+from frazil.content.tables import ContentTables
 from frazil.settings import Settings
 from frazil.tables.reading.rows import RowScan
 from frazil.tables.store import LazyStore, find_table
 
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+def publish_missing_files(folder: Folder, keys: Sequence[tuple[str, str]], publisher: LazyObservationPublisher) -> int:
+    """Publishes the keys that have no file any more, and returns their number. Unreadable ones are left out.
+
+    A folder is listed as a whole, by one clock and without late events, so a file that is not found twice is gone.
+
+    Args:
+        folder: the folder.
+        keys: key and version of rows that the listing did not show. After a resumed scan many of them exist, because
+            they were listed before.
+        publisher: publishes observations.
+    """
+    count = 0
+    for observed_at, found in folder.look_up_readable([key for key, _ in keys]):
+        gone = [thing for thing in found if not thing["exists"]]
+        publisher.publish(gone, observed_at)
+        count += len(gone)
+    return count
+
+
+def publish_bucket_gone(
+    tables: ContentTables, bucket: str, prefix: str, observed_at: datetime, publisher: LazyObservationPublisher
+) -> int:
+    """Publishes for every row of a bucket that it no longer exists, and returns the number of rows.
+
+    Args:
+        tables: where the rows are.
+        bucket: a bucket that does not exist any more.
+        prefix: only keys that begin with it.
+        observed_at: when the store said so, by its clock.
+        publisher: publishes observations.
+    """
+
+    def publish(table: Table) -> int:
+        count = 0
+        for rows in rows_of(tables, table, bucket, prefix, ("key", "version_id")):
+            publisher.publish([{**row, "exists": False} for row in rows.to_pylist()], observed_at)
+            count += rows.num_rows
+        return count
+
+    return tables.read(tables.objects, publish)
+
 
 def known_etags(store: LazyStore, settings: Settings, bucket: str) -> dict[str, str]:
-    """What the table says is there: etags by key."""
+    """Returns the existing files in the table: etags by key."""
     table = find_table(store.store(), objects_name(settings))
     if table is None or table.metadata.current_snapshot_id is None:
         return {}
@@ -33,33 +81,33 @@ def known_etags(store: LazyStore, settings: Settings, bucket: str) -> dict[str, 
 
 def watch(
     folder: Folder,
-    teller: Teller,
-    settling: Settling,
+    publisher: ObservationPublisher,
+    debouncer: Debouncer,
     *,
     every_s: float,
     stop: threading.Event,
-    told: Callable[[list[Change], datetime], None],
+    told: Callable[[list[FileChange], datetime], None],
     idle: Callable[[], None] = lambda: None,
 ) -> None:
-    """Looks until told to stop; the last look is after that.
+    """Lists the folder repeatedly until stopped; once more after that.
 
     Args:
         folder: what to watch.
-        teller: tells the log.
-        settling: knows what was told.
-        every_s: seconds between two looks.
+        publisher: publishes observations.
+        debouncer: detects changes.
+        every_s: seconds between two listings.
         stop: ends it.
-        told: is given what the log has acknowledged.
-        idle: is called between two looks.
+        told: called with the changes that the log has acknowledged.
+        idle: called between two listings.
 
     Raises:
-        NotFoundError: the folder itself has gone.
+        NotFoundError: the folder does not exist any more.
     """
     while True:
         last = stop.is_set()
-        changes, observed_at = look(folder, settling)
+        changes, observed_at = list_changes(folder, debouncer)
         if changes:
-            teller.tell([change.found for change in changes], observed_at)
+            publisher.publish([change.found for change in changes], observed_at)
             told(changes, observed_at)
         if last:
             return
@@ -67,7 +115,7 @@ def watch(
         stop.wait(every_s)
 
 
-def look(folder: Folder, settling: Settling) -> tuple[list[Change], datetime]:
+def list_changes(folder: Folder, debouncer: Debouncer) -> tuple[list[FileChange], datetime]:
     observed_at = folder.now()
     skipped: list[Skipped] = []
     files: list[Object] = []
@@ -76,4 +124,4 @@ def look(folder: Folder, settling: Settling) -> tuple[list[Change], datetime]:
             skipped.append(entry)
         else:
             files.append(entry)
-    return settling.look(files, skipped, time.time()), observed_at
+    return debouncer.update(files, skipped, time.time()), observed_at

@@ -50,13 +50,13 @@ def hash_of_file(path: Path) -> int:
     from frazil.content.extraction.sources import FileSource
     from frazil.extract import Limits
     from frazil.extract.engine.item import ObjectItem
-    from frazil.extract.engine.source import Wanted
+    from frazil.extract.engine.source import ObjectRef
     from frazil.extract.images.decode import picture_of
     from frazil.extract.images.perceptual_hash import perceptual_hash
     from frazil.extract.types.detect import media_type
 
     real = path.resolve()
-    wanted = Wanted(bucket_of(str(real.parent)), real.name)
+    wanted = ObjectRef(bucket_of(str(real.parent)), real.name)
     item: Any = ObjectItem(wanted, None, lambda: FileSource(wanted), Limits())
     try:
         item.allow("whole")

@@ -1,7 +1,7 @@
-"""The content sink: from the messages of a topic into `content.journal` and `content.objects`.
+"""The content sink: applies the messages of a topic to `content.journal` and `content.objects`.
 
-It is a keyed-table sink with the journal as its side table. Between batches it asks buckets again where sources
-disagreed, computes custom columns, and lets old tombstones go.
+A keyed-table sink with the journal as its side table. Between batches it sends HEAD requests where sources disagreed,
+computes custom columns, and drops old tombstones.
 """
 
 from __future__ import annotations
@@ -11,14 +11,21 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frazil.content.annotations.custom_columns import declare, fields_of, filled, lacking, obey, unfilled
+from frazil.content.annotations.custom_columns import (
+    apply_changes,
+    columns_to_fill,
+    declare,
+    fields_of,
+    find_unfilled_rows,
+    mark_filled,
+)
 from frazil.content.fields import Fields
-from frazil.content.fields.configured import configured
+from frazil.content.fields.configured import load_configured
 from frazil.content.names import CONTENT, journal_name, objects_name
 from frazil.content.pending import Due, Pending, due_rows, old_tombstones
 from frazil.content.sink.evidence import of_changes, packed
-from frazil.content.sink.head_requests import Asker
-from frazil.content.sink.stages import LAYOUT, EventReader, ObjectDecider, Refilling
+from frazil.content.sink.head_requests import HeadRequests
+from frazil.content.sink.stages import LAYOUT, Backfill, EventReader, ObjectDecider
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.log.protocol import TopicInfo
 from frazil.observe.faultpoints import reach
@@ -39,7 +46,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-#: Rows whose custom columns are computed in one go.
+#: Rows per backfill step of custom columns.
 _FILLED_AT_ONCE = 250_000
 
 
@@ -49,7 +56,7 @@ class ContentSink(KeyedTableSink):
 
     def __init__(self, store: TableStore, settings: Settings, address: str, spark: SparkSession | None = None) -> None:
         super().__init__(store, settings, address, spark)
-        self._asker = Asker.of(settings)
+        self._head_requests = HeadRequests.of(settings)
         self._pending = Pending(settings.model.content.lateness_s)
         self._declared = False
         self._fills = False
@@ -70,7 +77,7 @@ class ContentSink(KeyedTableSink):
 
     def make_reader(self, table: Table, plan: Plan) -> EventReader:
         del table
-        return EventReader(plan.info.name, self._settings.model.content.dialect, self._asker)
+        return EventReader(plan.info.name, self._settings.model.content.dialect, self._head_requests)
 
     def make_decider(self, table: Table, side: Table | None) -> ObjectDecider:
         del side
@@ -80,21 +87,21 @@ class ContentSink(KeyedTableSink):
         self._pending.forget()
         table = super().table(info)
         if not self._declared:
-            # Once: what messages say later is newer than the settings of this process.
-            table = declare(self._store, table, configured(self._settings))
+            # Once: later messages are newer than the settings of this process.
+            table = declare(self._store, table, load_configured(self._settings))
             self._declared = True
-        self._fills = bool(unfilled(table))
+        self._fills = bool(columns_to_fill(table))
         return table
 
     def prepare(self, table: Table, plan: Plan, notices: Sequence[Mapping[str, Any]]) -> Table:
         """Returns the table with the custom columns that messages of this batch ask for."""
         if notices:
-            # Another pipeline may have obeyed these, and later ones.
+            # Another pipeline may have applied these, and later ones.
             table = self._store.load(table.name())
             if find_position(table, self.name, plan.info.name) != plan.expected:
-                raise PositionMovedError("another pipeline was faster", hint="plan anew")
-            table = obey(self._store, table, notices)
-        self._fills = bool(unfilled(table))
+                raise PositionMovedError("another pipeline committed first", hint="plan anew")
+            table = apply_changes(self._store, table, notices)
+        self._fills = bool(columns_to_fill(table))
         return table
 
     def merge(self, table: Table, changes: Changes) -> list[TaskReport]:
@@ -105,48 +112,48 @@ class ContentSink(KeyedTableSink):
     # -- between batches ---------------------------------------------------------------------------------------------
 
     def idle_work_due_s(self) -> float | None:
-        """Seconds until a row has to be looked at again; None: none has."""
+        """Returns the seconds until a row has to be checked again; None if none has to."""
         return 0.0 if self._fills else self._pending.waits_s(time.time())
 
     def run_idle_work(self, table: Table, position: Position) -> Table:
-        """Asks buckets again where sources disagreed, and lets old tombstones go where the settings say so.
+        """Checks rows where sources disagreed, drops old tombstones if so configured, and backfills custom columns.
 
-        Custom columns of the rows that are there are computed a part at a time, so that news need not wait for all.
+        Backfills proceed in parts, so that new messages need not wait for all of them.
         """
         now = datetime.datetime.now(datetime.UTC)
-        wanted = unfilled(table)
+        wanted = columns_to_fill(table)
         self._fills = bool(wanted)
         if table.metadata.current_snapshot_id is None:
-            return filled(self._store, table, wanted) if wanted else table
+            return mark_filled(self._store, table, wanted) if wanted else table
         if self._pending.is_unknown or self._pending.is_due(now.timestamp()):
             due = due_rows(self._store, table, now, self._pending)
             if due:
                 return self._check(table, position, due)
         if self._pending.tombstones_due(now.timestamp()):
-            return self._forget_tombstones(table, position, now)
+            return self._drop_tombstones(table, position, now)
         return self._fill(table, position, wanted) if wanted else table
 
     def _fill(self, table: Table, position: Position, wanted: Fields) -> Table:
         """Computes custom columns for the next rows that lack them."""
         reach("content.fill.plan")
-        places = lacking(self.session, self.at_snapshot(table), wanted, _FILLED_AT_ONCE)
-        refilling = Refilling(WriteTarget.of(table), self.partitions.find(table), wanted)
+        places = find_unfilled_rows(self.session, self.at_snapshot(table), wanted, _FILLED_AT_ONCE)
+        refilling = Backfill(WriteTarget.of(table), self.partitions.find(table), wanted)
         tasks = self.session.sparkContext.defaultParallelism
         with discarding_failed(table):
             spread = places.repartitionByRange(tasks, "_file", "_pos").sortWithinPartitions("_file", "_pos")
             reports = checked_reports(map_in_arrow(spread, refilling, REPORTS).collect(), None)
         if not reports:
-            table = filled(self._store, table, wanted)
-            self._fills = bool(unfilled(table))
+            table = mark_filled(self._store, table, wanted)
+            self._fills = bool(columns_to_fill(table))
             return table
         return self.commit_between(table, position, [r.written for r in reports])
 
     def _check(self, table: Table, position: Position, due: Sequence[Due]) -> Table:
         keys = [(row.bucket, row.key, row.version_id) for row in due]
-        told, failed = self._asker.ask(keys)
+        told, failed = self._head_requests.look_up(keys)
         for (bucket, key), error in list(failed.items())[:1]:
             log.warning(
-                "a bucket says nothing about a key", bucket=bucket, key=key, error=error.message, in_all=len(failed)
+                "a bucket did not answer about a key", bucket=bucket, key=key, error=error.message, in_all=len(failed)
             )
         evidence = of_changes(told)
         if not evidence.num_rows:
@@ -157,7 +164,7 @@ class ContentSink(KeyedTableSink):
             reports = self.merge(table, Changes(frame, evidence.num_rows, bounds))
         return self.commit_between(table, position, [r.written for r in reports])
 
-    def _forget_tombstones(self, table: Table, position: Position, now: datetime.datetime) -> Table:
+    def _drop_tombstones(self, table: Table, position: Position, now: datetime.datetime) -> Table:
         lateness = self._settings.model.content.lateness_s
         assert lateness is not None, "else none are due"
         self._pending.tombstones_done(now.timestamp())

@@ -1,4 +1,4 @@
-"""Stored rows and new changes in one form: what each says about a version of an object, and how new that is.
+"""Evidence: stored rows and new changes in one form: what each states about a version of an object, and how new it is.
 
 A piece of evidence has registers. `created`, `updated`, `deleted` and `classed` (a change of the storage class) are
 texts of sequence and tie, with the event's time; `observed` is a time. A change has the one or two that it is about. A
@@ -15,44 +15,44 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.annotations.model import Note
+from frazil.content.annotations.messages import Annotation
 from frazil.content.columns import BASE, CREATE, DELETE, OBSERVED, ORDER, UPDATE
 
 REGISTERS = {"created": CREATE, "updated": UPDATE, "deleted": DELETE}
-#: Characters of a tie and the stroke before it. The stroke sorts before every character of a sequence.
+#: Characters of a tie and the slash before it. The slash sorts before every character of a sequence.
 TIE = 17
 
-#: Where a stored row lies; of a change both are null.
+#: File and position of a stored row; null for a change.
 PLACE = pa.schema([pa.field("_file", pa.string()), pa.field("_pos", pa.int64())])
 STORED = pa.schema([*BASE, *PLACE])
 EVIDENCE = pa.schema([*(f for f in BASE if f.name != "frazil_order"), *ORDER, *PLACE])
 EVIDENCE = pa.schema([pa.field(f.name, f.type) for f in EVIDENCE])
-#: What has to be known of a stored row to decide whether it is still true.
+#: The columns that decide whether a stored row is still valid.
 DECISIVE = (
     *("bucket", "key", "version_id", "etag", "size", "last_modified", "is_latest", "is_deleted"),
     *("is_delete_marker", "dialect", "check_after"),
     *(f.name for f in ORDER),
     *PLACE.names,
 )
-#: The columns of the table that hold it.
+#: The columns of the table that contain them.
 READ_TO_DECIDE = pa.schema([f for f in BASE if f.name in DECISIVE or f.name == "frazil_order"])
-#: What else a change says. Between stages it goes as one value: only that of winners is ever looked at.
+#: The other columns of a change. Between stages they are one value, because only those of winners are read.
 CONTENT = tuple(f.name for f in EVIDENCE if f.name not in DECISIVE)
-#: A row is a stored one, a change, or a note about a version: results of extraction, or what a person says of it.
+#: A row is a stored row, a change, or an annotation of a version.
 NOTE = pa.field("note", pa.binary())
 PACKED = pa.schema([*(EVIDENCE.field(name) for name in DECISIVE), pa.field("content", pa.binary()), NOTE])
 
 
 def packed(evidence: pa.Table) -> pa.Table:
-    """Evidence of changes for the way between two stages: Spark turns each column of each row over, twice."""
+    """Packs evidence of changes for the shuffle between two stages, where every column of a row costs twice."""
     columns = [evidence.column(name).to_pylist() for name in CONTENT]
     content = pa.array([pickle.dumps(row, -1) for row in zip(*columns, strict=True)], pa.binary())
     made = evidence.select(list(DECISIVE)).append_column("content", content)
     return made.append_column(NOTE, pa.nulls(made.num_rows, NOTE.type))
 
 
-def packed_notes(notes: Sequence[Note]) -> pa.Table:
-    """Notes for the same way: by their key they come to where the row is."""
+def packed_notes(notes: Sequence[Annotation]) -> pa.Table:
+    """Packs annotations for the same shuffle, which brings them to the rows with their key."""
     named = {name: [getattr(note, name) for note in notes] for name in ("bucket", "key", "version_id")}
     named[NOTE.name] = [pickle.dumps(note, -1) for note in notes]
     return pa.table(
@@ -61,14 +61,14 @@ def packed_notes(notes: Sequence[Note]) -> pa.Table:
     )
 
 
-def unpacked_notes(rows: pa.Table) -> list[Note]:
-    """The notes again, as they came in the log."""
-    notes: list[Note] = [pickle.loads(data) for data in rows.column(NOTE.name).to_pylist()]  # noqa: S301 - our own
+def unpack_notes(rows: pa.Table) -> list[Annotation]:
+    """Unpacks annotations, in log order."""
+    notes: list[Annotation] = [pickle.loads(data) for data in rows.column(NOTE.name).to_pylist()]  # noqa: S301 - our own
     return sorted(notes, key=lambda note: (note.offset, note.index))
 
 
-def unpacked(rows: pa.Table) -> pa.Table:
-    """The evidence again."""
+def unpack_evidence(rows: pa.Table) -> pa.Table:
+    """Unpacks evidence."""
     values = [pickle.loads(text) for text in rows.column("content").to_pylist()]  # noqa: S301 - from our own tasks
     turned = list(zip(*values, strict=True)) if values else [()] * len(CONTENT)
     made = {name: rows.column(name) for name in DECISIVE}
@@ -77,17 +77,16 @@ def unpacked(rows: pa.Table) -> pa.Table:
 
 
 def of_stored(rows: pa.Table) -> pa.Table:
-    """Stored rows with their places. Columns that are not there are null."""
+    """Converts stored rows and their positions to evidence. Missing columns are null."""
     order = rows.column("frazil_order").combine_chunks()
     parts = {f.name: pc.struct_field(order, f.name) for f in ORDER}
     return _table({name: rows.column(name) for name in rows.column_names if name != "frazil_order"} | parts)
 
 
 def of_changes(changes: pa.Table) -> pa.Table:
-    """The changes without those that only the bucket can judge.
+    """Converts changes to evidence, without those that need a HEAD request.
 
-    What a second dialect says of a version cannot be compared with what the first has said: its events count as if
-    somebody had looked at their time.
+    Events of a second dialect cannot be compared with those of the first: they count as observations at their time.
     """
     usable = pc.is_valid(changes.column("sequence"))
     is_observed = pc.equal(changes.column("dialect"), OBSERVED)
@@ -96,13 +95,13 @@ def of_changes(changes: pa.Table) -> pa.Table:
 
 
 def unverified(changes: pa.Table) -> pa.Table:
-    """The changes as if somebody had looked at their time, to be checked as soon as that can be done."""
+    """Converts changes to observations at their time, to be checked as soon as possible."""
     seen = _evidence(changes, np.ones(changes.num_rows, bool))
     return _table({name: seen.column(name) for name in seen.column_names} | {"check_after": changes.column("time")})
 
 
-def demoted(evidence: pa.Table, rows: Any) -> pa.Table:
-    """The same, with the events in some rows turned into observations at their time."""
+def demote(evidence: pa.Table, rows: Any) -> pa.Table:
+    """Turns the events in some rows into observations at their time."""
     mask = pa.array(rows)
     gone = pc.is_valid(evidence.column("deleted"))
     time = pc.coalesce(*(evidence.column(f"{name}_time") for name in REGISTERS))

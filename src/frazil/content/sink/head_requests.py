@@ -1,4 +1,4 @@
-"""Asks buckets what is true, where events cannot tell: no order, or two that disagree within the skew of clocks."""
+"""Sends HEAD requests where events cannot decide: they have no order, or disagree within the clock skew."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.buckets import folder_of, is_folder, require_readable, require_request
-from frazil.content.events.observation import observation
-from frazil.content.events.parse import parse_messages
+from frazil.content.events.model import Parsed, Unreadable
+from frazil.content.events.observation import observe, read_observation
+from frazil.content.events.parse import as_changes
 from frazil.content.scan.bucket import Bucket
 from frazil.content.scan.folder import Folder
-from frazil.content.scan.listing import Place
+from frazil.content.scan.listing import ScanTarget
 from frazil.content.sink.evidence import EVIDENCE, of_changes, unverified
 from frazil.errors import FrazilError, UnavailableError
 from frazil.settings import Settings
 from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.tables.writing.type_conversion import RejectedRow
 
-#: Questions at once, of one task.
+#: Concurrent requests of one task.
 _AT_ONCE = 16
-#: Questions in a row to which the store of a bucket gave no answer, after which it is asked no more in this round.
+#: Failed requests in a row after which a bucket gets no more requests in this round.
 _GIVE_UP = 3
 
 Key = tuple[str, str, str]
@@ -31,8 +32,8 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Asker:
-    """How buckets are reached from an executor."""
+class HeadRequests:
+    """Sends HEAD requests to buckets from an executor."""
 
     s3: S3Settings
     network: NetworkSettings
@@ -40,49 +41,52 @@ class Asker:
     """Patterns of those that may be asked; None: all."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Asker:
+    def of(cls, settings: Settings) -> HeadRequests:
         patterns = settings.model.content.buckets
         return cls(settings.model.s3, settings.model.network, None if patterns is None else tuple(patterns))
 
-    def ask(self, keys: Iterable[Key]) -> tuple[pa.Table, dict[tuple[str, str], FrazilError]]:
-        """What buckets say about keys, as observations; and which keys they say nothing about, and why."""
+    def look_up(self, keys: Iterable[Key]) -> tuple[pa.Table, dict[tuple[str, str], FrazilError]]:
+        """Looks up keys. Returns observations, and the error for each key without an answer."""
         wanted: dict[tuple[str, str], set[str]] = {}
         for bucket, key, version in keys:
             wanted.setdefault((bucket, key), set()).add(version)
         unanswered: dict[str, list[UnavailableError]] = {}
 
-        def answer(item: tuple[tuple[str, str], set[str]]) -> bytes | FrazilError:
+        def answer(item: tuple[tuple[str, str], set[str]]) -> Parsed | FrazilError:
             errors = unanswered.setdefault(item[0][0], [])
             if len(errors) >= _GIVE_UP:
                 return errors[-1]
             found = self._answer(*item)
             if isinstance(found, UnavailableError):
                 errors.append(found)
-            elif isinstance(found, bytes):
+            elif isinstance(found, Parsed):
                 errors.clear()
             return found
 
         with ThreadPoolExecutor(min(_AT_ONCE, len(wanted) or 1)) as pool:
             answers = list(pool.map(answer, wanted.items()))
-        told = [answer for answer in answers if isinstance(answer, bytes)]
         failed = {
             place: answer for place, answer in zip(wanted, answers, strict=True) if isinstance(answer, FrazilError)
         }
-        messages = pa.table({"offset": pa.array([-1] * len(told), pa.int64()), "payload": pa.array(told, pa.binary())})
-        return parse_messages(messages, internal=True).changes, failed
+        return as_changes(answer for answer in answers if isinstance(answer, Parsed)), failed
 
-    def _answer(self, place: tuple[str, str], versions: set[str]) -> bytes | FrazilError:
+    def _answer(self, place: tuple[str, str], versions: set[str]) -> Parsed | FrazilError:
         bucket, key = place
         try:
             require_readable(bucket, self.buckets)
             if not is_folder(bucket):
                 require_request(bucket, key)
-            ((observed_at, objects),) = list(self._place(bucket, versions).ask([(key, v) for v in sorted(versions)]))
+            ((observed_at, objects),) = list(
+                self._place(bucket, versions).look_up([(key, v) for v in sorted(versions)])
+            )
         except FrazilError as error:
             return error
-        return observation(bucket, objects, observed_at, "asked")
+        try:
+            return read_observation(observe(bucket, objects, observed_at, "asked"))
+        except Unreadable:
+            return Parsed()  # such a name cannot be in the table
 
-    def _place(self, bucket: str, versions: set[str]) -> Place:
+    def _place(self, bucket: str, versions: set[str]) -> ScanTarget:
         if is_folder(bucket):
             return Folder(bucket, str(folder_of(bucket)))
         return Bucket(bucket, self.s3, self.network, "all" if versions - {""} else None)
@@ -90,7 +94,7 @@ class Asker:
 
 @dataclass(frozen=True)
 class Answers:
-    """What came of asking.
+    """The results of HEAD requests.
 
     Attributes:
         evidence: what buckets have said; and of stores that did not answer, what the events say, to be checked later.
@@ -101,13 +105,13 @@ class Answers:
     misfits: list[RejectedRow]
 
 
-def answered(asker: Asker, messages: pa.Table, changes: pa.Table) -> Answers:
-    """Evidence for the changes that only the bucket can judge."""
+def look_up_changes(requests: HeadRequests, messages: pa.Table, changes: pa.Table) -> Answers:
+    """Returns evidence for the changes that need a HEAD request."""
     open_ones = changes.filter(changes.column("needs_asking"))
     if not open_ones.num_rows:
         return Answers(EVIDENCE.empty_table(), [])
     keys = list(zip(*(open_ones.column(name).to_pylist() for name in ("bucket", "key", "version_id")), strict=True))
-    told, failed = asker.ask(keys)
+    told, failed = requests.look_up(keys)
     silent = [isinstance(failed.get(key[:2]), UnavailableError) for key in keys]
     unsure = unverified(open_ones.filter(pa.array(silent, pa.bool_())))
     refused = {place: error for place, error in failed.items() if not isinstance(error, UnavailableError)}

@@ -1,4 +1,4 @@
-"""What is true of each version, out of all that is known: the rule by which `content.objects` is always right.
+"""Resolves the state of each version from all evidence: the rule that keeps `content.objects` correct.
 
 `resolve(evidence, skew)` is a pure function of Arrow tables, without a loop over rows. For the events of one dialect it
 is a maximum in each register, so that neither order nor repetition nor the cut into batches changes the result.
@@ -16,19 +16,19 @@ import pyarrow.compute as pc
 from frazil.content.arrays import NEVER, Bools, Ints, as_times, flags_of, rank_of, taken, times_of, value_at
 from frazil.content.columns import BASE, ORDER
 from frazil.content.latest import Versions, find_latest
-from frazil.content.sink.evidence import REGISTERS, TIE, demoted
+from frazil.content.sink.evidence import REGISTERS, TIE, demote
 
 _VERSION = ("bucket", "key", "version_id")
-#: What a row says of its content; it comes with the creation, or with the observation.
+#: Columns about the content, from its creation or an observation.
 _CONTENT = ("etag", "is_delete_marker")
-#: What a look may not tell, and stays true as long as the content is the same.
+#: Columns that an observation may lack, and that stay valid while the content is the same.
 _LASTING = ("size", "last_modified", "content_type", "user_metadata", "tags")
 _SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What the table has to become.
+    """The rows to write, and the stored rows that they replace.
 
     Attributes:
         rows: new and changed ones, with the columns of `BASE`.
@@ -42,18 +42,18 @@ class Resolved:
 
 
 def resolve(evidence: pa.Table, skew_s: float) -> Resolved:
-    """The rows that change, given all stored rows and changes of some keys, each with all its columns."""
+    """Returns the rows that change, given all stored rows and changes of some keys with all their columns."""
     return decide(evidence, skew_s).result()
 
 
 def decide(evidence: pa.Table, skew_s: float, noted: pa.Table | None = None) -> Decision:
-    """What is true of each version that the evidence, at least one row, speaks of.
+    """Decides the state of each version in the evidence, which has at least one row.
 
     Args:
         evidence: of every key that occurs, all that is known: see `evidence`. Of stored rows the columns in `DECISIVE`
             are enough here.
-        skew_s: seconds within which two times do not tell what came first.
-        noted: bucket, key and version_id of rows that are to be written even if they stay as they are.
+        skew_s: seconds within which the order of two times is unknown.
+        noted: bucket, key and version_id of rows that are written even if unchanged.
     """
     evidence = evidence.combine_chunks()
     versions = _joined(evidence, *_VERSION).dictionary_encode()
@@ -67,7 +67,7 @@ def decide(evidence: pa.Table, skew_s: float, noted: pa.Table | None = None) -> 
 
 
 def _codes(evidence: pa.Table, *names: str) -> Ints:
-    """The same small number for rows with the same values."""
+    """Returns the same code for rows with the same values."""
     return np.asarray(_joined(evidence, *names).dictionary_encode().indices.to_numpy(), np.int64)
 
 
@@ -76,7 +76,7 @@ def _joined(rows: pa.Table, *names: str) -> pa.Array:
 
 
 def _of_one_dialect(evidence: pa.Table, groups: Ints) -> pa.Table:
-    """Events in another dialect than the stored row's, or than the first by name, become observations."""
+    """Turns events of another dialect than the stored row's, or than the first by name, into observations."""
     dialect = evidence.column("dialect").combine_chunks().dictionary_encode()
     if len(dialect.dictionary) < 2:
         return evidence
@@ -84,16 +84,16 @@ def _of_one_dialect(evidence: pa.Table, groups: Ints) -> pa.Table:
     names = np.asarray([*dialect.dictionary.to_pylist(), "~"])
     codes = dialect.indices.fill_null(len(dialect.dictionary)).to_numpy()
     rank = np.argsort(np.argsort(names))[codes]
-    # That of a stored row comes first.
+    # The dialect of a stored row has priority.
     chosen = np.full(groups.max() + 1, np.iinfo(np.int64).max)
     known = codes < len(dialect.dictionary)
     np.minimum.at(chosen, groups[known], rank[known] + np.where(stored[known], -len(names), 0))
     foreign = known & (rank != chosen[groups] % len(names)) & ~stored
-    return demoted(evidence, foreign) if foreign.any() else evidence
+    return demote(evidence, foreign) if foreign.any() else evidence
 
 
 class Decision:
-    """Whose word counts, of each version: arrays with one entry per version, as indices into the evidence."""
+    """The winning evidence of each version: arrays with one entry per version, as indices into the evidence."""
 
     def __init__(self, evidence: pa.Table, groups: Ints, skew: int, about: Ints) -> None:
         self._evidence = evidence
@@ -101,20 +101,20 @@ class Decision:
         self._skew = skew
         self._count = int(groups.max()) + 1
         self._stored = flags_of(pc.is_valid(evidence.column("_file")))
-        #: Of each register the row that has won, or -1.
+        #: The winning row of each register, or -1.
         self._won = {name: self._newest(rank_of(evidence.column(name))) for name in REGISTERS}
         self._classed = self._newest(rank_of(evidence.column("classed")))
         self._own = self._stored_rows()
         observed, otherwise = times_of(evidence.column("observed_time")), self._says_otherwise()
         self._seen = self._newest(observed, otherwise)
-        #: The newest look that tells of content. Events that only the bucket can judge, on tags and ACL, do not.
+        #: The newest observation of content. Undecided events on tags and ACL are none.
         self._showed = self._newest(np.where(self._shows_content(), observed, NEVER), otherwise)
         self._decide()
         self._is_latest = self._latest()
         self._is_changed = self._changed(self._is_latest)
         is_written = self._is_changed.copy()
         is_written[about[about >= 0]] = True
-        #: The versions that get a row: those that change, and those that somebody has a note about.
+        #: The versions that get a row: those that change, and those with annotations.
         self._written = np.flatnonzero(is_written)
         places = np.full(self._count, -1, np.int64)
         places[self._written] = np.arange(len(self._written))
@@ -123,11 +123,11 @@ class Decision:
         self._needed = self._stored_content()
 
     def needed(self) -> tuple[pa.Array, pa.Array]:
-        """Data file and position of the stored rows whose content is still true in a row that is written."""
+        """Returns file and position of the stored rows whose content a written row takes over."""
         return self.places(self._needed)
 
     def rows(self, content: pa.Table | None = None) -> pa.Table:
-        """The rows to write, with the columns of `BASE`.
+        """Returns the rows to write, with the columns of `BASE`.
 
         Args:
             content: the stored rows that are `needed`, with all columns of `BASE`; None: the evidence has them.
@@ -136,17 +136,17 @@ class Decision:
 
     @property
     def changed(self) -> Bools:
-        """Of each row, whether it is news; else it is written only for a note."""
+        """Whether each row has changed; else it is written only for an annotation."""
         return np.asarray(self._is_changed[self._written], bool)
 
     @property
     def before(self) -> Ints:
-        """Of each row, which row of the evidence is what the table has of it; -1: none."""
+        """The stored row in the evidence for each row; -1 if none."""
         return np.asarray(self._own[self._written])
 
     @property
     def same_content(self) -> Bools:
-        """Of each row, whether the table has it with the same content."""
+        """Whether the table has each row with the same content."""
         own, content = self._own[self._written], self._content[self._written]
         was_deleted = value_at(flags_of(self._evidence.column("is_deleted")), own, default=True)
         same = (own == content) | self._same(own, content)
@@ -155,29 +155,29 @@ class Decision:
         )
 
     def replaced(self, rows: Bools) -> tuple[pa.Array, pa.Array]:
-        """Data file and position of the stored rows that some of the rows take the place of."""
+        """Returns file and position of the stored rows that some of the rows replace."""
         is_replaced = np.zeros(self._count, bool)
         is_replaced[self._written[rows]] = True
         return self.places(np.flatnonzero(self._stored & is_replaced[self._groups]))
 
     def result(self, content: pa.Table | None = None) -> Resolved:
-        """All rows to write, and what they replace; see `rows`."""
+        """Returns all rows to write, and what they replace; see `rows`."""
         return Resolved(self.rows(content), *self.replaced(np.ones(len(self._written), bool)))
 
     def places(self, rows: Ints) -> tuple[pa.Array, pa.Array]:
-        """Data file and position of rows of the evidence."""
+        """Returns file and position of rows of the evidence."""
         place = self._evidence.select(["_file", "_pos"]).take(pa.array(rows))
         return place["_file"].combine_chunks(), place["_pos"].combine_chunks()
 
     def _stored_content(self) -> Ints:
-        """The stored rows whose columns a row that changes may take over."""
+        """Returns the stored rows whose columns a changed row may take over."""
         winners = [self._event, self._content, self._class, np.where(self._by_look, self._own, -1)]
         asked = np.unique(np.concatenate([winner[self._written] for winner in winners]))
         asked = asked[asked >= 0]
         return np.asarray(asked[self._stored[asked]])
 
     def _says_otherwise(self) -> Ints:
-        """Of two looks at the same time the stored one counts, unless the other, which came later, says otherwise."""
+        """Returns which observations contradict the stored one: at equal times it counts unless a later one differs."""
         before = self._own[self._groups]
         gone = flags_of(self._evidence.column("observed_gone"))
         other = (before >= 0) & (value_at(gone, before, default=False) != gone)
@@ -191,14 +191,14 @@ class Decision:
         return np.asarray(flags_of(known) | flags_of(self._evidence.column("is_delete_marker")), bool)
 
     def _newest(self, rank: Ints, among_equals: Ints | None = None) -> Ints:
-        """Per version the row with the highest rank; of equal ones the stored, which then need not be written again."""
+        """Returns the row with the highest rank per version; of equal ones the stored row, to avoid a rewrite."""
         order = np.lexsort((self._stored if among_equals is None else among_equals, rank, self._groups))
         ends = np.flatnonzero(np.append(np.diff(self._groups[order]) != 0, True))
         last = order[ends]
         return np.where(rank[last] == NEVER, -1, last)
 
     def _decide(self) -> None:
-        """Of each version: is it deleted, whose content does it have, and which event was the last."""
+        """Decides for each version whether it is deleted, which row has its content, and which event was last."""
         won, seen = self._won, self._seen
         created, updated, deleted, classed = _sequence_ranks(self._evidence, {**won, "classed": self._classed})
         # On equal sequences: delete before metadata before create.
@@ -209,12 +209,12 @@ class Decision:
         seen_time = value_at(times_of(self._evidence.column("observed_time")), seen)
         seen_gone = value_at(flags_of(self._evidence.column("observed_gone")), seen, default=False)
         has_event, has_seen = self._event >= 0, seen >= 0
-        # What is newer decides; at the same time, who has looked.
+        # The newer one decides; at equal times, the observation.
         by_seeing = has_seen & (~has_event | (seen_time >= event_time))
         self.deleted = np.where(by_seeing, seen_gone, told_gone)
         close = has_event & has_seen & (np.abs(seen_time - event_time) <= self._skew)
         disagree = (told_gone != seen_gone) | (~told_gone & self._differ(won["created"], seen))
-        # A question stays open until an answer comes that no clock can call into doubt.
+        # A check stays due until an answer comes that is beyond the clock skew.
         disagree |= value_at(times_of(self._evidence.column("check_after")), self._own) != NEVER
         unsure = np.where(by_seeing, value_at(times_of(self._evidence.column("check_after")), seen), NEVER)
         self.check_after = np.where(close & disagree, np.maximum(event_time, seen_time) + self._skew, unsure)
@@ -223,7 +223,7 @@ class Decision:
         shown_time = value_at(times_of(self._evidence.column("observed_time")), self._showed)
         by_look = (self._showed >= 0) & ~seen_gone & ((won["created"] < 0) | (shown_time > created_time))
         content = np.where(by_look, self._showed, won["created"])
-        # Where nobody has seen it and its creation was not told: what the others say of it.
+        # Without an observation or creation: what the other events state.
         for other in (won["updated"], won["deleted"], self._own, seen):
             content = np.where(content < 0, other, content)
         self._content, self._by_look = content, by_look
@@ -238,14 +238,14 @@ class Decision:
         return np.asarray(np.where(gone, times["deleted"], np.where(changed, times["updated"], times["created"])))
 
     def _differ(self, one: Ints, other: Ints) -> Bools:
-        """Whether both know an etag, and it is not the same; or one of them is a delete marker."""
+        """Whether both etags are known and differ, or one of them is a delete marker."""
         etag, marker = self._evidence.column("etag"), flags_of(self._evidence.column("is_delete_marker"))
         only_one = value_at(marker, one, default=False) != value_at(marker, other, default=False)
         differ = flags_of(pc.not_equal(taken(etag, one), taken(etag, other)))
         return np.asarray(differ | (only_one & (one >= 0) & (other >= 0)), bool)
 
     def _same(self, one: Ints, other: Ints) -> Bools:
-        """Whether both know an etag, and it is the same."""
+        """Whether both etags are known and equal."""
         etag = self._evidence.column("etag")
         return flags_of(pc.equal(taken(etag, one), taken(etag, other)))
 
@@ -255,7 +255,7 @@ class Decision:
         return found
 
     def _latest(self) -> Bools:
-        """Of each version, whether it is the newest of its key that is there; notes where only the bucket knows."""
+        """Decides whether each version is the latest of its key; notes where only the bucket knows."""
         first = self._first()
         of_each = self._evidence.select(["bucket", "key", "version_id"]).take(pa.array(first))
         modified = value_at(times_of(self._evidence.column("last_modified")), self._content)
@@ -275,13 +275,13 @@ class Decision:
         return latest
 
     def _first(self) -> Ints:
-        """Of each version a row of the evidence."""
+        """Returns one row of the evidence per version."""
         first = np.full(self._count, 0, np.int64)
         first[self._groups] = np.arange(len(self._groups))
         return first
 
     def _changed(self, latest: Bools) -> Bools:
-        """Of each version, whether the table has to hear of it."""
+        """Returns whether the row of each version changes."""
         stored = self._own
         before_latest = value_at(flags_of(self._evidence.column("is_latest")), stored, default=False)
         before_deleted = value_at(flags_of(self._evidence.column("is_deleted")), stored, default=False)
@@ -323,7 +323,7 @@ class Decision:
         return pa.StructArray.from_arrays([order[f.name] for f in ORDER], fields=list(ORDER))
 
     def _lasting(self, columns: _Columns, name: str) -> Ints:
-        """Where a look found the same content as before, and does not tell this of it, what was known stays true."""
+        """Keeps a known value if an observation found the same content but lacks the value."""
         found = self._content
         for before in (self._won["created"], self._own):
             silent = ~columns.knows(name, found)
@@ -334,14 +334,14 @@ class Decision:
         return found
 
     def _is_rounded(self, one: Ints, other: Ints) -> Bools:
-        """Whether the time of one is that of the other in whole seconds, as a HEAD has it."""
+        """Whether one time is the other in whole seconds, as in HEAD responses."""
         modified = times_of(self._evidence.column("last_modified"))
         rounded, exact = value_at(modified, one), value_at(modified, other)
         return np.asarray((rounded % _SECOND == 0) & (rounded // _SECOND == exact // _SECOND))
 
 
 class _Columns:
-    """The columns of the evidence, those of some stored rows from elsewhere."""
+    """The columns of the evidence; those of some stored rows come from another table."""
 
     def __init__(self, evidence: pa.Table, elsewhere: Ints, content: pa.Table | None) -> None:
         self._evidence, self._content = evidence, content
@@ -353,7 +353,7 @@ class _Columns:
         return taken(self._column(name), self._at(index))
 
     def knows(self, name: str, index: Ints) -> Bools:
-        """Whether there is a value at each place."""
+        """Returns whether there is a value in each row."""
         return np.asarray(value_at(flags_of(pc.is_valid(self._column(name))), self._at(index), default=False), bool)
 
     def _column(self, name: str) -> Any:
@@ -367,7 +367,7 @@ class _Columns:
 
 
 def _sequence_ranks(evidence: pa.Table, won: dict[str, Ints]) -> list[Ints]:
-    """The winners' sequences, without their ties, as numbers that compare across the registers."""
+    """Returns the winners' sequences without their ties, as ranks that compare across registers."""
     texts = [pc.utf8_slice_codeunits(taken(evidence.column(name), index), 0, -TIE) for name, index in won.items()]
     ranks = rank_of(pa.chunked_array(texts))
     return np.split(ranks, len(texts))

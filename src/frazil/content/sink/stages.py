@@ -1,4 +1,4 @@
-"""What the executors do for the content sink: parse messages, decide about keys, compute custom columns again."""
+"""The executor stages of the content sink: parse messages, decide keys, backfill custom columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.content.columns import DELETE, JOURNAL, PLAIN_TIME
 from frazil.content.events.parse import parse_messages
 from frazil.content.fields import Fields
 from frazil.content.sink.evidence import PACKED, of_changes, packed, packed_notes
-from frazil.content.sink.head_requests import Asker, answered
+from frazil.content.sink.head_requests import HeadRequests, look_up_changes
 from frazil.content.sink.merge import merge_changes
 from frazil.log.columns import PARTITION
 from frazil.observe.faultpoints import reach
@@ -43,15 +43,15 @@ LAYOUT = KeyedLayout(
 
 @dataclass(frozen=True)
 class EventReader:
-    """Parses messages into evidence, and into rows of the journal; asks buckets where events have no order."""
+    """Parses messages into evidence and rows of the journal; sends HEAD requests where events have no order."""
 
     topic: str
     dialect: str
-    asker: Asker
+    head_requests: HeadRequests
 
     def __call__(self, messages: pa.Table) -> ParsedMessages:
         changes, misfits, notes, orders = parse_messages(messages, self.dialect)
-        answers = answered(self.asker, messages, changes)
+        answers = look_up_changes(self.head_requests, messages, changes)
         evidence = pa.concat_tables([of_changes(changes), answers.evidence])
         said = pa.concat_tables([packed(evidence), packed_notes(notes)])
         return ParsedMessages(
@@ -66,7 +66,7 @@ class EventReader:
 
 @dataclass(frozen=True)
 class ObjectDecider:
-    """Decides what is true of keys. The notice is when the next row wants to be looked at again."""
+    """Decides the current state of keys. The notice is when the next row has to be checked again."""
 
     skew_s: float
     fields: Fields
@@ -79,18 +79,18 @@ class ObjectDecider:
 
 
 @dataclass(frozen=True)
-class Refilling:
-    """Computes the custom columns of stored rows again, from what was found inside them."""
+class Backfill:
+    """Recomputes the custom columns of stored rows from their extracted metadata."""
 
     objects: WriteTarget
     places: Mapping[str, FilePartition] | None
     fields: Fields
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from reported(REPORTS, self._refill(batches), "custom columns could not be computed")
+        yield from reported(REPORTS, self._backfill(batches), "custom columns could not be computed")
         end_task()
 
-    def _refill(self, batches: Iterable[pa.RecordBatch]) -> Iterator[TaskReport]:
+    def _backfill(self, batches: Iterable[pa.RecordBatch]) -> Iterator[TaskReport]:
         found = [pa.Table.from_batches([batch]).cast(PLACE) for batch in batches if batch.num_rows]
         if not found:
             return
@@ -102,7 +102,7 @@ class Refilling:
         yield TaskReport(written, len(files))
 
     def _parts(self, files: pa.Array, positions: pa.Array) -> Iterator[pa.Table]:
-        """The rows a part at a time: documents may be large."""
+        """Yields the rows in parts, because documents may be large."""
         whole = pa.schema([pa.field(f.name, f.type) for f in load_target(self.objects).arrow])
         for start in range(0, len(files), BATCH_ROWS):
             place = files.slice(start, BATCH_ROWS), positions.slice(start, BATCH_ROWS)
@@ -110,7 +110,7 @@ class Refilling:
 
 
 def journal_rows(changes: pa.Table, topic: str) -> pa.Table:
-    """Changes in the shape of S3 Metadata's journal, and a little more."""
+    """Converts changes to the journal's schema: S3 Metadata's columns, and ours."""
     deleted = pc.equal(changes.column("record_type"), DELETE)
     marker = changes.column("is_delete_marker")
     by_time = pc.binary_join_element_wise(
@@ -118,7 +118,7 @@ def journal_rows(changes: pa.Table, topic: str) -> pa.Table:
     )
     made: dict[str, Any] = {name: changes.column(name) for name in JOURNAL.names if name in changes.column_names}
     made |= {
-        # What has no sequence sorts before all that has one, and by its time.
+        # Changes without a sequence sort before all others, and by time.
         "sequence_number": pc.coalesce(changes.column("sequence"), by_time),
         # As S3 Metadata has it: a delete marker is a DELETE.
         "record_type": pc.if_else(marker, DELETE, changes.column("record_type")),
@@ -137,7 +137,7 @@ def journal_rows(changes: pa.Table, topic: str) -> pa.Table:
 
 
 def _is_multipart(etag: Any) -> Any:
-    """The etag of an upload in parts ends in their number."""
+    """Whether an etag is of a multipart upload: it ends in the number of parts."""
     return pc.match_substring_regex(etag, r"^[0-9a-fA-F]{32}-[0-9]+$")
 
 

@@ -1,4 +1,4 @@
-"""Archives: what is in them, by their directory. Nothing is unpacked but in search of the next name in a packed tar."""
+"""The extractor `archive`: lists entries by the directory. Only compressed tars are decompressed, to find headers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, Final
 from frazil.extract import Item, TooMuch, Unsupported, extractor
 from frazil.extract.archives import tar
 from frazil.extract.archives.zip import Zip
-from frazil.extract.damage import Damaged
-from frazil.extract.normalize import filled
+from frazil.extract.normalize import drop_empty
+from frazil.extract.window import Damaged
 
-#: Entries that are counted, names that are kept, and characters of one and of all names.
+#: Maximum entries that are counted, names that are stored, and characters of one and of all names.
 COUNTED: Final = 100_000
 NAMES: Final = 1_000
 NAME: Final = 1_024
@@ -45,7 +45,7 @@ _PACKED: Final[tuple[tuple[bytes, str, Callable[[], Any]], ...]] = (
 
 
 class _Listing:
-    """What was counted so far."""
+    """The counts so far."""
 
     def __init__(self) -> None:
         self.entries = self.total = self._length = 0
@@ -133,7 +133,7 @@ def _packed(item: Item, name: str, source: tar.Unpacked) -> dict[str, Any]:
         return _tar(item, f"tar.{name}", source, first)
     inside = _name_in_gzip(item.head(4096)) if name == "gz" else None
     size = struct.unpack("<I", item.read(item.size - 4, 4))[0] if name == "gz" and item.size >= 18 else None
-    return filled(
+    return drop_empty(
         format=name,
         entries=1,
         total_bytes=size,

@@ -1,4 +1,4 @@
-"""Tar files, packed or not: the headers of their members, one after the other, without the members.
+"""Reads the headers of tar files, compressed or not, skipping the members.
 
 `tarfile` takes extended headers of any length into memory; here each has a limit.
 """
@@ -11,31 +11,31 @@ from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 from frazil.extract import Item, TooMuch
-from frazil.extract.damage import Damaged
+from frazil.extract.window import Damaged
 
 PIECE: Final = 64 * 1024
-#: Bytes of a packed tar that are unpacked, to be thrown away, in search of the next header.
+#: Maximum bytes of a compressed tar that are decompressed to find headers.
 UNPACKED: Final = 128 << 20
-#: Bytes of an extended header: a long name, or attributes.
+#: Maximum bytes of an extended header: a long name, or attributes.
 EXTENDED: Final = 64 * 1024
-#: Bytes that an unpacker of xz may take.
+#: Maximum memory of the xz decompressor.
 MEMORY: Final = 128 << 20
 
 
 class Source(Protocol):
-    """Bytes in order."""
+    """A sequential reader."""
 
     def take(self, count: int) -> bytes:
-        """The next bytes; fewer at the end."""
+        """Returns the next bytes; fewer at the end."""
         ...
 
     def skip(self, count: int) -> None:
-        """Goes over the next bytes."""
+        """Skips bytes."""
         ...
 
 
 class Plain:
-    """An object as it is: what is skipped is not read."""
+    """An uncompressed object: skipped bytes are not read."""
 
     def __init__(self, item: Item) -> None:
         self._file = item.open()
@@ -49,7 +49,7 @@ class Plain:
 
 
 class Unpacked:
-    """A packed object. What is skipped is unpacked and thrown away; there is a limit in bytes and in time."""
+    """A compressed object: skipped bytes are decompressed and discarded, within limits of bytes and time."""
 
     def __init__(self, item: Item, unpacker: Any) -> None:
         """Starts.
@@ -77,7 +77,7 @@ class Unpacked:
             count -= len(piece)
 
     def _piece(self, most: int) -> bytes:
-        """Some unpacked bytes; none at the end.
+        """Returns some decompressed bytes; none at the end.
 
         Raises:
             TooMuch: the limit.
@@ -95,13 +95,13 @@ class Unpacked:
             try:
                 piece: bytes = self._unpacker.decompress(fed, most)
             except Exception as error:
-                raise Damaged(f"it does not unpack: {str(error)[:200]}") from error
+                raise Damaged(f"it cannot be decompressed: {str(error)[:200]}") from error
             self._rest = getattr(self._unpacker, "unconsumed_tail", b"")
             self._made += len(piece)
             if piece:
                 return piece
             if not fed and self._at >= self._item.size and not self._unpacker.eof:
-                raise Damaged("it ends too early: cut off")
+                raise Damaged("the file is truncated")
 
     def _packed(self) -> bytes:
         if not self._unpacker.eof and not getattr(self._unpacker, "needs_input", True):
@@ -112,7 +112,7 @@ class Unpacked:
 
 
 def is_header(block: bytes) -> bool:
-    """Whether a block is the header of a member: its sum is right."""
+    """Whether a block is the header of a member, by its checksum."""
     if len(block) < 512:
         return False
     told = _octal(block[148:156])
@@ -120,7 +120,7 @@ def is_header(block: bytes) -> bool:
 
 
 def members(source: Source, block: bytes) -> Iterator[tuple[str, int]]:
-    """Name and size of each member; `block` is the first header.
+    """Yields name and size of each member; `block` is the first header.
 
     Raises:
         Damaged: something else stands where a header should be.
@@ -129,7 +129,7 @@ def members(source: Source, block: bytes) -> Iterator[tuple[str, int]]:
     name, size = "", None
     while block and block.strip(b"\0"):
         if not is_header(block):
-            raise Damaged("something else stands where the header of a member should be")
+            raise Damaged("the header of a member is invalid")
         length, kind = _number(block[124:136]), block[156:157]
         if kind in b"LKxgX" and kind:
             if length > EXTENDED:
@@ -170,8 +170,8 @@ def _octal(told: bytes) -> int:
 
 
 def _number(told: bytes) -> int:
-    """Octal digits, or binary where the number is larger."""
+    """Parses octal digits, or a larger number in binary."""
     value = int.from_bytes(told[1:], "big") if told[0] == 0x80 else _octal(told)
     if not 0 <= value < 2**62:
-        raise Damaged("a member has a size that cannot be")
+        raise Damaged("a member has an impossible size")
     return value

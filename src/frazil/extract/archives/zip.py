@@ -1,6 +1,6 @@
-"""Zip files by ranges: the directory at the end, then the parts that are asked for, each with a limit.
+"""Reads zip files by ranges: the directory at the end, then requested parts, each with a limit.
 
-`zipfile` reads the whole directory into objects before anybody can say that a million are too many.
+`zipfile` would read the whole directory into objects before a limit can apply.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from frazil.extract import Item, TooMuch, Unsupported
-from frazil.extract.damage import Damaged
+from frazil.extract.window import Damaged
 
-#: Bytes of a directory that are read at once.
+#: Bytes of the directory that are read at once.
 PIECE: Final = 64 * 1024
-#: Where the end of a zip may start, seen from the end of the file: its comment has up to 65,535 bytes.
+#: Maximum size of the end record, whose comment has up to 65,535 bytes.
 END: Final = 22 + 65_535
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A part, as the directory tells it.
+    """An entry of the directory.
 
     Attributes:
         name: with its folders.
-        encrypted: whether it takes a password.
+        encrypted: whether it is password-protected.
         method: 0 is stored, 8 is deflated.
         packed: bytes in the zip.
         size: bytes unpacked, as declared.
@@ -52,7 +52,7 @@ class Zip:
         """Finds the directory.
 
         Raises:
-            Damaged: there is none: no zip, or cut off.
+            Damaged: there is none: not a zip file, or truncated.
         """
         self._item = item
         tail = item.read(max(0, item.size - 1024), 1024)
@@ -61,20 +61,20 @@ class Zip:
             tail = item.read(max(0, item.size - END), END)
             at = tail.rfind(b"PK\5\6")
         if at < 0 or len(tail) < at + 22:
-            raise Damaged("no directory of its parts at the end: no zip, or cut off")
+            raise Damaged("no directory of its parts at the end: not a zip file, or truncated")
         place = item.size - len(tail) + at
         self.total, self._length, offset = struct.unpack("<HII", tail[at + 10 : at + 20])
         if 0xFFFFFFFF in (self._length, offset) or self.total == 0xFFFF:
             place, offset = self._large(place, offset)
-        #: What stands before the zip, such as a program that unpacks it.
+        #: Bytes before the archive, such as a self-extractor.
         self._before = place - self._length - offset
         self._start = offset + self._before
         if self._before < 0:
-            raise Damaged("its directory would start before the file: cut off or glued together")
+            raise Damaged("its directory would start before the file: truncated or concatenated")
         self.total = min(self.total, self._length // 46)
 
     def _large(self, place: int, offset: int) -> tuple[int, int]:
-        """The end of a zip beyond 4 GiB or 65,535 parts, where there is one."""
+        """Reads the ZIP64 end record, if there is one."""
         locator = self._item.read(max(0, place - 20), 20)
         if locator[:4] != b"PK\6\7":
             return place, offset
@@ -86,7 +86,7 @@ class Zip:
         return where, offset
 
     def entries(self, most: int) -> Iterator[Entry]:
-        """The first parts.
+        """Yields the first entries.
 
         Raises:
             Damaged: the directory ends too early.
@@ -96,26 +96,26 @@ class Zip:
             while len(data) - at < 46 or len(data) - at < _length(data, at):
                 piece = self._item.read(self._start + read, min(PIECE, self._length - read))
                 if not piece:
-                    raise Damaged("the directory of its parts ends too early")
+                    raise Damaged("its directory is truncated")
                 data, at, read = data[at:] + piece, 0, read + len(piece)
             if data[at : at + 4] != b"PK\1\2":
-                raise Damaged("the directory of its parts is broken")
+                raise Damaged("its directory is damaged")
             end = at + _length(data, at)
             yield _entry(data[at:end], self._before)
             at = end
 
     def part(self, entry: Entry, most: int) -> bytes:
-        """The first bytes of a part, unpacked: never more than `most`.
+        """Returns the first decompressed bytes of a part, at most `most`.
 
         Raises:
-            Unsupported: it takes a password, or a rare method.
+            Unsupported: it is password-protected, or a rare method.
             Damaged: it is not where it should be, or does not unpack.
             TooMuch: its unpacked beginning would need more than may be read.
         """
         if entry.encrypted:
-            raise Unsupported("it takes a password")
+            raise Unsupported("it is password-protected")
         if entry.method not in (0, 8):
-            raise Unsupported(f"packed by method {entry.method}, which is rare")
+            raise Unsupported(f"compressed by method {entry.method}, which is not supported")
         head = self._item.read(entry.at, 30)
         if head[:4] != b"PK\3\4" or len(head) < 30:
             raise Damaged(f"the part {entry.name[:100]!r} is not where it should be")
@@ -132,12 +132,12 @@ class Zip:
                 raise TooMuch(f"the part {entry.name[:100]!r} is beyond the limit")
             piece = self._item.read(at + done, min(PIECE, entry.packed - done))
             if not piece:
-                raise Damaged(f"the part {entry.name[:100]!r} ends too early")
+                raise Damaged(f"the part {entry.name[:100]!r} is truncated")
             done += len(piece)
             try:
                 made += unpacker.decompress(piece, most - len(made))
             except zlib.error as error:
-                raise Damaged(f"the part {entry.name[:100]!r} does not unpack") from error
+                raise Damaged(f"the part {entry.name[:100]!r} cannot be decompressed") from error
         return bytes(made)
 
 
@@ -158,7 +158,7 @@ def _entry(data: bytes, before: int) -> Entry:
 
 
 def _wide(extra: bytes, *told: int) -> tuple[int, ...]:
-    """Numbers beyond 32 bits stand in an extra field, in order, those that need it only."""
+    """Reads numbers beyond 32 bits from the extra field, which has only those that need it, in order."""
     while len(extra) >= 4:
         kind, length = struct.unpack("<HH", extra[:4])
         if kind == 1:

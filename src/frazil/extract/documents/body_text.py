@@ -1,4 +1,4 @@
-"""The text inside of documents: PDF, OOXML, OpenDocument, EPUB. Only as much of them is read as will be kept."""
+"""Extracts text from documents: PDF, OOXML, OpenDocument, EPUB. Reads only as much as is stored."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 from xml.etree.ElementTree import ParseError
 
 from frazil.extract import Item, TooMuch, Unsupported
-from frazil.extract.damage import Damaged
-from frazil.extract.documents.markup import stripped
+from frazil.extract.documents.markup import strip_markup
 from frazil.extract.documents.package import ENTITIES, Package
+from frazil.extract.window import Damaged
 
-#: Bytes of XML or HTML that are unpacked of one document; characters that are taken from it.
+#: Maximum decompressed bytes of XML or HTML of one document, and characters of its text.
 MOST: Final = 4 << 20
 CHARACTERS: Final = 1 << 20
 PAGES: Final = 50
@@ -20,19 +20,19 @@ PARTS: Final = 200
 
 
 def pdf_text(item: Item) -> tuple[str, bool]:
-    """The text of the first pages; whether there are more.
+    """Returns the text of the first pages, and whether there are more.
 
     Raises:
-        Unsupported: it takes a password.
+        Unsupported: it is password-protected.
     """
-    from frazil.extract.documents.pdf import first_pages, opened, page_count, unlocked
+    from frazil.extract.documents.pdf import first_pages, open_pdf, page_count, unlock
 
     until = time.monotonic() + item.limits.timeout_s / 3
     found: list[str] = []
     pages = length = 0
-    with opened(item) as reader:
-        if reader.is_encrypted and not unlocked(reader):
-            raise Unsupported("it takes a password")
+    with open_pdf(item) as reader:
+        if reader.is_encrypted and not unlock(reader):
+            raise Unsupported("it is password-protected")
         total = page_count(item, reader)
         try:
             for page in first_pages(reader, PAGES):
@@ -48,30 +48,30 @@ def pdf_text(item: Item) -> tuple[str, bool]:
 
 
 def package_text(item: Item) -> tuple[str, bool]:
-    """The text of an office document or a book; whether there is more.
+    """Returns the text of an office document or a book, and whether there is more.
 
     Raises:
-        Unsupported: it takes a password, or is no document.
+        Unsupported: it is password-protected, or is no document.
     """
     from frazil.extract.documents.ole import MAGIC
 
     if item.head(8)[:8] == MAGIC:
-        raise Unsupported("it takes a password, or is older than 2007")
+        raise Unsupported("it is password-protected, or older than 2007")
     package = Package(item)
     if package.kind == "epub":
-        return _gathered(package, _chapters(package), lambda data: stripped(data.decode("utf-8", "replace")))
+        return _gathered(package, _chapters(package), lambda data: strip_markup(data.decode("utf-8", "replace")))
     names, ends, all_data = _places(package)
     return _gathered(package, names, lambda data: _xml_text(data, ends, all_data))
 
 
 def _chapters(package: Package) -> list[str]:
-    from frazil.extract.documents.office import book, chapters
+    from frazil.extract.documents.office import list_chapters, read_book
 
-    return chapters(*book(package))
+    return list_chapters(*read_book(package))
 
 
 def _places(package: Package) -> tuple[list[str], frozenset[str], bool]:
-    """Parts with text, elements that end a line, and whether all characters count or only those in `t`."""
+    """Returns the parts with text, the elements that end a line, and whether only characters in `t` count."""
     if package.kind == "docx":
         return ["word/document.xml"], frozenset(("p", "br", "tr")), False
     if package.kind == "pptx":
@@ -79,7 +79,7 @@ def _places(package: Package) -> tuple[list[str], frozenset[str], bool]:
     if package.kind == "xlsx":
         return ["xl/sharedStrings.xml"], frozenset(("si",)), False
     if package.kind is None:
-        raise Unsupported("a zip, but no document: neither OOXML nor OpenDocument nor EPUB")
+        raise Unsupported("a zip file, but not a document: neither OOXML nor OpenDocument nor EPUB")
     return ["content.xml"], frozenset(("p", "h", "line-break", "table-row")), True
 
 
@@ -98,7 +98,7 @@ def _gathered(package: Package, names: list[str], text_of: Callable[[bytes], str
 
 
 class _Texts:
-    """Takes the characters out of XML while it is parsed."""
+    """Collects characters while XML is parsed."""
 
     def __init__(self, ends: frozenset[str], everything: bool) -> None:
         self.made: list[str] = []
@@ -126,7 +126,7 @@ class _Texts:
 
 
 def _xml_text(data: bytes, ends: frozenset[str], everything: bool) -> str:
-    """The text of XML that may be cut."""
+    """Returns the text of XML that may be truncated."""
     from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
     from defusedxml.ElementTree import XMLParser  # type: ignore[import-untyped]
 
@@ -141,7 +141,7 @@ def _xml_text(data: bytes, ends: frozenset[str], everything: bool) -> str:
         raise Unsupported(ENTITIES) from error
     except (ParseError, ValueError, LookupError) as error:
         if not texts.made:
-            raise Damaged(f"its text is no XML: {str(error)[:200]}") from error
+            raise Damaged(f"its text is not XML: {str(error)[:200]}") from error
     return "".join(texts.made)
 
 

@@ -1,4 +1,4 @@
-"""Bytes as text: which encoding it is, without a library that guesses among fifty."""
+"""Detects text encodings, without a library that guesses among fifty."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-#: What XML and HTML say of themselves.
+#: The encoding that XML and HTML declare.
 _DECLARED: Final = re.compile(rb"""(?:encoding|charset)\s*=\s*["']?([A-Za-z0-9_.:-]{1,40})""")
 
 
-def decoded(data: bytes) -> tuple[str, str]:
-    """The text, and the name of its encoding. The data may end inside a character.
+def decode_text(data: bytes) -> tuple[str, str]:
+    """Decodes text, and returns the name of its encoding. The data may end inside a character.
 
     Raises:
         Unsupported: it is no text.
@@ -32,7 +32,7 @@ def decoded(data: bytes) -> tuple[str, str]:
     if sixteen:
         return _checked(_cut(data, sixteen, "replace")), sixteen
     if b"\0" in data:
-        raise Unsupported("no text: it has zero bytes")
+        raise Unsupported("not text: it contains NUL bytes")
     if data.isascii():
         return _checked(data.decode("ascii")), "ascii"
     for name in filter(None, ("utf-8", _declared(data))):
@@ -53,12 +53,12 @@ def _declared(data: bytes) -> str | None:
         name = codecs.lookup(found[1].decode("ascii")).name if found else None
     except LookupError:
         return None
-    # codecs that make no text of bytes (base64, zlib) are codecs too
+    # lookup also finds codecs that are not text encodings (base64, zlib)
     return name if name and codecs.lookup(name)._is_text_encoding else None
 
 
 def _sixteen(data: bytes) -> str | None:
-    """UTF-16 without a mark: every second byte of western text is zero."""
+    """Detects UTF-16 without a byte order mark: every second byte of western text is zero."""
     pairs = len(data) // 2
     if pairs < 8:
         return None
@@ -74,5 +74,5 @@ def _checked(text: str) -> str:
     sample = text[:8192]
     odd = sum(1 for c in sample if (c < " " and c not in "\t\n\r\f\x1b") or "\x7f" <= c < "\xa0" or c == "\ufffd")
     if odd > len(sample) * 0.1:
-        raise Unsupported("no text: too many characters that nobody can read")
+        raise Unsupported("not text: too many unprintable characters")
     return text

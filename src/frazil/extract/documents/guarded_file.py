@@ -1,15 +1,15 @@
-"""A file for libraries that catch whatever goes wrong and go on, to fail elsewhere or to tell half the truth."""
+"""A file for libraries that swallow errors, and then fail elsewhere or return incomplete results."""
 
 from __future__ import annotations
 
 from typing import BinaryIO
 
 
-class Watched:
-    """A file that remembers why a read has failed: a limit, an object that is gone or has changed.
+class GuardedFile:
+    """A file that records why a read failed: a limit, or an object that is gone or has changed.
 
     Attributes:
-        failure: of the first read that failed; None: all went well.
+        failure: of the first read that failed; None if none did.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
@@ -19,7 +19,7 @@ class Watched:
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, count: int = -1) -> bytes:
-        """As a file does; no room is made for more than there is."""
+        """Reads like a file, without allocating more than its size."""
         if not 0 <= count <= self._size:
             count = max(0, self._size - self._file.tell())
         try:
@@ -29,5 +29,5 @@ class Watched:
             raise
 
     def close(self) -> None:
-        """Nothing to do: the item keeps what was read."""
+        """Does nothing: the item caches what was read."""
         self.closed = True

@@ -1,4 +1,4 @@
-"""The text in HTML and XML, without their tags.
+"""Extracts text from HTML and XML.
 
 Written as one walk from left to right: `html.parser` takes quadratic time for some broken pages, and an XML parser has
 entities to blow up. Here no entity is ever looked up but those of HTML itself.
@@ -10,7 +10,7 @@ import html
 import re
 from typing import Final
 
-#: After these a line ends.
+#: Elements that end a line.
 _BLOCKS: Final = frozenset(
     re.findall(
         r"\w+",
@@ -18,15 +18,15 @@ _BLOCKS: Final = frozenset(
         " header hr li main nav ol option p pre section table td th title tr ul",
     )
 )
-#: What stands in these nobody reads.
+#: The content of these elements is not text.
 _HIDDEN: Final = ("script", "style", "template", "noscript")
 _NAME: Final = re.compile(r"/?([A-Za-z][A-Za-z0-9:_.-]{0,40})")
 _BLANKS: Final = re.compile(r"[ \t\r\f\v]+")
 _LINES: Final = re.compile(r"\s*\n\s*")
 
 
-def stripped(source: str) -> str:
-    """What a reader would see."""
+def strip_markup(source: str) -> str:
+    """Returns the visible text."""
     made: list[str] = []
     lower = source.lower()
     at, end = 0, len(source)
@@ -47,7 +47,7 @@ def stripped(source: str) -> str:
 
 
 def _behind(source: str, lower: str, start: int, gone: set[str]) -> tuple[int, str]:
-    """The place behind what starts with `<`, and the name of its tag. `gone` has the ends that do not come any more."""
+    """Returns the offset after a tag or comment, and the tag's name. `gone` has end marks that do not follow."""
     if source.startswith("<!--", start):
         return _after(source, "-->", start + 4, gone), ""
     if source.startswith("<![CDATA[", start):

@@ -1,4 +1,4 @@
-"""Documents of Word, Excel, PowerPoint, LibreOffice, and EPUB: what they say of themselves."""
+"""The extractor `office`: properties of Word, Excel, PowerPoint, LibreOffice and EPUB documents."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from frazil.extract import Item, Unsupported, extractor, normalize
-from frazil.extract.damage import Damaged
-from frazil.extract.documents.package import Package, local, texts
+from frazil.extract.documents.package import Package, element_texts, local_name
+from frazil.extract.window import Damaged
 
 _OOXML = "application/vnd.openxmlformats-officedocument."
 _ODF = "application/vnd.oasis.opendocument."
-#: Documents that are zips.
+#: Documents in zip files.
 PACKAGES: Final = (
     *(f"{_OOXML}wordprocessingml.{kind}" for kind in ("document", "template")),
     *(f"{_OOXML}spreadsheetml.{kind}" for kind in ("sheet", "template")),
@@ -58,7 +58,7 @@ def OFFICE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: th
     from frazil.extract.documents import ole
 
     if item.head(8)[:8] == ole.MAGIC:
-        return ole.look(item)
+        return ole.read_ole(item)
     package = Package(item)
     if package.kind in ("docx", "xlsx", "pptx"):
         return _ooxml(package)
@@ -66,17 +66,17 @@ def OFFICE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: th
         return _epub(package)
     if package.kind is not None:
         return _odf(package)
-    raise Unsupported("a zip, but no document: neither OOXML nor OpenDocument nor EPUB")
+    raise Unsupported("a zip file, but not a document: neither OOXML nor OpenDocument nor EPUB")
 
 
 def _ooxml(package: Package) -> dict[str, Any]:
-    core, app = texts(package.xml("docProps/core.xml")), texts(package.xml("docProps/app.xml"))
+    core, app = element_texts(package.xml("docProps/core.xml")), element_texts(package.xml("docProps/app.xml"))
     pages = {
         "docx": normalize.count(app.get("Pages")),
         "pptx": len(package.numbered(r"ppt/slides/slide(\d{1,6})\.xml")),
         "xlsx": len(package.numbered(r"xl/worksheets/sheet(\d{1,6})\.xml")),
     }
-    return normalize.filled(
+    return normalize.drop_empty(
         kind=package.kind,
         page_count=pages[package.kind or "docx"] or None,
         title=normalize.text(core.get("title")),
@@ -95,12 +95,12 @@ def _ooxml(package: Package) -> dict[str, Any]:
 
 def _odf(package: Package) -> dict[str, Any]:
     root = package.xml("meta.xml")
-    meta = texts(root)
+    meta = element_texts(root)
     statistic: dict[str, str] = {}
     for element in root.iter() if root is not None else ():
-        if local(element) == "document-statistic":
+        if local_name(element) == "document-statistic":
             statistic = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
-    return normalize.filled(
+    return normalize.drop_empty(
         kind=package.kind,
         page_count=normalize.count(statistic.get("page-count", statistic.get("table-count"))),
         title=normalize.text(meta.get("title")),
@@ -116,8 +116,8 @@ def _odf(package: Package) -> dict[str, Any]:
     )
 
 
-def book(package: Package) -> tuple[str, Any]:
-    """The name of the file that tells what a book is made of, and its XML.
+def read_book(package: Package) -> tuple[str, Any]:
+    """Returns the name of a book's package document, and its XML.
 
     Raises:
         Damaged: there is none.
@@ -127,30 +127,30 @@ def book(package: Package) -> tuple[str, Any]:
         (
             e.attrib.get("full-path", "")
             for e in (container.iter() if container is not None else ())
-            if local(e) == "rootfile"
+            if local_name(e) == "rootfile"
         ),
         "",
     )
     root = package.xml(name)
     if root is None:
-        raise Damaged("the book does not say what it is made of (OPF)")
+        raise Damaged("the book has no package document (OPF)")
     return name, root
 
 
-def chapters(name: str, root: Any) -> list[str]:
-    """The names of a book's parts in reading order."""
-    items = {e.attrib.get("id"): e.attrib.get("href", "") for e in root.iter() if local(e) == "item"}
-    order = [items.get(e.attrib.get("idref")) for e in root.iter() if local(e) == "itemref"]
+def list_chapters(name: str, root: Any) -> list[str]:
+    """Returns the names of a book's chapters in reading order."""
+    items = {e.attrib.get("id"): e.attrib.get("href", "") for e in root.iter() if local_name(e) == "item"}
+    order = [items.get(e.attrib.get("idref")) for e in root.iter() if local_name(e) == "itemref"]
     folder = posixpath.dirname(name)
     return [posixpath.normpath(posixpath.join(folder, unquote(href))) for href in order if href]
 
 
 def _epub(package: Package) -> dict[str, Any]:
-    name, root = book(package)
-    meta = texts(root)
-    authors = [e.text.strip() for e in root.iter() if local(e) == "creator" and e.text and e.text.strip()]
+    name, root = read_book(package)
+    meta = element_texts(root)
+    authors = [e.text.strip() for e in root.iter() if local_name(e) == "creator" and e.text and e.text.strip()]
     modified = next((e.text for e in root.iter() if e.attrib.get("property") == "dcterms:modified"), None)
-    return normalize.filled(
+    return normalize.drop_empty(
         kind="epub",
         title=normalize.text(meta.get("title")),
         author=normalize.text(", ".join(authors[:20])),
@@ -159,5 +159,5 @@ def _epub(package: Package) -> dict[str, Any]:
         created_at=normalize.date(meta.get("date")),
         modified_at=normalize.date(modified),
         publisher=normalize.text(meta.get("publisher")),
-        chapters=len(chapters(name, root)) or None,
+        chapters=len(list_chapters(name, root)) or None,
     )

@@ -1,4 +1,4 @@
-"""Office documents before 2007: streams in an OLE file, with properties in two of them.
+"""Office documents before 2007: OLE files with two streams of properties.
 
 The properties are parsed here: `olefile.get_metadata` runs through a list of four billion nothings if one is declared.
 """
@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from frazil.extract import Item, Unsupported, normalize
-from frazil.extract.damage import Damaged
-from frazil.extract.documents.guarded_file import Watched
+from frazil.extract.documents.guarded_file import GuardedFile
+from frazil.extract.window import Damaged
 
 MAGIC: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 KINDS: Final = {"WordDocument": "doc", "Workbook": "xls", "Book": "xls", "PowerPoint Document": "ppt"}
-#: Bytes of properties; properties in one set.
+#: Maximum bytes of properties, and properties of one set.
 MOST: Final = 1 << 20
 PROPERTIES: Final = 1_000
 EPOCH: Final = datetime(1601, 1, 1, tzinfo=UTC)
@@ -36,8 +36,8 @@ SUMMARY: Final = {
 DOCUMENT: Final = {7: "slides", 15: "company"}
 
 
-def look(item: Item) -> dict[str, Any]:
-    """What the properties say.
+def read_ole(item: Item) -> dict[str, Any]:
+    """Reads the properties.
 
     Raises:
         Unsupported: it is a newer document behind a password.
@@ -46,9 +46,9 @@ def look(item: Item) -> dict[str, Any]:
     import olefile  # type: ignore[import-untyped]
 
     if item.head(512)[30:32] not in (b"\x09\0", b"\x0c\0"):
-        raise Damaged("no sound OLE file: sectors of a size that cannot be")
+        raise Damaged("invalid OLE file: impossible size of sectors")
 
-    watched = Watched(item.open(), item.size)
+    watched = GuardedFile(item.open(), item.size)
     try:
         with olefile.OleFileIO(watched) as file:
             names = {"/".join(path) for path in file.listdir()}
@@ -61,22 +61,22 @@ def look(item: Item) -> dict[str, Any]:
     except Exception as error:
         if watched.failure is not None:
             raise watched.failure from None
-        raise Damaged(f"no sound OLE file: {str(error)[:200] or type(error).__name__}") from error
+        raise Damaged(f"invalid OLE file: {str(error)[:200] or type(error).__name__}") from error
     if "EncryptedPackage" in names:
-        raise Unsupported("it takes a password")
+        raise Unsupported("it is password-protected")
     kind = next((kind for name, kind in KINDS.items() if name in names), "ole")
     pages, slides = told.pop("pages", None), told.pop("slides", None)
-    return normalize.filled(kind=kind, page_count=(slides if kind == "ppt" else pages) or None, **told)
+    return normalize.drop_empty(kind=kind, page_count=(slides if kind == "ppt" else pages) or None, **told)
 
 
 def _stream(file: Any, name: str, wanted: dict[int, str]) -> dict[str, Any]:
     if not file.exists(name) or file.get_size(name) > MOST:
         return {}
-    return properties(file.openstream(name).read(MOST), wanted)
+    return parse_properties(file.openstream(name).read(MOST), wanted)
 
 
-def properties(data: bytes, wanted: dict[int, str]) -> dict[str, Any]:
-    """The properties of the first section that have a name here. What cannot be read is left out."""
+def parse_properties(data: bytes, wanted: dict[int, str]) -> dict[str, Any]:
+    """Parses the wanted properties of the first section. Unreadable ones are left out."""
     if len(data) < 48:
         return {}
     start = int.from_bytes(data[44:48], "little")
@@ -116,6 +116,6 @@ def _encoding(page: Any) -> str:
 
 
 def _time(ticks: int) -> str | None:
-    """Windows counts tenths of microseconds since 1601."""
-    told = normalize.since(EPOCH, ticks // 10_000_000)
+    """Converts a Windows time: tenths of microseconds since 1601."""
+    told = normalize.time_since(EPOCH, ticks // 10_000_000)
     return told.isoformat() if told else None

@@ -1,4 +1,4 @@
-"""Documents that are zips of XML: OOXML, OpenDocument, EPUB. Parts are read by name, within limits."""
+"""Documents that are zip files of XML: OOXML, OpenDocument, EPUB. Reads parts by name, within limits."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from xml.etree.ElementTree import Element
 
 from frazil.extract import Item, Unsupported
 from frazil.extract.archives.zip import Entry, Zip
-from frazil.extract.damage import Damaged
+from frazil.extract.window import Damaged
 
-#: Parts that a document may have.
+#: Maximum parts of a document.
 MOST: Final = 20_000
-#: Bytes of XML that are parsed as a whole.
+#: Maximum bytes of XML that are parsed as a whole.
 WHOLE: Final = 1 << 20
 ENTITIES: Final = "its XML declares entities, as XML bombs do"
 
 
 class Package:
-    """A document in a zip.
+    """A document in a zip file.
 
     Attributes:
         names: all its parts, in the order of the directory.
@@ -29,14 +29,14 @@ class Package:
         """Reads the directory.
 
         Raises:
-            Damaged: no zip, or cut off.
+            Damaged: not a zip file, or truncated.
             Unsupported: empty, or has too many parts.
         """
         if item.size == 0:
             raise Unsupported("the object is empty")
         self._zip = Zip(item)
         if self._zip.total > MOST:
-            raise Unsupported(f"{self._zip.total:,} parts are no document")
+            raise Unsupported(f"{self._zip.total:,} parts are not a document")
         self._entries: dict[str, Entry] = {}
         for entry in self._zip.entries(MOST):
             self._entries.setdefault(entry.name, entry)
@@ -56,17 +56,17 @@ class Package:
         )
 
     def numbered(self, pattern: str) -> list[str]:
-        """Names with one number in them, by that number."""
+        """Returns names that contain one number, sorted by it."""
         found = [(int(m[1]), name) for name in self.names if (m := re.fullmatch(pattern, name))]
         return [name for _, name in sorted(found)]
 
     def start(self, name: str, most: int) -> bytes | None:
-        """The first bytes of a part; None where there is none."""
+        """Returns the first bytes of a part; None if it does not exist."""
         entry = self._entries.get(name)
         return None if entry is None else self._zip.part(entry, most)
 
     def xml(self, name: str) -> Element | None:
-        """A part as XML; None where there is none.
+        """Returns a part as XML; None if it does not exist.
 
         Raises:
             Damaged: it is no XML.
@@ -78,11 +78,11 @@ class Package:
         data = self._zip.part(entry, WHOLE + 1)
         if len(data) > WHOLE:
             raise Unsupported(f"its {name} has more than {WHOLE:,} bytes")
-        return parsed(data, name)
+        return parse_xml(data, name)
 
 
-def parsed(data: bytes, name: str) -> Element:
-    """XML without entities.
+def parse_xml(data: bytes, name: str) -> Element:
+    """Parses XML without entities.
 
     Raises:
         Damaged: it is no XML.
@@ -98,19 +98,19 @@ def parsed(data: bytes, name: str) -> Element:
     except DefusedXmlException as error:
         raise Unsupported(ENTITIES) from error
     except (ParseError, ValueError, LookupError) as error:
-        raise Damaged(f"{name} is no XML: {str(error)[:200]}") from error
+        raise Damaged(f"{name} is not XML: {str(error)[:200]}") from error
     return root
 
 
-def local(element: Any) -> str:
-    """The name of an element without its namespace."""
+def local_name(element: Any) -> str:
+    """Returns the name of an element without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 
-def texts(root: Element | None) -> dict[str, str]:
-    """The texts of all elements by their local names; the first of each counts."""
+def element_texts(root: Element | None) -> dict[str, str]:
+    """Returns the texts of all elements by local name; the first of each counts."""
     found: dict[str, str] = {}
     for element in root.iter() if root is not None else ():
         if element.text and element.text.strip():
-            found.setdefault(local(element), element.text)
+            found.setdefault(local_name(element), element.text)
     return found

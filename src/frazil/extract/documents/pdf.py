@@ -1,4 +1,4 @@
-"""PDF: what the document says of itself, read by ranges: the index at the end, then the few objects that matter."""
+"""The extractor `pdf`: reads the index at the end by ranges, then the few objects that matter."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.extract import Item, TooMuch, Unsupported, extractor, normalize
-from frazil.extract.damage import Damaged
-from frazil.extract.documents.guarded_file import Watched
+from frazil.extract.documents.guarded_file import GuardedFile
+from frazil.extract.window import Damaged
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
 
-#: Bytes of one unpacked stream: an index, a page.
+#: Maximum decompressed bytes of one stream: an index, a page.
 STREAM: Final = 16 << 20
-#: Where a PDF must say that it ends. Servers and mailers append things.
+#: The last bytes, in which the end mark must be. Servers and mailers append data.
 TAIL: Final = 16 * 1024
-#: Steps down the tree of pages.
+#: Maximum depth of the tree of pages.
 TREE: Final = 100
-#: Bytes of a PDF that is read at once: its objects are all over it.
+#: Maximum size of a PDF that is read at once, because its objects are scattered.
 SMALL: Final = 256 * 1024
 
 
 @contextmanager
-def opened(item: Item) -> Iterator[PdfReader]:
-    """A PDF, with limits on everything that a bad one could blow up.
+def open_pdf(item: Item) -> Iterator[PdfReader]:
+    """Opens a PDF, with limits against malicious ones.
 
     Raises:
         Damaged: no PDF, cut off, or against the rules.
@@ -41,22 +41,22 @@ def opened(item: Item) -> Iterator[PdfReader]:
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of each oddity; the result tells
     source = io.BytesIO(item.read(0, item.size)) if item.size <= SMALL else item.open()
-    file: Any = Watched(source, item.size)
+    file: Any = GuardedFile(source, item.size)
     try:
         with _limited(), contextlib.closing(PdfReader(file, strict=False)) as reader:
             yield reader
     except (Unsupported, TooMuch, MemoryError):
         raise
     except (NotImplementedError, DependencyError) as error:
-        raise Unsupported(f"locked in a way that is not read: {_line(error)}") from error
+        raise Unsupported(f"encrypted by an unsupported method: {_line(error)}") from error
     except LimitReachedError as error:
         raise TooMuch(_line(error)) from error
     except RecursionError as error:
-        raise Damaged("its objects lie too deep in each other") from error
+        raise Damaged("its objects are nested too deep") from error
     except Exception as error:
         if file.failure is not None:
             raise file.failure from None
-        raise Damaged(f"no sound PDF: {_line(error)}") from error
+        raise Damaged(f"invalid PDF: {_line(error)}") from error
     if file.failure is not None and not isinstance(file.failure, TooMuch):
         raise file.failure  # what is known up to a limit is true; of an object that changes nothing is
 
@@ -65,10 +65,10 @@ def _checked(item: Item) -> None:
     if item.size == 0:
         raise Unsupported("the object is empty")
     if b"%PDF-" not in item.head(1024):
-        raise Damaged("no PDF: it does not start like one")
+        raise Damaged("not a PDF: it does not start like one")
     tail = item.read(max(0, item.size - TAIL), TAIL)
     if b"startxref" not in tail or b"%%EOF" not in tail:
-        raise Damaged("the file is cut off: its end is missing")
+        raise Damaged("the file is truncated: its end is missing")
 
 
 @contextmanager
@@ -119,16 +119,16 @@ def _line(error: BaseException) -> str:
 )
 def PDF(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the decorator makes an Extractor of it
     """Pages, title, author and dates of PDF documents."""
-    with opened(item) as reader:
+    with open_pdf(item) as reader:
         encrypted = reader.is_encrypted
         told: dict[str, Any] = {"version": _version(item, reader), "encrypted": encrypted}
-        if encrypted and not unlocked(reader):
-            return normalize.filled(**told, locked=True)
-        return normalize.filled(**told, page_count=page_count(item, reader), **_info(reader))
+        if encrypted and not unlock(reader):
+            return normalize.drop_empty(**told, locked=True)
+        return normalize.drop_empty(**told, page_count=page_count(item, reader), **_info(reader))
 
 
-def unlocked(reader: PdfReader) -> bool:
-    """Whether an encrypted PDF opens without a password, as most do that only forbid printing."""
+def unlock(reader: PdfReader) -> bool:
+    """Decrypts a PDF without a password, as most that only forbid printing allow. Returns whether that works."""
     from pypdf import PasswordType
 
     return reader.decrypt("") != PasswordType.NOT_DECRYPTED
@@ -145,13 +145,13 @@ def _version(item: Item, reader: PdfReader) -> str | None:
 
 
 def _declared(item: Item, reader: PdfReader) -> int | None:
-    """How many pages the root of their tree declares; None where that cannot be."""
+    """Returns the declared number of pages; None if it is impossible."""
     count = reader.root_object["/Pages"].get("/Count")  # type: ignore[attr-defined]
     return int(count) if isinstance(count, int) and 0 < count <= item.size else None
 
 
 def page_count(item: Item, reader: PdfReader) -> int:
-    """As declared; counted where that cannot be."""
+    """Returns the declared number of pages; counts them if it is impossible."""
     return _declared(item, reader) or len(reader.pages)
 
 
@@ -175,7 +175,7 @@ def _info(reader: PdfReader) -> dict[str, Any]:
 
 
 def first_pages(reader: PdfReader, most: int) -> Iterator[PageObject]:
-    """The first pages. Only the branches of the tree that lead to them are read, unlike `reader.pages`."""
+    """Yields the first pages. Unlike `reader.pages`, reads only the branches of the tree that lead to them."""
     from pypdf import PageObject
     from pypdf.generic import ArrayObject, DictionaryObject
 

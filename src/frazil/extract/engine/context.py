@@ -1,6 +1,6 @@
-"""What the extractors of this folder need besides the object: a folder to keep the model in, and a way to AWS.
+"""What extractors need besides the object: a cache folder for models, and access to AWS.
 
-The process that runs extractors says it once with `use`. What it does not say, the settings of this machine do.
+The worker process sets it once with `set_context`; elsewhere the settings of this machine apply.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from frazil.settings import NetworkSettings, S3Settings, load_settings
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What an extractor may use of the settings.
+class ExtractorContext:
+    """The settings that an extractor may use.
 
     Attributes:
-        cache: folder of what can be made again; None: that of the settings of this machine.
-        s3: keys and region for AWS, and whether the buckets are Amazon's.
-        network: patience with servers.
+        cache: the cache folder; None: the one of this machine's settings.
+        s3: credentials and region for AWS, and whether the buckets are Amazon's.
+        network: timeouts and retries.
     """
 
     cache: Path | None = None
@@ -26,30 +26,30 @@ class Surroundings:
     network: NetworkSettings = field(default_factory=NetworkSettings)
 
 
-_used: list[Surroundings] = []
+_used: list[ExtractorContext] = []
 
 
-def use(surroundings: Surroundings) -> None:
-    """From now on these count in this process."""
-    _used[:] = [surroundings]
+def set_context(context: ExtractorContext) -> None:
+    """Sets the context of this process."""
+    _used[:] = [context]
 
 
-def current() -> Surroundings:
-    """Those that were said, else those of the settings that are found here.
+def current_context() -> ExtractorContext:
+    """Returns the context of this process; without one, that of the settings found here.
 
     Raises:
-        ConfigError: nobody said, and the settings cannot be read.
+        ConfigError: no context was set, and the settings cannot be read.
     """
     if not _used:
         model = load_settings().model
-        use(Surroundings(model.cache, model.s3, model.network))
+        set_context(ExtractorContext(model.cache, model.s3, model.network))
     return _used[0]
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept.
+    """Returns the cache folder.
 
     Raises:
-        ConfigError: nobody said, and the settings cannot be read.
+        ConfigError: no context was set, and the settings cannot be read.
     """
-    return current().cache or load_settings().model.cache
+    return current_context().cache or load_settings().model.cache

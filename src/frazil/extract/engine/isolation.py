@@ -1,8 +1,8 @@
-"""Looks into objects in another process, watches it, and finds out who is guilty when it hangs or dies.
+"""Runs extractors in worker processes, and finds the extractor that hangs or crashes one.
 
-When the process dies, or one of its threads takes too long, another is begun. What was being done at that moment is
-suspect, and is done again alone, one extractor of one object at a time: the one that does it again has failed, all
-others have their results. What was only waiting goes back into the queue.
+When a process dies, or one of its threads exceeds the time limit, it is replaced. The objects it was working on become
+suspects and are repeated alone, one extractor of one object at a time: the extractor that fails again is recorded as
+failed, all others get their results. Jobs that were only queued are queued again.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from frazil.errors import FrazilError
 from frazil.extract import Extractor
 from frazil.extract.engine.item import UNKNOWN_TYPE
 from frazil.extract.engine.run_extractors import SUSPECT
-from frazil.extract.engine.wire import READING, Config, Job, Line
-from frazil.extract.engine.worker_process import Child, borrow, give_back, now
+from frazil.extract.engine.wire import READING, Job, ThreadStatus, WorkerConfig
+from frazil.extract.engine.worker_process import WorkerProcess, acquire_worker, now, release_worker
 from frazil.extract.registry import TYPE
 from frazil.extract.status import CHANGED, FAILED, GONE
 
-_LOOK_S = 0.2
-#: Between two looks at what seems to be late.
-_TWICE_S = 0.005
-#: Results within so many seconds prove that the process as a whole goes on.
-_GOES_ON_S = 2.0
-#: Seconds in which a process has to begin: it imports the extractors.
+_POLL_S = 0.2
+#: Between two reads of the status of a thread that seems late.
+_RECHECK_S = 0.005
+#: Results within so many seconds prove that the process as a whole makes progress.
+_PROGRESS_S = 2.0
+#: Seconds until a process must be ready: it imports the extractors.
 _START_S = 120.0
-#: Objects that may wait for the slow ones; then no others are begun.
-_BEHIND = 64
-#: Ends of a process in a row, without any result between them, after which something else is wrong.
-_ENDS = 4
+#: Maximum number of objects that wait for slow extractors before no further ones are started.
+_MAX_BEHIND = 64
+#: Crashes in a row, without any result between them, that mean the process cannot run at all.
+_MAX_CRASHES = 4
 
 
 @dataclass
-class Done:
-    """What is known of an object.
+class ObjectResult:
+    """The results of one object.
 
     Attributes:
-        job: which.
-        detected_type: its media type; None: nobody could tell.
+        job: the job.
+        detected_type: its media type; None if unknown.
         extractors: name → `version`, `status`, `reason`, `data`, `seconds`.
-        bytes_read: of it.
-        thumbnail: a small picture; empty: none.
+        bytes_read: bytes read of it.
+        thumbnail: a small picture; empty if there is none.
     """
 
     job: Job
@@ -56,11 +56,14 @@ class Done:
 
     @property
     def is_over(self) -> bool:
-        """Whether the object is not there any more, so that nobody else need look."""
+        """Whether the object is gone or has changed, so that no other extractor needs to run."""
         return any(result["status"] in (GONE, CHANGED) for result in self.extractors.values())
 
     def settle_memory(self, *, guilty: bool) -> bool:
-        """Those that had no memory left have failed, or have to run again; whether some have."""
+        """Marks extractors that ran out of memory as failed if they are to blame; else removes them, to run again.
+
+        Returns whether some have to run again.
+        """
         short = [name for name, result in self.extractors.items() if result["status"] == SUSPECT]
         for name in short:
             if guilty:
@@ -69,10 +72,10 @@ class Done:
                 del self.extractors[name]
         return bool(short) and not guilty
 
-    def add(self, told: dict[str, Any], thumbnail: bytes) -> None:
-        self.detected_type = told["type"]
-        self.extractors |= told["found"]
-        self.bytes_read += told["read"]
+    def add(self, message: dict[str, Any], thumbnail: bytes) -> None:
+        self.detected_type = message["type"]
+        self.extractors |= message["found"]
+        self.bytes_read += message["read"]
         self.thumbnail = thumbnail or self.thumbnail
 
     def fail(self, one: Extractor, reason: str) -> None:
@@ -82,29 +85,29 @@ class Done:
         self.extractors[one.name] = {"version": one.version, "status": status, "reason": reason, "seconds": 0.0}
 
 
-class Lane:
-    """Some extractors, and the process that they run in.
+class WorkerLane:
+    """Some extractors, the worker process that runs them, and its queue.
 
     Args:
-        config: of the process.
+        config: the configuration of the process.
         extractors: those of the configuration, in its order.
     """
 
-    def __init__(self, config: Config, extractors: Sequence[Extractor]) -> None:
+    def __init__(self, config: WorkerConfig, extractors: Sequence[Extractor]) -> None:
         self.extractors = list(extractors)
         self._config = config
         self._waiting: deque[Job] = deque()
         self._sent: dict[int, Job] = {}
-        #: What is suspect. As long as there is some, the first of it runs, and nothing else.
-        self._alone: deque[Done] = deque()
-        self._child: Child | None = None
-        self._ends = 0
-        self._heard = 0.0
+        #: Suspects. As long as there are any, only the first of them runs.
+        self._alone: deque[ObjectResult] = deque()
+        self._child: WorkerProcess | None = None
+        self._crashes = 0
+        self._last_result = 0.0
         self.restarts = 0
 
     @property
     def room(self) -> int:
-        """So many more jobs it can take at once."""
+        """How many more jobs it accepts."""
         return 4 * self._config.threads - len(self._waiting) - len(self._sent) - len(self._alone)
 
     @property
@@ -117,27 +120,27 @@ class Lane:
 
     @property
     def files(self) -> list[int]:
-        """Where something can be read when it goes on."""
+        """File descriptors that become readable when there are results."""
         return [] if self._child is None else [self._child.results, self._child.noise]
 
     @property
     def waits_for(self) -> list[int]:
-        """Where more can be handed over when it can be written to."""
+        """File descriptors that become writable when more jobs can be sent."""
         return [] if self._child is None else self._child.waits_for
 
     def add(self, job: Job) -> None:
         self._waiting.append(job)
 
-    def turn(self) -> list[Done]:
-        """Hands out what waits, takes what has come, and looks after the process. Does not wait."""
+    def poll(self) -> list[ObjectResult]:
+        """Sends queued jobs, receives results and checks the process. Does not block."""
         if self.is_idle:
             return []
         child = self._child or self._begin()
         self._hand_out(child)
-        alive = child.is_alive  # looked at first: what it had to say then is read in full
-        results, goes_on = child.receive()
-        goes_on = goes_on and alive  # the pipe may be held open by what it has started
-        late = self._late(child) if goes_on else None
+        alive = child.is_alive  # checked first, so that all results of a dead process are read
+        results, is_open = child.receive()
+        is_open = is_open and alive  # child processes may hold the pipe open
+        late = self._late(child) if is_open else None
         if late is not None:
             child.kill()
             results += child.receive()[0]
@@ -146,7 +149,7 @@ class Lane:
             return done  # it had no memory left, and was ended
         if late is not None:
             return done + self._after_end(child, *late)
-        if not goes_on:
+        if not is_open:
             reason = child.how_it_ended() if self._alone else None
             return done + self._after_end(child, child.busy(), reason)
         self._hand_out(child)
@@ -155,17 +158,17 @@ class Lane:
     def close(self) -> None:
         child, self._child = self._child, None
         if child is not None and self.is_idle and child.ready and child.is_alive:
-            give_back(child)
+            release_worker(child)
         elif child is not None:
             child.close()
 
-    def _begin(self) -> Child:
-        self._heard = now()
-        self._child = Child(self._config) if self._alone else borrow(self._config)
+    def _begin(self) -> WorkerProcess:
+        self._last_result = now()
+        self._child = WorkerProcess(self._config) if self._alone else acquire_worker(self._config)
         return self._child
 
     def _end(self) -> None:
-        """Ends the process. What it had not finished is done again."""
+        """Ends the process, and queues its unfinished jobs again."""
         if not self._alone:
             self._waiting.extendleft(reversed(self._sent.values()))
         self._sent.clear()
@@ -176,11 +179,11 @@ class Lane:
 
     # -- handing out -------------------------------------------------------------------------------------------------
 
-    def _hand_out(self, child: Child) -> None:
+    def _hand_out(self, child: WorkerProcess) -> None:
         if self._alone:
             if not self._sent:
                 doing = self._alone[0]
-                job = replace(doing.job, names=(self._left(doing)[0],), detected_type=doing.detected_type)
+                job = replace(doing.job, names=(self._remaining(doing)[0],), detected_type=doing.detected_type)
                 self._sent[job.number] = job
                 child.send([job])
             return
@@ -190,33 +193,33 @@ class Lane:
             self._sent |= {job.number: job for job in jobs}
             child.send(jobs)
 
-    def _left(self, doing: Done) -> list[str]:
-        """Who has not yet looked into an object. As long as nobody has told its type, that comes first."""
-        left = [e.name for e in self._asked(doing.job, doing.detected_type, doing.extractors)]
+    def _remaining(self, doing: ObjectResult) -> list[str]:
+        """Returns the extractors that have not run on an object; the type detector alone if the type is unknown."""
+        left = [e.name for e in self._wanted(doing.job, doing.detected_type, doing.extractors)]
         return [TYPE] if TYPE in left else left
 
-    def _asked(self, job: Job, kind: str | None, known: Container[str]) -> list[Extractor]:
-        """Whose result is wanted and not known."""
+    def _wanted(self, job: Job, kind: str | None, known: Container[str]) -> list[Extractor]:
+        """Returns the extractors whose results are wanted and unknown."""
         asked = [e for e in self.extractors if job.names is None or e.name in job.names]
         takes = [e for e in asked if e.name == TYPE or e.takes(kind or UNKNOWN_TYPE)]
         return [e for e in takes if e.name not in known]
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(self, results: list[tuple[dict[str, Any], bytes]], child: Child) -> list[Done]:
-        done: list[Done] = []
-        suspects: list[Done] = []
+    def _take(self, results: list[tuple[dict[str, Any], bytes]], child: WorkerProcess) -> list[ObjectResult]:
+        done: list[ObjectResult] = []
+        suspects: list[ObjectResult] = []
         again = False
-        for told, thumbnail in results:
-            self._heard, self._ends = now(), 0
-            job = self._sent.pop(told["n"])
-            one = self._alone.popleft() if self._alone else Done(job)
-            one.add(told, thumbnail)
-            for absent in self._asked(job, told["type"], told["found"]):
-                one.fail(absent, "it could not be loaded by the process that looks inside")
-            # Only in a process that nobody has used before it is clear who took the memory.
+        for message, thumbnail in results:
+            self._last_result, self._crashes = now(), 0
+            job = self._sent.pop(message["n"])
+            one = self._alone.popleft() if self._alone else ObjectResult(job)
+            one.add(message, thumbnail)
+            for absent in self._wanted(job, message["type"], message["found"]):
+                one.fail(absent, "it could not be loaded by the worker process")
+            # Only in a fresh process is it clear which extractor took the memory.
             again |= one.settle_memory(guilty=child.taken == 1)
-            (suspects if self._left(one) and not one.is_over else done).append(one)
+            (suspects if self._remaining(one) and not one.is_over else done).append(one)
         if again:
             self._end()
         self._alone.extendleft(reversed(suspects))
@@ -224,89 +227,91 @@ class Lane:
 
     # -- what goes wrong ---------------------------------------------------------------------------------------------
 
-    def _late(self, child: Child) -> tuple[list[Line], str | None] | None:
-        """Who takes too long, and the reason where it is clear who is to blame; else all that are at work."""
+    def _late(self, child: WorkerProcess) -> tuple[list[ThreadStatus], str | None] | None:
+        """Returns the threads that exceed the time limit, with the reason; all busy ones if the culprit is unclear."""
         limit, network, time = self._config.limits.timeout_s, self._config.network, now()
-        if not child.ready and time - self._heard > _START_S:
+        if not child.ready and time - self._last_result > _START_S:
             return [], None
         storage = 2 * network.read_timeout + network.retry_timeout + limit
         late = [line for line in child.busy() if time - line.began > (storage if line.state == READING else limit)]
         if not late:
             return None
-        sleep(_TWICE_S)
+        sleep(_RECHECK_S)
         busy = child.busy()
         late = [line for line in late if line in busy]
         if not late:
             return None
-        # A library that does not let go of the interpreter makes all others late too.
-        if not self._alone and len(busy) > 1 and time - self._heard > min(_GOES_ON_S, limit / 4):
+        # A library that holds the interpreter's lock delays all other threads too.
+        if not self._alone and len(busy) > 1 and time - self._last_result > min(_PROGRESS_S, limit / 4):
             return busy, None
         reading = late[0].state == READING
         return late, "storage: no answer in time" if reading else f"took longer than {limit:g} s"
 
-    def _after_end(self, child: Child, lines: list[Line], reason: str | None) -> list[Done]:
-        """Sorts what the process had: guilty, suspect, and what was only waiting."""
+    def _after_end(self, child: WorkerProcess, lines: list[ThreadStatus], reason: str | None) -> list[ObjectResult]:
+        """Sorts the jobs of a dead process into failed, suspect and merely queued ones."""
         if not lines:
-            self._ends += 1
-            if self._ends >= _ENDS:
+            self._crashes += 1
+            if self._crashes >= _MAX_CRASHES:
                 raise FrazilError(
-                    "the process that looks inside objects does not run",
-                    cause=child.last_words() or child.how_it_ended(),
-                    hint="look at the plugins that are installed: frazil content extract --dry-run",
+                    "the worker process of extraction does not start",
+                    cause=child.last_output_line() or child.how_it_ended(),
+                    hint="check the installed plugins: frazil content extract --dry-run",
                 )
         if self._alone:
-            # One that gave its result at the last moment is not guilty, and the next has not begun.
+            # One that delivered at the last moment has not failed, and the next has not started.
             judged = [self._alone.popleft()] if lines and self._sent else []
             self._sent.clear()
             for one in judged:
-                name = self._left(one)[0]
+                name = self._remaining(one)[0]
                 one.fail(next(e for e in self.extractors if e.name == name), reason or "crashed the process")
         else:
             judged = [
-                Done(job, job.detected_type) for n in lines if (job := self._sent.pop(n.number, None)) is not None
+                ObjectResult(job, job.detected_type)
+                for n in lines
+                if (job := self._sent.pop(n.number, None)) is not None
             ]
             if reason is not None:
                 guilty = {line.number: self.extractors[line.extractor] for line in lines}
                 for one in judged:
                     one.fail(guilty[one.job.number], reason)
         self._end()
-        self._alone.extendleft(reversed([one for one in judged if self._left(one)]))
-        return [one for one in judged if not self._left(one)]
+        self._alone.extendleft(reversed([one for one in judged if self._remaining(one)]))
+        return [one for one in judged if not self._remaining(one)]
 
 
-class Inside:
-    """Looks into objects: in one process by a glance at their headers, in another what takes longer, or may do harm.
+class IsolatedExtraction:
+    """Runs extractors on objects: header readers in one process; slow and risky extractors in another.
 
     Args:
         extractors: in the order in which they run.
-        config: of the processes, with these extractors.
+        config: the configuration of the processes, with these extractors.
     """
 
-    def __init__(self, extractors: Sequence[Extractor], config: Config) -> None:
+    def __init__(self, extractors: Sequence[Extractor], config: WorkerConfig) -> None:
         self._fast = _lane([e for e in extractors if not _is_slow(e)], config)
         self._slow = _lane([e for e in extractors if _is_slow(e)], replace(config, threads=-(-config.threads // 2)))
-        self._behind: dict[int, Done] = {}
+        self._behind: dict[int, ObjectResult] = {}
 
     @property
     def restarts(self) -> int:
         return self._fast.restarts + self._slow.restarts
 
-    def look(self, jobs: Iterable[Job]) -> Iterator[Done]:
-        """What is found in each, in any order."""
+    def run(self, jobs: Iterable[Job]) -> Iterator[ObjectResult]:
+        """Yields the result of each object, in any order."""
         todo, has_more = iter(jobs), True
         lanes = (self._fast, self._slow)
         while has_more or not all(lane.is_idle for lane in lanes):
-            while has_more and self._fast.room > 0 and len(self._behind) < _BEHIND:
+            while has_more and self._fast.room > 0 and len(self._behind) < _MAX_BEHIND:
                 job = next(todo, None)
                 has_more = job is not None
                 if job is not None:
                     self._enter(job)
-            came = [done for done in self._fast.turn() if not self._goes_on(done)]
-            came += [self._joined(done) for done in self._slow.turn()]
+            came = [done for done in self._fast.poll() if not self._queue_slow(done)]
+            came += [self._joined(done) for done in self._slow.poll()]
             yield from came
             if not came and not any(lane.must_begin for lane in lanes):
                 files = [file for lane in lanes for file in lane.files]
-                select.select(files, [file for lane in lanes for file in lane.waits_for], [], _LOOK_S)
+                select.select(files, [file for lane in lanes for file in lane.waits_for], [], _POLL_S)
 
     def close(self) -> None:
         self._fast.close()
@@ -314,11 +319,11 @@ class Inside:
 
     def _enter(self, job: Job) -> None:
         quick = job.detected_type is None or any(e.name in (job.names or [e.name]) for e in self._fast.extractors)
-        if quick or not self._goes_on(Done(job, job.detected_type)):
+        if quick or not self._queue_slow(ObjectResult(job, job.detected_type)):
             self._fast.add(job)
 
-    def _goes_on(self, done: Done) -> bool:
-        """Whether an object now waits for the slow ones."""
+    def _queue_slow(self, done: ObjectResult) -> bool:
+        """Queues an object for the slow extractors if they apply; returns whether they do."""
         job, kind = done.job, done.detected_type or UNKNOWN_TYPE
         wanted = [e for e in self._slow.extractors if e.takes(kind) and (job.names is None or e.name in job.names)]
         if wanted and done.is_over:
@@ -331,7 +336,7 @@ class Inside:
             self._slow.add(replace(job, detected_type=kind, names=tuple(e.name for e in wanted)))
         return bool(wanted)
 
-    def _joined(self, later: Done) -> Done:
+    def _joined(self, later: ObjectResult) -> ObjectResult:
         done = self._behind.pop(later.job.number)
         done.extractors |= later.extractors
         done.bytes_read += later.bytes_read
@@ -340,9 +345,9 @@ class Inside:
 
 
 def _is_slow(one: Extractor) -> bool:
-    """Those that read all of an object run together, so that it is read once."""
+    """Extractors that read whole objects run together, so that each is read once."""
     return one.alone or one.reads == "whole"
 
 
-def _lane(extractors: list[Extractor], config: Config) -> Lane:
-    return Lane(replace(config, extractors={e.name: config.extractors[e.name] for e in extractors}), extractors)
+def _lane(extractors: list[Extractor], config: WorkerConfig) -> WorkerLane:
+    return WorkerLane(replace(config, extractors={e.name: config.extractors[e.name] for e in extractors}), extractors)

@@ -1,4 +1,4 @@
-"""An object as extractors see it: read by ranges, in blocks that are kept, and no more than the limits allow."""
+"""The object that extractors read: by ranges, in cached blocks, within limits."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
 from frazil.extract import Limits, Reads, TooMuch
-from frazil.extract.engine.source import Source, Wanted
+from frazil.extract.engine.source import ObjectRef, Source
 
 UNKNOWN_TYPE: Final = "application/octet-stream"
-#: The first block: most headers lie in it. Blocks begin at its multiples, and grow while reading goes on behind them.
+#: Size of the first block, which holds most headers. Blocks start at its multiples; sequential reads make them grow.
 BLOCK: Final = 16 * 1024
 _LARGEST: Final = 4 * 1024 * 1024
-#: Blocks beyond this are not kept together; those that were read first go first.
-_KEPT: Final = 64 * 1024 * 1024
+#: Maximum bytes of cached blocks; the oldest are dropped first.
+_MAX_CACHED: Final = 64 * 1024 * 1024
 
 
 class ObjectItem:
-    """An `Item`.
+    """An `Item` over a source.
 
     Args:
-        wanted: what is read.
-        content_type: as it was uploaded.
-        open_source: gives the bytes; is called at the first read.
-        limits: how much it may take.
-        reading: is told before (True) and after (False) the storage is asked.
+        wanted: the object to read.
+        content_type: the type it was uploaded with.
+        open_source: opens the source; called at the first read.
+        limits: the limits for this object.
+        reading: called before (True) and after (False) each request to the storage.
     """
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: ObjectRef,
         content_type: str | None,
         open_source: Callable[[], Source],
         limits: Limits,
@@ -45,20 +45,20 @@ class ObjectItem:
         self._size = wanted.size
         self._open, self._reading = open_source, reading
         self._source: Source | None = None
-        self._broken: BaseException | None = None
+        self._failure: BaseException | None = None
         self._starts: list[int] = []
         self._blocks: list[bytes] = []
-        self._held = 0
+        self._cached_bytes = 0
         self._next = BLOCK
-        self._limit = self._allowed = limits.max_range_bytes
-        self._all = False
+        self._limit = self._wholeowed = limits.max_range_bytes
+        self._whole = False
 
     # -- what extractors use -----------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
         if self._size is None:
-            self._size = self._asking(lambda source: source.total())
+            self._size = self._request(lambda source: source.total())
         return self._size
 
     def head(self, count: int = 4096) -> bytes:
@@ -72,7 +72,7 @@ class ObjectItem:
             block, at = self._block(start, end)
             part = block[start - at : end - at]
             if not part:
-                break  # it is shorter than it was said to be
+                break  # shorter than its listed size
             parts.append(part)
             start += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -82,24 +82,24 @@ class ObjectItem:
 
     def whole(self) -> bytes:
         if self.size > self.limits.max_bytes:
-            raise TooMuch(f"it has {self.size:,} bytes; at most {self.limits.max_bytes:,} are read")
-        self._all = True
+            raise TooMuch(f"the object has {self.size:,} bytes; at most {self.limits.max_bytes:,} are read")
+        self._whole = True
         return self.read(0, self.size)
 
     # -- what the engine uses ----------------------------------------------------------------------------------------
 
     def allow(self, reads: Reads) -> None:
-        """The next extractor may read as much as its kind may."""
+        """Resets the read limit to that of the next extractor."""
         self._limit = self.limits.max_bytes if reads == "whole" else self.limits.max_range_bytes
-        self._allowed = self._limit
+        self._wholeowed = self._limit
 
     def expect_whole(self) -> None:
-        """Somebody will read all of it: then it comes with as few requests as possible."""
-        self._all = self._size is not None and self._size <= self.limits.max_bytes
+        """Prepares for a read of the whole object, with as few requests as possible."""
+        self._whole = self._size is not None and self._size <= self.limits.max_bytes
 
     def finish(self) -> None:
-        """Raises Changed or Gone where the content was not the same to the end."""
-        if self._source is not None and self._broken is None:
+        """Raises ObjectChanged or ObjectGone if the content did not stay the same."""
+        if self._source is not None and self._failure is None:
             self._source.check()
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class ObjectItem:
     # -- blocks ------------------------------------------------------------------------------------------------------
 
     def _block(self, start: int, end: int) -> tuple[bytes, int]:
-        """A block that holds the byte at `start`, and where it begins."""
+        """Returns the block that holds the byte at `start`, and its offset."""
         index = bisect_right(self._starts, start) - 1
         if index >= 0:
             at, block = self._starts[index], self._blocks[index]
@@ -117,55 +117,55 @@ class ObjectItem:
                 return block, at
         low, high = self._span(index, start, end)
         data = self._fetch(low, high)
-        self._keep(low, data)
+        self._cache(low, data)
         return data, low
 
     def _span(self, before: int, start: int, end: int) -> tuple[int, int]:
-        """What to ask for: from the end of the block before, or a multiple of a block, to the next block or so."""
+        """Returns the range to request: from the previous block or a boundary, at most to the next cached block."""
         reached = self._starts[before] + len(self._blocks[before]) if before >= 0 else 0
         following = self._starts[before + 1] if before + 1 < len(self._starts) else self.size
         low = max(reached, start - start % BLOCK)
-        if self._all:
+        if self._whole:
             return low, min(following, max(end, low + _LARGEST))
         self._next = min(2 * self._next, _LARGEST) if low == reached > 0 else BLOCK
         high = max(end, low + self._next)
         return low, min(high + (-high % BLOCK if end < following else 0), following)
 
     def _fetch(self, low: int, high: int) -> bytes:
-        if high - low > self._allowed:
+        if high - low > self._wholeowed:
             raise TooMuch(f"more than {self._limit:,} bytes of it would have to be read")
-        data: bytes = self._asking(lambda source: source.fetch(low, high))
-        self._allowed -= len(data)
+        data: bytes = self._request(lambda source: source.fetch(low, high))
+        self._wholeowed -= len(data)
         self.bytes_read += len(data)
         return data
 
-    def _asking(self, ask: Callable[[Source], Any]) -> Any:
-        if self._broken is not None:
-            raise self._broken
+    def _request(self, ask: Callable[[Source], Any]) -> Any:
+        if self._failure is not None:
+            raise self._failure
         self._reading(True)
         try:
             if self._source is None:
                 self._source = self._open()
             return ask(self._source)
         except Exception as error:
-            self._broken = error
+            self._failure = error
             raise
         finally:
             self._reading(False)
 
-    def _keep(self, at: int, data: bytes) -> None:
-        """The first block always stays: everybody begins there."""
-        while self._held + len(data) > _KEPT and len(self._starts) > 1:
-            self._held -= len(self._blocks.pop(1))
+    def _cache(self, at: int, data: bytes) -> None:
+        """Caches a block. The first one always stays, because every extractor starts there."""
+        while self._cached_bytes + len(data) > _MAX_CACHED and len(self._starts) > 1:
+            self._cached_bytes -= len(self._blocks.pop(1))
             del self._starts[1]
         index = bisect_right(self._starts, at)
         self._starts.insert(index, at)
         self._blocks.insert(index, data)
-        self._held += len(data)
+        self._cached_bytes += len(data)
 
 
 class _File(io.RawIOBase):
-    """The object as a file."""
+    """The object as a raw file."""
 
     def __init__(self, item: ObjectItem) -> None:
         self._item, self._at = item, 0

@@ -1,4 +1,4 @@
-"""Makes of any value something that JSON, Iceberg and every reader can hold. It never raises."""
+"""Converts any value to one that JSON, Iceberg and every reader can hold. Never raises."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from datetime import date, datetime, time, timedelta
 from enum import Enum
 from typing import Any, Final
 
-#: Lists in lists; what lies deeper is told as text.
+#: Maximum nesting; deeper values become text.
 DEPTH: Final = 32
 _WHOLE: Final = range(-(2**63), 2**63)
-#: Bytes of which a text is tried.
+#: Bytes up to this size are tried as text.
 _TEXT: Final = 64 * 1024
-#: What an endless iterator could fill a process with.
+#: Maximum number of items, against endless iterators.
 _MANY: Final = 1_000_000
 
 Json = Any
 
 
-def clean(value: Any) -> Json:
-    """The value in what JSON has.
+def sanitize(value: Any) -> Json:
+    """Converts a value to JSON-compatible types.
 
-    Numbers that are none become null and those beyond 64 bits text; bytes become text where they are UTF-8, else
-    base64; times become ISO 8601; texts lose what is no Unicode, and NUL; keys become text. What is unknown is told as
+    Numbers that are not finite become null and those beyond 64 bits text; bytes become text where they are UTF-8, else
+    base64; times become ISO 8601; texts lose invalid Unicode and NUL; keys become text. Values of unknown types become
     text.
     """
     return _clean(value, DEPTH)
 
 
-def clean_text(text: str) -> str:
-    """Valid Unicode, without NUL."""
+def sanitize_text(text: str) -> str:
+    """Returns valid Unicode without NUL."""
     if text.isascii():
         return text.replace("\0", "") if "\0" in text else text
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
@@ -40,7 +40,7 @@ def clean_text(text: str) -> str:
 def _clean(value: Any, depth: int) -> Json:
     kind = type(value)
     if kind is str:
-        return clean_text(value)
+        return sanitize_text(value)
     if value is None or kind is bool:
         return value
     if kind is int:
@@ -50,14 +50,14 @@ def _clean(value: Any, depth: int) -> Json:
     try:
         return _odd(value, depth)
     except Exception:  # noqa: BLE001 - a stranger's object may fail in any of its methods
-        return _told(value)
+        return _as_text(value)
 
 
 def _odd(value: Any, depth: int) -> Json:
     if isinstance(value, Enum):
-        return _clean(value.value, depth - 1) if depth else _told(value)
+        return _clean(value.value, depth - 1) if depth else _as_text(value)
     if isinstance(value, (str, int, float)):  # what is derived from these
-        return _clean(_plain(value), depth - 1) if depth else _told(value)
+        return _clean(_plain(value), depth - 1) if depth else _as_text(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _of_bytes(bytes(value))
     if isinstance(value, (datetime, date, time)):
@@ -65,16 +65,16 @@ def _odd(value: Any, depth: int) -> Json:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):
-        return _told(value) if not depth else {_key(k): _clean(v, depth - 1) for k, v in list(value.items())[:_MANY]}
+        return _as_text(value) if not depth else {_key(k): _clean(v, depth - 1) for k, v in list(value.items())[:_MANY]}
     as_list = getattr(value, "tolist", None)  # numpy's scalars and arrays
     if callable(as_list):
-        return _clean(as_list(), depth - 1) if depth else _told(value)
+        return _clean(as_list(), depth - 1) if depth else _as_text(value)
     if isinstance(value, Iterable):
-        return _told(value) if not depth else [_clean(item, depth - 1) for item, _ in zip(value, range(_MANY))]  # noqa: B905 - cut
+        return _as_text(value) if not depth else [_clean(item, depth - 1) for item, _ in zip(value, range(_MANY))]  # noqa: B905 - cut
     if hasattr(value, "__float__"):  # fractions, decimals
         number = float(value)
         return number if math.isfinite(number) else None
-    return _told(value)
+    return _as_text(value)
 
 
 def _plain(value: Any) -> Any:
@@ -85,9 +85,9 @@ def _plain(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     if type(key) is str:
-        return clean_text(key)
+        return sanitize_text(key)
     plain = _clean(key, 0)
-    return plain if isinstance(plain, str) else _told(plain)
+    return plain if isinstance(plain, str) else _as_text(plain)
 
 
 def _of_bytes(data: bytes) -> str:
@@ -102,12 +102,12 @@ def _of_bytes(data: bytes) -> str:
 
 
 def _digits(number: int) -> str:
-    """Python refuses to write out very long numbers."""
+    """Formats a whole number; Python refuses to write out very long ones."""
     return str(number) if number.bit_length() < 4096 else hex(number)
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     try:
-        return clean_text(str(value))[:1000]
+        return sanitize_text(str(value))[:1000]
     except Exception:  # noqa: BLE001 - it cannot even say what it is
         return f"({type(value).__name__})"

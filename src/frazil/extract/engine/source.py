@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Gone(Exception):  # noqa: N818 - an answer, not a failure
-    """The object is not there any more."""
+class ObjectGone(Exception):  # noqa: N818 - an answer, not a failure
+    """The object does not exist any more."""
 
 
-class Changed(Exception):  # noqa: N818 - an answer, not a failure
-    """Under its key lies another content now."""
+class ObjectChanged(Exception):  # noqa: N818 - an answer, not a failure
+    """The content of the object is not the one that was listed."""
 
 
-class Shorter(Changed):
-    """It ends before the bytes that were asked for."""
+class RangeBeyondEnd(ObjectChanged):
+    """The object ends before the requested range."""
 
 
 class StorageError(Exception):
-    """The storage did not give the bytes. The reason is its text."""
+    """The storage did not return the bytes. The message is the reason."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which content of which object is to be read.
+class ObjectRef:
+    """The content of an object to read.
 
     Attributes:
         bucket: its bucket, or the URI of a folder.
         key: its key.
-        version_id: its version; empty: it has none.
+        version_id: its version; empty if it has none.
         is_latest: whether it is the newest version of its key.
-        etag: of the content; None: it is not known.
-        size: bytes; None: it is not known.
+        etag: of the content; None if unknown.
+        size: bytes; None if unknown.
     """
 
     bucket: str
@@ -44,18 +44,18 @@ class Wanted:
 
 
 class Source(Protocol):
-    """The bytes of one object. Its reads raise Gone, Changed, StorageError, or Unsupported."""
+    """The bytes of one object. Reads raise ObjectGone, ObjectChanged, StorageError or Unsupported."""
 
     def fetch(self, start: int, end: int) -> bytes:
-        """The bytes from `start` up to `end`; fewer where there are no more."""
+        """Returns the bytes from `start` up to `end`; fewer at the end of the object."""
         ...
 
     def total(self) -> int:
-        """How many there are, asked of the storage."""
+        """Returns the size, as the storage reports it."""
         ...
 
     def check(self) -> None:
-        """Raises where what was read is not what was wanted, after all."""
+        """Raises if the bytes that were read are not of the requested content."""
         ...
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""What a task and the process that looks inside say to each other, through pipes, and the board that they share.
+"""The protocol between a task and its worker processes: frames through pipes, and a status board.
 
-A frame is JSON and some bytes, each with its length before it. The board is shared memory, so that what was being done
-is known of a process that has crashed: one line for each of its threads.
+A frame is JSON and binary data, each preceded by its length. The status board is shared memory with one entry per
+thread, so that the work of a crashed process is known.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from typing import Any, Final
 import orjson
 
 from frazil.extract import Limits
-from frazil.extract.engine.source import Source, Wanted
+from frazil.extract.engine.source import ObjectRef, Source
 from frazil.settings.model import NetworkSettings, S3Settings
 
 _HEAD: Final = struct.Struct(">II")
 _LINE: Final = struct.Struct("=dqii")
 
 IDLE: Final = 0
-LOOKING: Final = 1
+RUNNING: Final = 1
 READING: Final = 2
 
 
 @dataclass(frozen=True)
-class Config:
-    """What a process that looks inside must know.
+class WorkerConfig:
+    """The configuration of a worker process.
 
     Attributes:
         extractors: name → module and attribute.
         limits: for each object.
-        threads: objects at once.
+        threads: objects processed concurrently.
         open_source: opens an object of a bucket or folder; a function of a module, so that it can be pickled.
         s3: how to reach buckets.
-        network: patience.
-        cache: folder of what can be made again, such as the model of `labels`; None: that of the settings there.
+        network: timeouts and retries.
+        cache: the cache folder, such as for the model of `labels`; None: that of the settings there.
     """
 
     extractors: dict[str, str]
     limits: Limits
     threads: int
-    open_source: Callable[[Wanted, S3Settings, NetworkSettings], Source]
+    open_source: Callable[[ObjectRef, S3Settings, NetworkSettings], Source]
     s3: S3Settings
     network: NetworkSettings
     cache: Path | None = None
@@ -56,40 +56,40 @@ class Config:
 
 @dataclass(frozen=True)
 class Job:
-    """One object that is to be looked into.
+    """One object to run extractors on.
 
     Attributes:
-        number: by which its result is known.
-        wanted: which content.
-        content_type: as it was uploaded.
-        detected_type: if it is known already; else `type` is run.
-        names: of the extractors; None: all that there are.
+        number: identifies its result.
+        wanted: the content to read.
+        content_type: the type it was uploaded with.
+        detected_type: if known already; else `type` runs.
+        names: of the extractors; None: all.
     """
 
     number: int
-    wanted: Wanted
+    wanted: ObjectRef
     content_type: str | None = None
     detected_type: str | None = None
     names: tuple[str, ...] | None = None
 
-    def packed(self) -> list[Any]:
+    def pack(self) -> list[Any]:
         w = self.wanted
         wanted = [w.bucket, w.key, w.version_id, w.is_latest, w.etag, w.size]
         return [self.number, wanted, self.content_type, self.detected_type, self.names]
 
     @classmethod
-    def unpacked(cls, packed: list[Any]) -> Job:
+    def unpack(cls, packed: list[Any]) -> Job:
         number, wanted, content_type, detected, names = packed
-        return cls(number, Wanted(*wanted), content_type, detected, None if names is None else tuple(names))
+        return cls(number, ObjectRef(*wanted), content_type, detected, None if names is None else tuple(names))
 
 
-def frame(value: Any, extra: bytes = b"") -> bytes:
+def encode_frame(value: Any, extra: bytes = b"") -> bytes:
     text = orjson.dumps(value)
     return b"".join((_HEAD.pack(len(text), len(extra)), text, extra))
 
 
-class Frames:
-    """Takes bytes as they come, and gives the frames that are complete."""
+class FrameDecoder:
+    """Decodes frames from bytes as they arrive."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -116,14 +116,14 @@ def write_all(file: int, data: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Line:
-    """What a thread is at.
+class ThreadStatus:
+    """What a thread is doing.
 
     Attributes:
-        began: by the monotonic clock, which all processes share.
+        began: start, by the monotonic clock, which all processes share.
         number: of the job.
         extractor: which of the configuration's.
-        state: LOOKING or READING.
+        state: RUNNING or READING.
     """
 
     began: float
@@ -132,8 +132,8 @@ class Line:
     state: int
 
 
-class Board:
-    """One line for each thread of a process that looks inside."""
+class StatusBoard:
+    """Shared memory with one entry for each thread of a worker process."""
 
     def __init__(self, file: int, lines: int) -> None:
         self._lines = lines
@@ -141,7 +141,7 @@ class Board:
 
     @staticmethod
     def make(lines: int) -> int:
-        """A file for a board."""
+        """Creates the file of a board."""
         if sys.platform == "linux":
             file = os.memfd_create("frazil-board", os.MFD_CLOEXEC)
         else:
@@ -151,30 +151,30 @@ class Board:
         return file
 
     def write(self, line: int, began: float, number: int, extractor: int, state: int) -> None:
-        # Not `pack_into`, which writes zeros first.
+        # Not `pack_into`, which writes zeros first: readers would see them.
         at = line * _LINE.size
         self._memory[at : at + _LINE.size] = _LINE.pack(began, number, extractor, state)
 
-    def busy(self) -> list[Line]:
-        """What is being done. A line that is written at this moment may be half old: look twice before you judge."""
-        found = (Line(*fields) for fields in _LINE.iter_unpack(self._memory[:]))
+    def busy(self) -> list[ThreadStatus]:
+        """Returns the threads that are busy. An entry being written may be torn: read twice before you act on it."""
+        found = (ThreadStatus(*fields) for fields in _LINE.iter_unpack(self._memory[:]))
         return [line for line in found if line.state != IDLE]
 
     def close(self) -> None:
         self._memory.close()
 
 
-class Marker:
-    """Writes one thread's line. The clock stands still while the storage is asked."""
+class StatusMarker:
+    """Writes one thread's entry. Its clock is stopped during requests to the storage."""
 
-    def __init__(self, board: Board, line: int) -> None:
+    def __init__(self, board: StatusBoard, line: int) -> None:
         self._board, self._line = board, line
         self._began = self._paused = 0.0
         self._number = self._extractor = 0
 
     def begin(self, number: int, extractor: int) -> None:
         self._number, self._extractor, self._began = number, extractor, time.monotonic()
-        self._board.write(self._line, self._began, number, extractor, LOOKING)
+        self._board.write(self._line, self._began, number, extractor, RUNNING)
 
     def reading(self, begins: bool) -> None:
         now = time.monotonic()
@@ -183,7 +183,7 @@ class Marker:
             self._board.write(self._line, now, self._number, self._extractor, READING)
         else:
             self._began += now - self._paused
-            self._board.write(self._line, self._began, self._number, self._extractor, LOOKING)
+            self._board.write(self._line, self._began, self._number, self._extractor, RUNNING)
 
     def idle(self) -> None:
         self._board.write(self._line, time.monotonic(), self._number, self._extractor, IDLE)

@@ -1,8 +1,8 @@
-"""The process that looks inside objects. It may hang, crash or run out of memory: then it is ended, and another begins.
+"""The worker process of extraction. If it hangs, crashes or runs out of memory, it is replaced.
 
     python -m frazil.extract.engine.worker JOBS RESULTS BOARD PARENT
 
-The first three are descriptors that it was given, so that nothing that a library prints gets between the results.
+The first three are inherited file descriptors, so that the output of libraries does not mix with the results.
 """
 
 from __future__ import annotations
@@ -23,29 +23,36 @@ from typing import Any
 from frazil.extract import Extractor, Item, Look
 from frazil.extract.engine import context
 from frazil.extract.engine.item import ObjectItem
-from frazil.extract.engine.run_extractors import look_into
-from frazil.extract.engine.wire import Board, Config, Frames, Job, Marker, frame, write_all
+from frazil.extract.engine.run_extractors import run_extractors
+from frazil.extract.engine.wire import (
+    FrameDecoder,
+    Job,
+    StatusBoard,
+    StatusMarker,
+    WorkerConfig,
+    encode_frame,
+    write_all,
+)
 from frazil.extract.registry import TYPE, load
 
-#: Seconds without a job after which nobody seems to need it.
+#: Seconds without a job after which the process ends.
 IDLE_S = 60.0
-#: An object that is larger is read as a whole by one thread at a time.
+#: Larger objects are read as a whole by one thread at a time.
 _LARGE = 32 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _BROKEN = 70
 
 
-class _OneByOne:
-    """Lets nobody else begin while an extractor runs for the first time.
+class _FirstRunLock:
+    """Serializes the first run of each extractor.
 
-    Extractors import what they need, and load their models, when they first run. Threads that do so at once would each
-    load a model of their own.
+    Extractors import libraries and load models when they first run; concurrent threads would each load a model.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def time(self, look: Look) -> Look:
+    def serialize(self, look: Look) -> Look:
         known = False
 
         def looked(item: Item) -> Any:
@@ -62,47 +69,47 @@ class _OneByOne:
 
 
 class Worker:
-    """Takes jobs from a queue with some threads, and writes what they found."""
+    """Runs jobs from a queue on several threads, and writes their results."""
 
-    def __init__(self, config: Config, results: int, board: Board) -> None:
+    def __init__(self, config: WorkerConfig, results: int, board: StatusBoard) -> None:
         self._config, self._results, self._board = config, results, board
         loaded = load(config.extractors.values(), ())
-        first = _OneByOne()
+        first = _FirstRunLock()
         self._extractors = {
-            name: replace(one.extractor, look=first.time(one.extractor.look)) for name, one in loaded.found.items()
+            name: replace(one.extractor, look=first.serialize(one.extractor.look)) for name, one in loaded.found.items()
         }
-        self._places = {name: place for place, name in enumerate(config.extractors)}
+        self._indexes = {name: place for place, name in enumerate(config.extractors)}
         self.jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._writing = threading.Lock()
         self._large = threading.Lock()
         self.open = 0
-        """Jobs that have no result yet."""
+        """Jobs without a result."""
 
     def start(self) -> None:
         for line in range(self._config.threads):
-            threading.Thread(target=self._work, args=(Marker(self._board, line),), daemon=True).start()
+            threading.Thread(target=self._work, args=(StatusMarker(self._board, line),), daemon=True).start()
 
     def take(self, packed: list[Any]) -> None:
         with self._writing:
             self.open += 1
-        self.jobs.put(Job.unpacked(packed))
+        self.jobs.put(Job.unpack(packed))
 
-    def _work(self, marker: Marker) -> None:
+    def _work(self, marker: StatusMarker) -> None:
         while True:
             job = self.jobs.get()
             try:
                 found = self._look(job, marker)
-                marker.idle()  # the other side may not be listening just now
+                marker.idle()  # writing the result may block
                 with self._writing:
                     self.open -= 1
                     write_all(self._results, found)
-            except BaseException:  # noqa: BLE001 - the other side finds out what it was, by running it alone
+            except BaseException:  # noqa: BLE001 - the parent finds the culprit by running suspects alone
                 os._exit(_BROKEN)
 
-    def _look(self, job: Job, marker: Marker) -> bytes:
+    def _look(self, job: Job, marker: StatusMarker) -> bytes:
         config = self._config
         extractors = self._chosen(job)
-        marker.begin(job.number, self._places.get(TYPE, 0))
+        marker.begin(job.number, self._indexes.get(TYPE, 0))
         item = ObjectItem(
             job.wanted,
             job.content_type,
@@ -112,20 +119,20 @@ class Worker:
         )
 
         def begins(one: Extractor) -> None:
-            marker.begin(job.number, self._places[one.name])
+            marker.begin(job.number, self._indexes[one.name])
 
         is_large = (job.wanted.size or 0) > _LARGE and any(e.reads == "whole" for e in extractors)
         if is_large:
             marker.idle()
             self._large.acquire()
         try:
-            found = look_into(item, extractors, detected_type=job.detected_type, begins=begins)
+            found = run_extractors(item, extractors, detected_type=job.detected_type, begins=begins)
         finally:
             if is_large:
                 self._large.release()
             item.close()
-        told = {"n": job.number, "type": found.detected_type, "read": item.bytes_read, "found": found.extractors}
-        return frame(told, found.thumbnail)
+        message = {"n": job.number, "type": found.detected_type, "read": item.bytes_read, "found": found.extractors}
+        return encode_frame(message, found.thumbnail)
 
     def _chosen(self, job: Job) -> list[Extractor]:
         if job.names is None:
@@ -137,31 +144,31 @@ def main() -> None:
     jobs, results, board, parent = map(int, sys.argv[1:])
     _die_with(parent)
     for one in (jobs, results, board):
-        os.set_inheritable(one, False)  # what a library starts must not hold them open
+        os.set_inheritable(one, False)  # child processes must not keep them open
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    frames = Frames()
+    frames = FrameDecoder()
     worker: Worker | None = None
-    while _comes(jobs, worker) and (data := os.read(jobs, 1 << 16)):
+    while _wait_readable(jobs, worker) and (data := os.read(jobs, 1 << 16)):
         for packed, extra in frames.feed(data):
             if worker is None:
-                config: Config = pickle.loads(extra)  # noqa: S301 - from the process that started this one
-                worker = _begun(config, results, board)
+                config: WorkerConfig = pickle.loads(extra)  # noqa: S301 - from the process that started this one
+                worker = _start_worker(config, results, board)
             for one in packed:
                 worker.take(one)
-    os._exit(0)  # without waiting for threads that may hang
+    os._exit(0)  # does not wait for threads that hang
 
 
-def _begun(config: Config, results: int, board: int) -> Worker:
-    context.use(context.Surroundings(config.cache, config.s3, config.network))
-    worker = Worker(config, results, Board(board, config.threads))
+def _start_worker(config: WorkerConfig, results: int, board: int) -> Worker:
+    context.set_context(context.ExtractorContext(config.cache, config.s3, config.network))
+    worker = Worker(config, results, StatusBoard(board, config.threads))
     worker.start()
     _limit_memory(config.limits.max_memory_bytes)
-    write_all(results, frame({"ready": os.getpid()}))
+    write_all(results, encode_frame({"ready": os.getpid()}))
     return worker
 
 
-def _comes(jobs: int, worker: Worker | None) -> bool:
-    """Waits for jobs, or for the end of the other side; False: for long nobody has needed this process."""
+def _wait_readable(jobs: int, worker: Worker | None) -> bool:
+    """Waits for jobs, or for the end of the parent. Returns False after an idle period."""
     while not select.select([jobs], [], [], IDLE_S)[0]:
         if worker is None or not worker.open:
             return False
@@ -169,7 +176,7 @@ def _comes(jobs: int, worker: Worker | None) -> bool:
 
 
 def _die_with(parent: int) -> None:
-    """When the parent goes, however that happens."""
+    """Ends this process when its parent ends, for whatever reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -177,7 +184,7 @@ def _die_with(parent: int) -> None:
 
 
 def _limit_memory(more: int) -> None:
-    """Memory that can be written to, beyond what there is by now. Address space says little where there are threads."""
+    """Limits writable memory beyond what is used now. Address space would say little in a process with threads."""
     limit = _data_bytes() + more
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 

@@ -1,4 +1,4 @@
-"""One process that looks inside, as the task sees it that has started it."""
+"""A worker process, as seen by the task that started it."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from frazil.extract.engine.wire import Board, Config, Frames, Job, Line, frame
+from frazil.extract.engine.wire import FrameDecoder, Job, StatusBoard, ThreadStatus, WorkerConfig, encode_frame
 
-#: Bytes of jobs that lie in their pipe, where the system allows so many; the others wait in this process.
+#: Size of the pipe for jobs, if the system allows it; further jobs wait in this process.
 _PIPE = 1 << 20
-#: The last words of a process, for the reason of its end.
-_NOISE = 4096
-_SECONDS_TO_DIE = 5.0
-_LOOK_S = 0.002
+#: Bytes of the process's output that are kept, to explain its end.
+_OUTPUT_KEPT = 4096
+_KILL_TIMEOUT_S = 5.0
+_POLL_S = 0.002
 
 
-class Child:
-    """A process with its pipes. It dies with the thread that has made it.
+class WorkerProcess:
+    """A process and its pipes. It is killed when the thread that started it ends.
 
     Args:
-        config: what it must know.
+        config: its configuration.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: WorkerConfig) -> None:
         self.config = config
         self.ready = False
         self.taken = 0
-        """Jobs that it was given."""
-        self._frames = Frames()
-        self._noise = b""
-        self._unsent = bytearray(frame([], pickle.dumps(config)))
+        """Number of jobs it was given."""
+        self._frames = FrameDecoder()
+        self._output = b""
+        self._unsent = bytearray(encode_frame([], pickle.dumps(config)))
         with ExitStack() as ours, ExitStack() as theirs:
             jobs, self._jobs = _pipe(theirs, ours)
             self.results, results = _pipe(ours, theirs)
             self.noise, noise = _pipe(ours, theirs)
-            file = Board.make(config.threads)
+            file = StatusBoard.make(config.threads)
             theirs.callback(os.close, file)
-            self._board = Board(file, config.threads)
+            self._board = StatusBoard(file, config.threads)
             ours.callback(self._board.close)
             if sys.platform == "linux":
-                with suppress(OSError):  # whoever has many pipes may have small ones only
+                with suppress(OSError):  # users with many pipes may be limited to small ones
                     fcntl.fcntl(self._jobs, fcntl.F_SETPIPE_SZ, _PIPE)
             for one in (self._jobs, self.results, self.noise):
                 os.set_blocking(one, False)
             given = (jobs, results, file)
-            # Without -P the folder that somebody stands in, such as one of photos, could bring its own modules.
+            # Without -P modules in the current folder, such as one of photos, could shadow others.
             command = [sys.executable, "-P", "-m", "frazil.extract.engine.worker", *map(str, given), str(os.getpid())]
             self._process = subprocess.Popen(
                 command,
@@ -63,7 +63,7 @@ class Child:
                 stdout=noise,
                 stderr=noise,
                 pass_fds=given,
-                start_new_session=True,  # Ctrl-C is for the one who started the task
+                start_new_session=True,  # Ctrl-C is for the process that started the task
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(_modules()), "PYTHONSAFEPATH": "1"},
             )
             self._closing = ours.pop_all()
@@ -75,27 +75,27 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Does not reap it: as long as nobody has, no other process group can have its number."""
+        """Whether it runs. Does not reap it: until then no other process group can get its id."""
         if self._process.returncode is not None:
             return False
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-        except ChildProcessError:  # somebody else has
+        except ChildProcessError:  # reaped elsewhere
             return self._process.poll() is None
 
     @property
     def waits_for(self) -> list[int]:
-        """Where it can be written to when more of the jobs can be handed over."""
+        """The pipe for jobs, if some are not sent yet."""
         return [self._jobs] if self._unsent else []
 
     def send(self, jobs: Sequence[Job]) -> None:
-        """Hands jobs over, without waiting. Where the process is gone, that is seen when its results are read."""
+        """Sends jobs without blocking. That a process is gone is noticed when its results are read."""
         self.taken += len(jobs)
-        self._unsent += frame([job.packed() for job in jobs])
+        self._unsent += encode_frame([job.pack() for job in jobs])
         self.flush()
 
     def flush(self) -> None:
-        """Hands over as much as the process takes just now."""
+        """Writes as much as the pipe accepts."""
         try:
             while self._unsent:
                 del self._unsent[: os.write(self._jobs, self._unsent)]
@@ -105,9 +105,9 @@ class Child:
             self._unsent.clear()
 
     def receive(self) -> tuple[list[tuple[Any, bytes]], bool]:
-        """The results that are there, and whether more can come."""
+        """Returns the results that have arrived, and whether more can follow."""
         self.flush()
-        self._hear()
+        self._read_output()
         found: list[tuple[Any, bytes]] = []
         while True:
             try:
@@ -116,21 +116,21 @@ class Child:
                 return found, True
             if not data:
                 return found, False
-            for told, extra in self._frames.feed(data):
-                if "ready" in told:
+            for message, extra in self._frames.feed(data):
+                if "ready" in message:
                     self.ready = True
                 else:
-                    found.append((told, extra))
+                    found.append((message, extra))
 
-    def _hear(self) -> None:
+    def _read_output(self) -> None:
         try:
             while data := os.read(self.noise, 1 << 16):
-                self._noise = (self._noise + data)[-_NOISE:]
+                self._output = (self._output + data)[-_OUTPUT_KEPT:]
         except BlockingIOError:
             return
 
-    def busy(self) -> list[Line]:
-        """What it is doing, or was doing when it died."""
+    def busy(self) -> list[ThreadStatus]:
+        """Returns the threads that are busy, or were when it died."""
         return self._board.busy()
 
     def kill(self) -> None:
@@ -138,20 +138,24 @@ class Child:
         self._wait()
 
     def _kill_all(self) -> None:
-        """The process, and what it has started, which would go on when it has crashed."""
+        """Kills the process and its child processes, which would survive a crash."""
         if self._process.returncode is None:
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def last_words(self) -> str:
-        self._hear()
-        lines = self._noise.decode(errors="replace").strip().splitlines()
+    def last_output_line(self) -> str:
+        self._read_output()
+        lines = self._output.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def how_it_ended(self) -> str:
-        """In words, after its results have come to their end."""
+        """Returns why it ended. Call after its results are exhausted."""
         code = self._wait()
-        if "memory allocation of" in (words := self.last_words()) or "MemoryError" in words or "bad_alloc" in words:
+        if (
+            "memory allocation of" in (words := self.last_output_line())
+            or "MemoryError" in words
+            or "bad_alloc" in words
+        ):
             return f"took more than {self.config.limits.max_memory_bytes / 2**30:g} GiB of memory"
         if code is None:
             return "hangs, and cannot be ended"
@@ -163,13 +167,13 @@ class Child:
             return f"crashed the process (signal {-code})"
 
     def _wait(self) -> int | None:
-        """The exit code; None: it is stuck in the kernel, and is left behind."""
-        until = now() + _SECONDS_TO_DIE
+        """Returns the exit code; None if the process is stuck in the kernel and was abandoned."""
+        until = now() + _KILL_TIMEOUT_S
         while self.is_alive and now() < until:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         self._kill_all()
         try:
-            return self._process.wait(_SECONDS_TO_DIE)
+            return self._process.wait(_KILL_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return None
 
@@ -180,7 +184,7 @@ class Child:
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """A pipe, and who closes its ends."""
+    """Opens a pipe, and registers who closes its ends."""
     ends = os.pipe()
     reader.callback(os.close, ends[0])
     writer.callback(os.close, ends[1])
@@ -188,19 +192,19 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
 
 
 def _modules() -> list[str]:
-    """Where this process finds its modules, without the current folder, unless the user has named it."""
+    """Returns the module paths of this process, without the current folder unless the user named it."""
     here, named = Path.cwd(), os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [path for path in sys.path if Path(path).is_absolute() and (Path(path) != here or path in named)]
 
 
-# -- those that wait for the next task ---------------------------------------------------------------------------------
+# -- idle processes ----------------------------------------------------------------------------------------------------
 
-_idle: list[Child] = []
+_idle: list[WorkerProcess] = []
 _lock = threading.Lock()
 
 
-def borrow(config: Config) -> Child:
-    """One that has been used before by this process and has nothing to do, or a new one."""
+def acquire_worker(config: WorkerConfig) -> WorkerProcess:
+    """Returns an idle worker of this process with the same configuration, or a new one."""
     with _lock:
         for child in [child for child in _idle if not child.is_alive]:
             _idle.remove(child)
@@ -209,22 +213,22 @@ def borrow(config: Config) -> Child:
             if child.config == config:
                 _idle.remove(child)
                 return child
-    return Child(config)
+    return WorkerProcess(config)
 
 
-def give_back(child: Child) -> None:
-    """For the next task of this process. It ends by itself when none comes."""
+def release_worker(child: WorkerProcess) -> None:
+    """Keeps a worker for the next task of this process. It ends by itself if none comes."""
     with _lock:
         _idle.append(child)
 
 
-def close_idle() -> None:
+def close_idle_workers() -> None:
     with _lock:
         while _idle:
             _idle.pop().close()
 
 
-atexit.register(close_idle)
+atexit.register(close_idle_workers)
 
 
 def now() -> float:

@@ -1,4 +1,4 @@
-"""Headers of files made of boxes: HEIC, HEIF, AVIF, JPEG 2000 and Canon's CR3."""
+"""Headers of ISO media files: HEIC, HEIF, AVIF, JPEG 2000 and Canon's CR3."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from frazil.extract.images.header import Header
 from frazil.extract.images.jpeg import exif
-from frazil.extract.images.tiff import Tiff, moved, read_tiff
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.images.tiff import Tiff, read_tiff, shift_offsets
+from frazil.extract.window import Damaged, Window
 
-_MAX_BOXES = 256
 _MAX_ITEMS = 4096
 _CANON = bytes.fromhex("85c0b687820f11e08111f4ce462b6a48")
 _CANON_PREVIEW = bytes.fromhex("eaf42b5e1c984b88b9fbb7dc406e4d16")
-#: Counter-clockwise quarter turns, then whether it is mirrored (1: left and right change places) → EXIF's number.
+#: (counter-clockwise quarter turns, mirror axis; 1: left and right change places) → EXIF orientation.
 _TURNED: dict[tuple[int, int | None], int] = {
     (0, None): 1, (1, None): 8, (2, None): 3, (3, None): 6,
     (0, 1): 2, (0, 0): 4, (1, 1): 7, (1, 0): 5, (2, 1): 4, (2, 0): 2, (3, 1): 5, (3, 0): 7,
@@ -21,21 +20,9 @@ _TURNED: dict[tuple[int, int | None], int] = {
 
 
 def boxes(window: Window) -> Iterator[tuple[bytes, Window]]:
-    """The boxes in a part, as (name, contents)."""
-    at = 0
-    for _ in range(_MAX_BOXES):
-        start = window.get(at, 16)
-        if len(start) < 8:
-            return
-        size, name, skip = int.from_bytes(start[:4], "big"), start[4:8], 8
-        if size == 1 and len(start) == 16:
-            size, skip = int.from_bytes(start[8:], "big"), 16
-        if size == 0:
-            size = window.size - at
-        if size < skip:
-            return
-        yield name, window.part(at + skip, size - skip)
-        at += size
+    """Yields the boxes in a part, as (name, contents)."""
+    for name, start, end in window.boxes():
+        yield name, window.part(start, end - start)
 
 
 def _first(window: Window, name: bytes) -> Window | None:
@@ -43,14 +30,14 @@ def _first(window: Window, name: bytes) -> Window | None:
 
 
 def read_heif(window: Window, header: Header) -> None:
-    """Reads the size and turn of the main picture, and where EXIF and XMP lie.
+    """Reads size and orientation of the main picture, and the offsets of EXIF and XMP.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     meta = _first(window, b"meta")
     if meta is None:
-        raise Broken("no box with metadata")
+        raise Damaged("no box with metadata")
     parts = dict(boxes(meta.part(4)))
     main = 0
     if b"pitm" in parts:
@@ -66,7 +53,7 @@ def read_heif(window: Window, header: Header) -> None:
         if source is not None:
             _attach(items[number], source.part(offset, length), header)
     if header.width is None:
-        raise Broken("no size of the main picture")
+        raise Damaged("the main picture has no size")
 
 
 def _attach(kind: bytes, data: Window, header: Header) -> None:
@@ -76,12 +63,12 @@ def _attach(kind: bytes, data: Window, header: Header) -> None:
         turned = header.orientation
         (skip,) = data.unpack(">I", 0)
         exif(data.part(4 + skip), header)
-        # The boxes say how it is turned; what EXIF says of it is a copy that may be stale.
+        # The boxes have the orientation; the one in EXIF is a copy that may be stale.
         header.orientation = turned
 
 
 def _items(box: Window) -> dict[int, bytes]:
-    """Number → kind of the items that are EXIF or XMP."""
+    """Returns number → kind of the items that are EXIF or XMP."""
     (version,) = box.unpack(">B", 0)
     found: dict[int, bytes] = {}
     at = 8 if version else 6
@@ -100,7 +87,7 @@ def _items(box: Window) -> dict[int, bytes]:
 
 
 def _places(box: Window, wanted: set[int]) -> dict[int, tuple[int, int, int]]:
-    """Number → (method, offset, length) of items that lie in one piece."""
+    """Returns number → (method, offset, length) of contiguous items."""
     version, sizes, more = box.unpack(">B3xBB", 0)
     offset_size, length_size, base_size, index_size = sizes >> 4, sizes & 15, more >> 4, more & 15
     wide = 4 if version == 2 else 2
@@ -127,7 +114,7 @@ def _places(box: Window, wanted: set[int]) -> dict[int, tuple[int, int, int]]:
 
 
 def _properties(box: Window, main: int, header: Header) -> None:
-    """Properties of the main picture: its size, what of it is shown, how it is turned and mirrored."""
+    """Reads the properties of the main picture: size, crop, rotation and mirroring."""
     parts = dict(boxes(box))
     if b"ipco" not in parts or b"ipma" not in parts:
         return
@@ -176,22 +163,22 @@ def read_jpeg2000(window: Window, header: Header) -> None:
     """Reads the size of a JP2.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     inside = _first(window, b"jp2h")
     size = _first(inside, b"ihdr") if inside else None
     if size is None:
-        raise Broken("no size of the picture")
+        raise Damaged("the picture has no size")
     height, width, parts = size.unpack(">IIH", 0)
     header.width, header.height = width or None, height or None
     header.mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(parts)
 
 
 def read_cr3(window: Window, header: Header) -> None:
-    """Reads Canon's boxes with the TIFF blocks, and where the preview lies.
+    """Reads Canon's boxes with the TIFF blocks, and the offset of the preview.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     blocks: dict[bytes, Tiff] = {}
     for name, data in boxes(window):
@@ -207,13 +194,13 @@ def read_cr3(window: Window, header: Header) -> None:
             break
     first = blocks.get(b"CMT1")
     if first is None:
-        raise Broken("no box with the tags of the camera")
+        raise Damaged("no box with the tags of the camera")
     # Each block counts offsets from its own start; here they all count from the start of the file.
-    merged = Tiff(window, first.order, moved(first.main, first.window.start - window.start))
+    merged = Tiff(window, first.order, shift_offsets(first.main, first.window.start - window.start))
     for name, group in ((b"CMT2", "exif"), (b"CMT4", "gps")):
         block = blocks.get(name)
         if block is not None and block.order == first.order:
-            setattr(merged, group, moved(block.main, block.window.start - window.start))
+            setattr(merged, group, shift_offsets(block.main, block.window.start - window.start))
     header.tiff = merged
     header.width, header.height = merged.number(merged.main, 0x0100), merged.number(merged.main, 0x0101)
     turned = merged.number(merged.main, 0x0112)

@@ -1,4 +1,4 @@
-"""Decodes a picture once, as small as it may be, for all extractors that look at pixels."""
+"""Decodes a picture once, at the smallest sufficient size, for all extractors that read pixels."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.extract import Item, TooMuch, Unsupported
 from frazil.extract.images.header import Header
-from frazil.extract.images.headers import header_of
 from frazil.extract.images.jpeg import read_jpeg
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.images.read_header import read_header
+from frazil.extract.window import Damaged, Window
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Media type → the one format that Pillow may take it for: none of those that start other programs.
+#: Media type → the only Pillow format allowed, which excludes formats that start other programs.
 _FORMATS = {
     "image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "image/tiff": "TIFF", "image/gif": "GIF",
     "image/bmp": "BMP", "image/avif": "AVIF", "image/jp2": "JPEG2000", "image/vnd.microsoft.icon": "ICO",
     "image/vnd.adobe.photoshop": "PSD", "image/x-portable-anymap": "PPM", "image/x-tga": "TGA", "image/qoi": "QOI",
 }  # fmt: skip
 _HEIF, _HEIF_TYPES = "HEIF", ("image/heic", "image/heif")
-#: Media types of which a picture can be had.
+#: Media types that can be decoded.
 DECODED = (*_FORMATS, *_HEIF_TYPES, "image/x-canon-cr2", "image/x-canon-cr3", "image/x-nikon-nef", "image/x-sony-arw",
            "image/x-adobe-dng", "image/x-olympus-orf", "image/x-panasonic-rw2", "image/x-pentax-pef",
            "image/x-samsung-srw", "image/x-fuji-raf")  # fmt: skip
 
 
 def picture_of(item: Item, min_side: int = 256) -> Image:
-    """The picture as it is shown, in RGB, reduced as far as its shorter side stays at least `min_side`.
+    """Decodes the picture as it is shown, in RGB, reduced while its shorter side stays at least `min_side`.
 
     It is kept in `item.shared["picture"]`: do not change it, copy it.
 
     Raises:
         Unsupported: nothing here decodes this format.
         TooMuch: it has more pixels, or bytes, than the limits say.
-        Broken: it is damaged.
+        Damaged: it is damaged.
     """
     kept: tuple[Image, int | None] | None = item.shared.get("picture_kept")
     if kept is not None and (kept[1] is None or kept[1] >= min_side):
@@ -48,17 +48,17 @@ def picture_of(item: Item, min_side: int = 256) -> Image:
     except (Unsupported, TooMuch, MemoryError):
         raise
     except Exception as failure:
-        # Pillow lets through whatever its readers stumble over.
-        kind = TooMuch if type(failure).__name__ == "DecompressionBombError" else Broken
+        # Pillow passes on any error of its readers.
+        kind = TooMuch if type(failure).__name__ == "DecompressionBombError" else Damaged
         raise kind(f"cannot be decoded: {failure or type(failure).__name__}") from failure
-    image: Image = _turned(decoded, orientation)
+    image: Image = _apply_orientation(decoded, orientation)
     item.shared["picture"] = image
     item.shared["picture_kept"] = (image, min_side if reduced else None)
     return image
 
 
 def _prepare(pixels: int) -> None:
-    """Pillow's own limit becomes the item's: it also holds for pictures within pictures, such as icons.
+    """Sets Pillow's pixel limit to the item's, which then also applies to nested pictures, such as icons.
 
     Both are of the process, and stay: another thread may be decoding.
     """
@@ -70,20 +70,20 @@ def _prepare(pixels: int) -> None:
 
 
 def _source(item: Item) -> tuple[bytes, str, int]:
-    """The bytes to decode, as what, and how the outcome is to be turned."""
-    header = header_of(item)
+    """Returns the bytes to decode, their format, and the orientation to apply."""
+    header = read_header(item)
     name = _FORMATS.get(item.detected_type) or (_HEIF if item.detected_type in _HEIF_TYPES else None)
     if name is not None:
         _check(item, header.width, header.height)
-        # Whoever decodes a HEIC turns it as well.
+        # The HEIC decoder applies the orientation itself.
         return item.whole(), name, 1 if name == _HEIF else header.orientation
     if header.previews:
         return _preview(item), "JPEG", header.orientation
-    raise Unsupported(f"{item.detected_type} is not decoded, and holds no preview")
+    raise Unsupported(f"{item.detected_type} is not decoded, and contains no preview")
 
 
 def _decoded(data: bytes, name: str, min_side: int, item: Item) -> tuple[Any, bool]:
-    """The picture, and whether it was reduced."""
+    """Decodes the picture. Returns it, and whether it was reduced."""
     from PIL import Image
 
     image: Any = _heif(data, item) if name == _HEIF else Image.open(io.BytesIO(data), formats=[name])
@@ -115,13 +115,13 @@ def _heif(data: bytes, item: Item) -> Any:
 
 
 def _preview(item: Item) -> bytes:
-    """The largest preview that is a usual JPEG."""
+    """Returns the largest preview that is a baseline JPEG."""
     best: tuple[int, int, Window] | None = None
-    for window in header_of(item).previews:
+    for window in read_header(item).previews:
         inside = Header("JPEG")
         try:
             usual = window.get(0, 2) == b"\xff\xd8" and read_jpeg(window, inside)
-        except Broken:
+        except Damaged:
             continue
         width, height = inside.width or 0, inside.height or 0
         if usual and width * height > (best[0] * best[1] if best else 0):
@@ -141,7 +141,7 @@ def _wanted(size: tuple[int, int], min_side: int) -> tuple[int, int]:
 
 
 def _colours(image: Any) -> Any:
-    """Colours that can be averaged: no palettes, eight bits."""
+    """Converts to colours that can be averaged: no palettes, eight bits."""
     if image.mode in ("P", "PA"):
         return image.convert("RGBA" if "transparency" in image.info or image.mode == "PA" else "RGB")
     if image.mode == "1":
@@ -159,7 +159,7 @@ def _reduced(image: Any, min_side: int) -> Any:
 
 
 def _rgb(image: Any) -> Any:
-    """RGB; what is transparent becomes white."""
+    """Converts to RGB; transparent pixels become white."""
     from PIL import Image
 
     if image.mode in ("RGBA", "LA", "RGBa", "La"):
@@ -169,7 +169,7 @@ def _rgb(image: Any) -> Any:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _turned(image: Any, orientation: int) -> Any:
+def _apply_orientation(image: Any, orientation: int) -> Any:
     from PIL.Image import Transpose
 
     how = {

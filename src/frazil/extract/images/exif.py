@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.extract import Item, extractor
-from frazil.extract.images.exif_values import MAKER_NOTE, rationals, value
-from frazil.extract.images.gps import altitude, degrees
-from frazil.extract.images.headers import header_of
+from frazil.extract.images.exif_values import MAKER_NOTE, altitude, degrees, rationals, value
+from frazil.extract.images.read_header import read_header
 from frazil.extract.images.tiff import Tiff
 
-#: Offsets and data of the file itself, and what other extractors read.
+#: Tags with offsets and data of the file itself, and those of other extractors.
 _LEFT_OUT = frozenset({
     0x014A, 0x8769, 0x8825, 0xA005, 0x0111, 0x0117, 0x0144, 0x0145, 0x0201, 0x0202, 0x02BC, 0x83BB, 0x8649, 0x8773,
     0x0140, 0xEA1C, 0xC634, 0xC4A5, 0x002E,
@@ -31,12 +30,12 @@ _LEFT_OUT = frozenset({
 )
 def EXIF(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
     """All EXIF tags of an image; empty if it has none."""
-    tiff = header_of(item).tiff
-    return {} if tiff is None else named(tiff)
+    tiff = read_header(item).tiff
+    return {} if tiff is None else tags_by_name(tiff)
 
 
-def named(tiff: Tiff) -> dict[str, Any]:
-    """The tags of a TIFF block by name."""
+def tags_by_name(tiff: Tiff) -> dict[str, Any]:
+    """Returns the tags of a TIFF block by name."""
     from PIL.ExifTags import GPSTAGS, TAGS
 
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Values of EXIF tags as JSON has them."""
+"""Values of EXIF tags as JSON, and GPS coordinates."""
 
 from __future__ import annotations
 
@@ -7,17 +7,53 @@ from typing import Any
 
 from frazil.extract.images.tiff import Ifd, Tiff
 
+_LATITUDE, _LONGITUDE, _ALTITUDE = 2, 4, 6
+_BOUNDS = {_LATITUDE: 90.0, _LONGITUDE: 180.0, 20: 90.0, 22: 180.0}
+
+
+def degrees(tiff: Tiff, tag: int) -> float | None:
+    """Reads latitude or longitude in degrees, negative in the south and west; None if missing or out of range."""
+    parts = rationals(tiff, tiff.gps, tag)
+    if not parts or len(parts) > 3 or parts[0] is None:
+        return None
+    whole, minutes, seconds = (part or 0 for part in (*parts, 0, 0)[:3])
+    found = whole + minutes / 60 + seconds / 3600
+    reference = tiff.value(tiff.gps, tag - 1)
+    if isinstance(reference, bytes) and reference[:1].upper() in (b"S", b"W"):
+        found = -found
+    return round(found, 7) if abs(found) <= _BOUNDS[tag] else None
+
+
+def altitude(tiff: Tiff) -> float | int | None:
+    """Reads the altitude in metres; None if missing or implausible."""
+    parts = rationals(tiff, tiff.gps, _ALTITUDE)
+    if not parts or parts[0] is None or abs(parts[0]) > 1_000_000:
+        return None
+    below = tiff.value(tiff.gps, 5)
+    first = below[0] if isinstance(below, (tuple, bytes)) and below else below
+    height = round(parts[0], 3)
+    return -height if first in (1, 3, 0x31) else height
+
+
+def coordinates(tiff: Tiff) -> tuple[float | None, float | None]:
+    """Reads latitude and longitude, both or none; cameras without a position write 0, 0."""
+    latitude, longitude = degrees(tiff, _LATITUDE), degrees(tiff, _LONGITUDE)
+    if latitude is None or longitude is None or (latitude == 0 and longitude == 0):
+        return None, None
+    return latitude, longitude
+
+
 MAKER_NOTE, USER_COMMENT = 0x927C, 0x9286
 _CHARSETS = {b"ASCII\0\0\0": "ascii", b"UNICODE\0": "utf-16", b"JIS\0\0\0\0\0": "iso2022_jp"}
 #: Windows writes these in UTF-16: title, comment, author, keywords, subject.
 _WINDOWS = range(0x9C9B, 0x9CA0)
-#: More numbers than this are data, not something that a person reads.
+#: Maximum numbers of one value; more are binary data.
 _MANY = 64
 _RATIONALS = (5, 10)
 
 
 def text(data: bytes) -> str:
-    """Text up to its end mark: UTF-8, as most write it, or else Latin-1."""
+    """Decodes a NUL-terminated text: UTF-8, or else Latin-1."""
     data = data.partition(b"\0")[0]
     try:
         return data.decode("utf-8").strip()
@@ -26,7 +62,7 @@ def text(data: bytes) -> str:
 
 
 def ratio(above: int, below: int) -> float | int | None:
-    """A rational as a number; None where it is divided by zero."""
+    """Converts a rational; None if the denominator is zero."""
     if not below:
         return None
     number = above / below
@@ -34,7 +70,7 @@ def ratio(above: int, below: int) -> float | int | None:
 
 
 def rationals(tiff: Tiff, ifd: Ifd, tag: int) -> list[float | int | None]:
-    """Rationals as numbers; other numbers too, for those who write them; empty: there are none."""
+    """Reads rationals as numbers, and plain numbers, which some software writes; empty if there are none."""
     raw = tiff.value(ifd, tag)
     if raw is None or isinstance(raw, bytes):
         return []
@@ -45,7 +81,7 @@ def rationals(tiff: Tiff, ifd: Ifd, tag: int) -> list[float | int | None]:
 
 
 def value(tiff: Tiff, ifd: Ifd, tag: int) -> Any:
-    """A tag's value for people: text, a number, a list of numbers; None: nothing, or too much of it."""
+    """Reads the value of a tag: text, a number, a list of numbers; None if empty or too long."""
     kind, count, _ = ifd[tag]
     if kind == 2:
         raw = tiff.value(ifd, tag)
@@ -63,7 +99,7 @@ def value(tiff: Tiff, ifd: Ifd, tag: int) -> Any:
 
 
 def windows(tiff: Tiff, ifd: Ifd, tag: int) -> str | None:
-    """A text that Windows has written."""
+    """Reads a text written by Windows."""
     if ifd.get(tag, (0,))[0] not in (1, 7):
         return None
     raw = tiff.value(ifd, tag)
@@ -72,7 +108,7 @@ def windows(tiff: Tiff, ifd: Ifd, tag: int) -> str | None:
 
 
 def comment(raw: Any, order: str) -> str | None:
-    """The user's comment, in the encoding that its first 8 bytes tell."""
+    """Decodes the user's comment in the encoding that its first 8 bytes name."""
     if not isinstance(raw, bytes):
         return None
     charset, body = _CHARSETS.get(raw[:8]), raw[8:]
@@ -85,7 +121,7 @@ def comment(raw: Any, order: str) -> str | None:
 
 
 def _undefined(raw: Any) -> str | list[int] | int | None:
-    """Bytes whose meaning the tag knows: letters, such as versions, or small numbers."""
+    """Converts bytes of undefined type: letters, such as versions, or small numbers."""
     if not isinstance(raw, bytes) or not raw:
         return None
     letters = raw.rstrip(b"\0")

@@ -1,11 +1,11 @@
-"""What the headers of a picture say, whatever its format."""
+"""The headers of a picture, independent of its format."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from frazil.extract.images.tiff import Tiff
-from frazil.extract.images.window import Window
+from frazil.extract.window import Window
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Header:
         height: of the picture as it is stored; None: not found.
         orientation: as EXIF counts it, 1 to 8: how the stored picture is turned to be shown.
         mode: of the colours, as Pillow calls it: RGB, L, CMYK …
-        frames: pages or frames, where that can be told.
+        frames: pages or frames, if known.
         tiff: EXIF.
         xmp: where the XMP packet lies, or the packet itself if it was compressed.
         iptc: where the IPTC records lie.

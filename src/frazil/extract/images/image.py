@@ -1,4 +1,4 @@
-"""The extractor `image`: what people ask of a picture first, whatever its format and whoever wrote it down."""
+"""The extractor `image`: size, time, camera and place of a picture, from EXIF, XMP or IPTC in any format."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from frazil.extract import Item, TooMuch, Unsupported, extractor
-from frazil.extract.images.exif_values import text, windows
-from frazil.extract.images.gps import altitude, place
+from frazil.extract.images.exif_values import altitude, coordinates, text, windows
 from frazil.extract.images.header import Header
-from frazil.extract.images.headers import header_of
-from frazil.extract.images.iptc import iptc_of
+from frazil.extract.images.iptc import read_iptc
+from frazil.extract.images.read_header import read_header
 from frazil.extract.images.tiff import Ifd, Tiff
-from frazil.extract.images.window import Broken
-from frazil.extract.images.xmp import xmp_of
+from frazil.extract.images.xmp import read_xmp
+from frazil.extract.window import Damaged
 
 _MAKE, _MODEL, _DESCRIPTION, _ARTIST, _LENS = 0x010F, 0x0110, 0x010E, 0x013B, 0xA434
 _EXPOSURE, _WINDOWS_TITLE, _WINDOWS_AUTHOR = 0x829A, 0x9C9B, 0x9C9D
@@ -26,7 +25,7 @@ _COMPANY = re.compile(
     r"[\s,]+(corporation|corp\.?|company|co\.?|ltd\.?|inc\.?|ag|gmbh|camera|imaging|optical|electronics?|electric|digital)\b\.?",
     re.IGNORECASE,
 )
-#: What cameras write where a description should stand.
+#: Placeholders that cameras write as description.
 _NO_TITLE = re.compile(r"[\w ]+ digital camera|sony dsc|samsung|dcim\\.*|default", re.IGNORECASE)
 
 
@@ -55,11 +54,11 @@ _NO_TITLE = re.compile(r"[\w ]+ digital camera|sony dsc|samsung|dcim\\.*|default
 )
 def IMAGE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
     """Size, time, camera and location of an image; reads only headers."""
-    header = header_of(item)
+    header = read_header(item)
     if not header.format:
-        raise Unsupported(f"headers of {item.detected_type} are not read")
+        raise Unsupported(f"headers of {item.detected_type} are not supported")
     if header.width is None or header.height is None:
-        raise Broken("; ".join(header.warnings) or "no size of the picture")
+        raise Damaged("; ".join(header.warnings) or "the picture has no size")
     warnings = list(header.warnings)
     turned = header.orientation >= 5
     found: dict[str, Any] = {
@@ -70,8 +69,8 @@ def IMAGE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
         "frames": header.frames,
         "orientation": header.orientation,
     }
-    xmp = _other(xmp_of, item, warnings)
-    iptc = _other(iptc_of, item, warnings)
+    xmp = _other(read_xmp, item, warnings)
+    iptc = _other(read_iptc, item, warnings)
     tiff = header.tiff
     if tiff is not None:
         found["camera"] = _camera(tiff)
@@ -79,7 +78,7 @@ def IMAGE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
             tiff, known=found["camera"] is not None or _EXPOSURE in tiff.exif
         )
         found["lens"] = _text(tiff, tiff.exif, _LENS)
-        found["latitude"], found["longitude"] = place(tiff)
+        found["latitude"], found["longitude"] = coordinates(tiff)
         found["altitude"] = altitude(tiff)
         warnings += [f"EXIF: {warning}" for warning in tiff.warnings]
     _complete(found, header, xmp, iptc)
@@ -91,7 +90,7 @@ def IMAGE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
 def _other(read: Any, item: Item, warnings: list[str]) -> dict[str, Any]:
     try:
         told: dict[str, Any] = read(item)
-    except (Broken, TooMuch) as failure:
+    except (Damaged, TooMuch) as failure:
         warnings.append(str(failure))
         return {}
     return told
@@ -103,7 +102,7 @@ def _text(tiff: Tiff, ifd: Ifd, tag: int) -> str | None:
 
 
 def _camera(tiff: Tiff) -> str | None:
-    """Maker and model; the maker is not said twice, and not as a company."""
+    """Joins maker and model; the maker is not repeated, and loses its legal form."""
     maker, model = _text(tiff, tiff.main, _MAKE), _text(tiff, tiff.main, _MODEL)
     if maker is None or model is None:
         return model or maker
@@ -113,19 +112,19 @@ def _camera(tiff: Tiff) -> str | None:
 
 
 def _taken(tiff: Tiff, *, known: bool) -> tuple[str | None, str | None]:
-    """When the shutter opened; of a camera that does not say so, when it wrote the file."""
+    """Returns when the picture was taken; else when the camera wrote the file."""
     choices = [(tiff.exif, 0x9003, 0x9291, 0x9011), (tiff.exif, 0x9004, 0x9292, 0x9012)]
     if known:
         choices.append((tiff.main, 0x0132, 0x9290, 0x9010))
     for ifd, tag, fraction, zone in choices:
-        when, offset = _moment(_text(tiff, ifd, tag), _text(tiff, tiff.exif, fraction))
+        when, offset = _iso_time(_text(tiff, ifd, tag), _text(tiff, tiff.exif, fraction))
         if when is not None:
             return when, offset or _offset(_text(tiff, tiff.exif, zone))
     return None, None
 
 
-def _moment(told: str | None, fraction: str | None = None) -> tuple[str | None, str | None]:
-    """A time as ISO writes it, and its offset if it has one; a camera whose clock was never set has no time."""
+def _iso_time(told: str | None, fraction: str | None = None) -> tuple[str | None, str | None]:
+    """Converts a time to ISO 8601, with its offset if it has one; None if the camera's clock was never set."""
     parts = _WHEN.match(told) if told else None
     if parts is None:
         return None, None
@@ -149,11 +148,11 @@ def _offset(told: str | None) -> str | None:
 
 
 def _complete(found: dict[str, Any], header: Header, xmp: dict[str, Any], iptc: dict[str, Any]) -> None:
-    """What EXIF does not say, XMP or IPTC may; of titles and authors they know better."""
+    """Completes the result from XMP and IPTC, which have better titles and authors than EXIF."""
     tiff, texts = header.tiff, header.texts
     if found.get("taken_at") is None:
         told = _first(xmp, "exif.DateTimeOriginal", "photoshop.DateCreated")
-        found["taken_at"], found["taken_offset"] = _moment(told)
+        found["taken_at"], found["taken_offset"] = _iso_time(told)
     found["lens"] = found.get("lens") or _first(xmp, "aux.Lens")
     description = _text(tiff, tiff.main, _DESCRIPTION) if tiff else None
     if description is not None and _NO_TITLE.fullmatch(description):

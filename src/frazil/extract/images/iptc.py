@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from frazil.extract import Item, extractor
-from frazil.extract.images.headers import header_of
+from frazil.extract.images.read_header import read_header
 
 _SHARED = "iptc"
 _MAX_BLOCK = 1 << 20
@@ -31,7 +31,7 @@ _NAMES: dict[tuple[int, int], str] = {
 _LISTS = frozenset({(2, 4), (2, 12), (2, 20), (2, 25), (2, 26), (2, 27), (2, 80), (2, 85), (2, 118), (2, 122)})
 _DATES = frozenset({(1, 70), (2, 30), (2, 37), (2, 55), (2, 62)})
 _TIMES = frozenset({(1, 80), (2, 35), (2, 38), (2, 60), (2, 63)})
-#: The versions of the records, and previews.
+#: Records that are skipped: versions and previews.
 _LEFT_OUT = frozenset({(1, 0), (2, 0), (2, 200), (2, 201), (2, 202)})
 
 
@@ -47,20 +47,20 @@ _LEFT_OUT = frozenset({(1, 0), (2, 0), (2, 200), (2, 201), (2, 202)})
 )
 def IPTC(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
     """All IPTC records of an image; empty if it has none."""
-    return iptc_of(item)
+    return read_iptc(item)
 
 
-def iptc_of(item: Item) -> dict[str, Any]:
-    """The IPTC records of a picture, parsed once."""
+def read_iptc(item: Item) -> dict[str, Any]:
+    """Returns the IPTC records of a picture, parsed once."""
     known = item.shared.get(_SHARED)
     if known is None:
-        source = header_of(item).iptc
+        source = read_header(item).iptc
         known = item.shared[_SHARED] = {} if source is None else parse(source.get(0, min(source.size, _MAX_BLOCK)))
     return dict(known)
 
 
 def parse(block: bytes) -> dict[str, Any]:
-    """IIM records by name; what follows a damaged one is left out."""
+    """Parses IIM records by name; those after a damaged one are left out."""
     found: dict[str, Any] = {}
     utf8 = False
     for number, data in _records(block):

@@ -6,7 +6,7 @@ import struct
 
 from frazil.extract.images.header import Header
 from frazil.extract.images.tiff import read_tiff
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 _PHOTOSHOP = b"Photoshop 3.0\0"
@@ -24,13 +24,13 @@ def read_jpeg(window: Window, header: Header) -> bool:
         Whether it is a picture that usual software shows: not one of the lossless kinds that RAW files hold.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     at = 2
     for _ in range(_MAX_SEGMENTS):
         lead, marker, length = window.unpack(">BBH", at)
         if lead != 0xFF:
-            raise Broken(f"no JPEG marker at byte {window.start + at}")
+            raise Damaged(f"no JPEG marker at byte {window.start + at}")
         if marker == 0xFF:
             at += 1
             continue
@@ -46,7 +46,7 @@ def read_jpeg(window: Window, header: Header) -> bool:
         if marker == 0xE1 or marker == 0xED:
             _application(window.part(at + 4, length - 2), marker, header)
         at += 2 + max(length, 2)
-    raise Broken("a JPEG without the size of its picture")
+    raise Damaged("a JPEG without the size of its picture")
 
 
 def _application(segment: Window, marker: int, header: Header) -> None:
@@ -64,7 +64,7 @@ def exif(block: Window, header: Header) -> None:
     """Reads an EXIF block; a broken one leaves a warning."""
     try:
         header.tiff = read_tiff(block)
-    except Broken as failure:
+    except Damaged as failure:
         header.warnings.append(f"EXIF: {failure}")
         return
     turned = header.tiff.number(header.tiff.main, 0x0112)
@@ -99,7 +99,7 @@ def read_photoshop(window: Window, header: Header) -> None:
     """Reads a PSD: size, colours, and its resources.
 
     Raises:
-        Broken: it is cut.
+        Damaged: it is cut.
     """
     height, width, _, mode = window.unpack(">IIHH", 14)
     header.width, header.height = width or None, height or None

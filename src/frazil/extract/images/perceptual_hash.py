@@ -1,4 +1,4 @@
-"""A hash of what a picture looks like: alike pictures differ in few of its 64 bits."""
+"""A perceptual hash: similar pictures differ in few of its 64 bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEPT = 8
 
 @cache
 def _cosines() -> Any:
-    """The first rows of the DCT-II of 32 values; the very first, the mean, tells nothing and is left out."""
+    """Returns the first rows of the DCT-II of 32 values, without the mean, which carries no information."""
     import numpy as np
 
     rows = np.arange(1, _KEPT + 1)[:, None]
@@ -24,7 +24,7 @@ def _cosines() -> Any:
 
 
 def perceptual_hash(image: Image) -> str:
-    """64 bits as 16 hex digits: which of the 8 × 8 lowest frequencies are above their median."""
+    """Computes 64 bits as 16 hex digits: which of the 8 × 8 lowest frequencies are above their median."""
     import numpy as np
     from PIL.Image import Resampling
 
@@ -36,5 +36,5 @@ def perceptual_hash(image: Image) -> str:
 
 
 def distance(one: str, other: str) -> int:
-    """In how many bits two hashes differ: up to about 10 the pictures are alike."""
+    """Returns the number of differing bits: up to about 10 the pictures are similar."""
     return (int(one, 16) ^ int(other, 16)).bit_count()

@@ -1,4 +1,4 @@
-"""The extractor `picture`: what needs the pixels. It makes the thumbnail and a hash of what it looks like."""
+"""The extractor `picture`: thumbnail, main colour and perceptual hash, which need the pixels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from frazil.extract import Item, extractor
 from frazil.extract.images.decode import DECODED, picture_of
 from frazil.extract.images.perceptual_hash import perceptual_hash
 
-#: Pixels of the longer side of a thumbnail.
+#: Maximum pixels of the longer side of a thumbnail.
 THUMBNAIL = 256
 
 
@@ -37,7 +37,7 @@ def PICTURE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
 
 
 def _colour(image: Any) -> str | None:
-    """The middle of the fullest of 4,096 bins, so that a few bright spots do not count."""
+    """Returns the centre of the fullest of 4,096 colour bins, so that a few bright spots do not count."""
     import numpy as np
 
     pixels = np.asarray(image.resize((64, 64)), dtype=np.uint8).reshape(-1, 3)

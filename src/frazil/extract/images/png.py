@@ -7,7 +7,7 @@ import zlib
 
 from frazil.extract.images.header import Header
 from frazil.extract.images.jpeg import exif
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
 _MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
 _TAIL = 8192
@@ -16,14 +16,14 @@ _MAX_PACKET = 4 << 20
 
 
 def read_png(window: Window, header: Header) -> None:
-    """Walks the chunks before the pixels; what was written behind them is looked for at the end of the file.
+    """Reads the chunks before the pixels, and those at the end of the file.
 
     Raises:
-        Broken: it is cut before its size.
+        Damaged: it is cut before its size.
     """
     length, name, width, height, _, colours = window.unpack(">I4sIIBB", 8)
     if name != b"IHDR":
-        raise Broken("a PNG that does not start with its size")
+        raise Damaged("a PNG that does not start with its size")
     header.width, header.height, header.mode, header.frames = width or None, height or None, _MODES.get(colours), 1
     at = 8 + 12 + length
     for _ in range(_MAX_CHUNKS):
@@ -78,7 +78,7 @@ def _unpacked(data: Window, header: Header) -> bytes | None:
 
 
 def _behind(window: Window, header: Header) -> None:
-    """Chunks behind the pixels: a chain of them must lead to the end, or the letters were pixels by chance."""
+    """Reads the chunks after the pixels: they must form a chain to the end, or the match was in pixels by chance."""
     first = max(0, window.size - _TAIL)
     tail = window.get(first, _TAIL)
     if not tail.endswith(b"IEND\xaeB`\x82"):

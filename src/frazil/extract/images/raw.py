@@ -7,7 +7,7 @@ import struct
 from frazil.extract.images.header import Header
 from frazil.extract.images.jpeg import read_jpeg
 from frazil.extract.images.tiff import Ifd, Tiff, read_tiff
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
 _MODES = {0: "L", 1: "L", 2: "RGB", 3: "P", 5: "CMYK", 6: "RGB", 8: "LAB"}
 _XMP, _IPTC, _RESOURCES = 700, 33723, 34377
@@ -19,7 +19,7 @@ def read_tiff_file(window: Window, header: Header) -> None:
     """Reads a TIFF: its first page.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     tiff = _common(window, header)
     header.width, header.height = _size(tiff, tiff.main)
@@ -30,14 +30,14 @@ def read_tiff_file(window: Window, header: Header) -> None:
     if header.mode == "L" and bits == 1:
         header.mode = "1"
     if header.width is None:
-        raise Broken("a TIFF without the size of its picture")
+        raise Damaged("a TIFF without the size of its picture")
 
 
 def read_raw(window: Window, header: Header) -> None:
-    """Reads a RAW file: of the pictures in it the largest is the photo, the others are previews.
+    """Reads a RAW file: its largest picture is the photo, the others are previews.
 
     Raises:
-        Broken: the size is not found.
+        Damaged: the size is not found.
     """
     tiff = _common(window, header)
     ifds = [tiff.main, *tiff.others]
@@ -49,21 +49,21 @@ def read_raw(window: Window, header: Header) -> None:
         header.width, header.height = max(sizes, key=lambda size: (size[0] or 0) * (size[1] or 0))
     header.previews = [preview for ifd in ifds for preview in _previews(tiff, ifd)]
     if not header.width or not header.height:
-        raise Broken("no size of the picture")
+        raise Damaged("the picture has no size")
 
 
 def read_raf(window: Window, header: Header) -> None:
-    """Reads a RAF: EXIF stands in the JPEG that it starts with.
+    """Reads a RAF, whose EXIF is in the JPEG at its start.
 
     Raises:
-        Broken: it is cut.
+        Damaged: it is cut.
     """
     at, length, directory, _ = window.unpack(">4I", 84)
     preview = window.part(at, length)
     try:
         read_jpeg(preview, header)
         header.previews.append(preview)
-    except Broken as failure:
+    except Damaged as failure:
         header.warnings.append(f"preview: {failure}")
     (count,) = window.unpack(">I", directory)
     directory += 4
@@ -76,7 +76,7 @@ def read_raf(window: Window, header: Header) -> None:
             header.width, header.height = wide, high
         directory += 4 + size
     if header.width is None:
-        raise Broken("no size of the picture")
+        raise Damaged("the picture has no size")
 
 
 def _common(window: Window, header: Header) -> Tiff:
@@ -97,7 +97,7 @@ def _size(tiff: Tiff, ifd: Ifd) -> tuple[int | None, int | None]:
 
 
 def _sensor(tiff: Tiff) -> tuple[int | None, int | None]:
-    """Panasonic tells the borders of the picture on the sensor."""
+    """Reads the size from the borders on the sensor, as Panasonic writes them."""
     top, left, bottom, right = (tiff.number(tiff.main, tag) or 0 for tag in (4, 5, 6, 7))
     if right > left and bottom > top:
         return right - left, bottom - top

@@ -1,4 +1,4 @@
-"""Directories of tags (IFDs): the inside of EXIF, of TIFF files and of most RAW files."""
+"""Directories of tags (IFDs) of EXIF, TIFF files and most RAW files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
 EXIF_IFD, GPS_IFD, SUB_IFDS = 0x8769, 0x8825, 0x014A
 
-#: Bytes of one value, and how struct writes it: by type.
+#: Size of one value and its `struct` code, by type.
 _SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
 _CODES = " BsHI*bshi*fdI  QqQ"
 _MAX_ENTRIES = 1024
@@ -47,7 +47,7 @@ class Tiff:
     warnings: list[str] = field(default_factory=list)
 
     def value(self, ifd: Ifd, tag: int, most: int = 65_536) -> Any:
-        """A value as Python has it: text as bytes, rationals as pairs in one flat tuple; None: it is not there.
+        """Returns a value: text as bytes, rationals as pairs in one flat tuple; None if missing.
 
         One number comes alone, several as a tuple.
         """
@@ -71,7 +71,7 @@ class Tiff:
         return found[0] if count == 1 else found
 
     def number(self, ifd: Ifd, tag: int) -> int | None:
-        """A whole number; of several the first."""
+        """Returns a whole number; the first of several."""
         found = self.value(ifd, tag)
         if isinstance(found, tuple):
             found = found[0] if found else None
@@ -86,7 +86,7 @@ def read_tiff(window: Window, *, deep: bool = False) -> Tiff:
         deep: whether to follow the chain of pages and the directories below the first one.
 
     Raises:
-        Broken: it does not start as a TIFF block does.
+        Damaged: it does not start as a TIFF block does.
     """
     order, first, big = _start(window)
     tiff = Tiff(window, order, big=big)
@@ -101,8 +101,8 @@ def read_tiff(window: Window, *, deep: bool = False) -> Tiff:
     return tiff
 
 
-def moved(ifd: Ifd, by: int) -> Ifd:
-    """A directory whose offsets count from elsewhere."""
+def shift_offsets(ifd: Ifd, by: int) -> Ifd:
+    """Shifts the offsets of a directory."""
     return {tag: (kind, count, at + by) for tag, (kind, count, at) in ifd.items()}
 
 
@@ -110,14 +110,14 @@ def _start(window: Window) -> tuple[str, int, bool]:
     head = window.get(0, 16)
     order = {b"II": "<", b"MM": ">"}.get(head[:2])
     if order is None or len(head) < 8:
-        raise Broken("no TIFF header")
+        raise Damaged("no TIFF header")
     if struct.unpack_from(order + "H", head, 2)[0] == 43 and len(head) == 16:
         return order, struct.unpack_from(order + "Q", head, 8)[0], True
     return order, struct.unpack_from(order + "I", head, 4)[0], False
 
 
 def _directory(tiff: Tiff, at: int, seen: set[int]) -> tuple[Ifd, int]:
-    """A directory, and where the next one lies (0: there is none)."""
+    """Reads a directory, and the offset of the next one (0 if there is none)."""
     if at in seen or len(seen) > _MAX_IFDS:
         tiff.warnings.append("directories form a loop" if at in seen else "too many directories")
         return {}, 0

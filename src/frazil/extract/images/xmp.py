@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from frazil.extract import Item, TooMuch, extractor
-from frazil.extract.images.headers import header_of
-from frazil.extract.images.window import Broken
+from frazil.extract.images.read_header import read_header
+from frazil.extract.window import Damaged
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -17,7 +17,7 @@ _RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _MAX_PACKET = 4 << 20
 _MAX_DEPTH = 24
-#: Longer texts are pictures in base64, longer lists the ancestors of a document.
+#: Longer texts are base64 pictures, longer lists the history of a document.
 _MAX_TEXT, _MAX_LIST = 65_536, 1_000
 _DECLARED = re.compile(rb"xmlns:([A-Za-z_][\w.-]*)\s*=\s*[\"']([^\"']+)[\"']")
 _KNOWN = {
@@ -43,14 +43,14 @@ _KNOWN = {
 )
 def XMP(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
     """All XMP of an image, by prefix and name; empty if it has none."""
-    return xmp_of(item)
+    return read_xmp(item)
 
 
-def xmp_of(item: Item) -> dict[str, Any]:
-    """The XMP of a picture, parsed once.
+def read_xmp(item: Item) -> dict[str, Any]:
+    """Returns the XMP of a picture, parsed once.
 
     Raises:
-        Broken: it is no XML, or XML that declares entities.
+        Damaged: it is no XML, or XML that declares entities.
         TooMuch: it is larger than any that makes sense.
     """
     known = item.shared.get(_SHARED)
@@ -62,7 +62,7 @@ def xmp_of(item: Item) -> dict[str, Any]:
 
 
 def _found(item: Item) -> dict[str, Any] | Exception:
-    source = header_of(item).xmp
+    source = read_header(item).xmp
     if source is None:
         return {}
     if not isinstance(source, bytes):
@@ -71,15 +71,15 @@ def _found(item: Item) -> dict[str, Any] | Exception:
         source = source.get(0, source.size)
     try:
         return parse(source)
-    except Broken as failure:
+    except Damaged as failure:
         return failure
 
 
 def parse(packet: bytes) -> dict[str, Any]:
-    """A packet as {prefix: {name: value}}.
+    """Parses a packet into {prefix: {name: value}}.
 
     Raises:
-        Broken: it is no XML, or XML that declares entities.
+        Damaged: it is no XML, or XML that declares entities.
     """
     packet = packet.strip(b" \t\r\n\0")
     if not packet:
@@ -107,18 +107,18 @@ def _tree(packet: bytes) -> Element:
         try:
             root: Element = fromstring(packet, forbid_dtd=True)
         except ParseError:
-            # Some write Latin-1 into what should be UTF-8, and cut packets off within what follows them.
+            # Some software writes Latin-1 instead of UTF-8, and truncates the padding of packets.
             clean = packet.decode("utf-8", "replace").replace("\0", "")
             root = fromstring(re.sub(r"<\?xpacket end.*", "", clean, flags=re.DOTALL), forbid_dtd=True)
     except defusedxml.DefusedXmlException as failure:
-        raise Broken(f"XMP that declares entities is refused: {type(failure).__name__}") from failure
+        raise Damaged(f"XMP that declares entities is refused: {type(failure).__name__}") from failure
     except (ParseError, ValueError, LookupError) as failure:
-        raise Broken(f"XMP is no XML: {failure}") from failure
+        raise Damaged(f"XMP is not XML: {failure}") from failure
     return root
 
 
 def _properties(element: Element, depth: int) -> list[tuple[str, Any]]:
-    """Names and values: attributes are a short way to write elements."""
+    """Yields names and values: attributes are a short form of elements."""
     found: list[tuple[str, Any]] = [
         (name, text) for name, text in element.items() if name.startswith("{") and not _of_rdf(name)
     ]
@@ -135,7 +135,7 @@ def _long(told: Any) -> bool:
 
 
 def _value(element: Element, depth: int) -> Any:
-    """Text, a list, or a structure by local names."""
+    """Converts an element to text, a list, or a structure by local names."""
     if depth <= 0:
         return None
     if len(element):
@@ -157,6 +157,6 @@ def _value(element: Element, depth: int) -> Any:
 
 
 def _default(choices: Element, depth: int) -> Any:
-    """Of texts in several languages the default, or else the first."""
+    """Returns the text in the default language, or else the first one."""
     told = {child.get(_LANGUAGE, "x-default"): _value(child, depth - 1) for child in choices[:_MAX_LIST]}
     return told.get("x-default") or next(iter(told.values()), None)

@@ -9,8 +9,9 @@ from typing import Final
 from uuid import UUID
 
 from frazil.extract import normalize
-from frazil.extract.media.model import Media, Stream, Window
+from frazil.extract.media.model import Media, Stream
 from frazil.extract.media.riff import SOUNDS
+from frazil.extract.window import Window
 
 
 def _guid(told: str) -> bytes:
@@ -36,16 +37,16 @@ NAMES: Final = {
 }
 
 
-def look(window: Window) -> Media:
-    """What the objects of the header say."""
+def read_asf(window: Window) -> Media:
+    """Reads the objects of the header."""
     media = Media("asf")
-    (size,) = window.numbers("<Q", 16)
+    (size,) = window.unpack("<Q", 16)
     for name, at, end in _objects(window, 30, min(size, window.size)):
         data = window.some(at, min(end - at, 64 * 1024))
         if name == FILE and len(data) >= 64:
             created, length, _, preroll = struct.unpack("<Q8xQQQ", data[24:64])
             media.duration = max(0.0, length / 1e7 - preroll / 1e3) or None
-            told = normalize.since(EPOCH, created / 1e7)
+            told = normalize.time_since(EPOCH, created / 1e7)
             media.taken_at = told.isoformat(timespec="seconds") if told else None
         elif name == STREAM and len(data) >= 70:
             _stream(data, media)
@@ -59,7 +60,7 @@ def look(window: Window) -> Media:
 def _objects(window: Window, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     while at + 24 <= end:
         window.step()
-        name, size = window.numbers("<16sQ", at)
+        name, size = window.unpack("<16sQ", at)
         if size < 24:
             return
         yield name, at + 24, at + size

@@ -1,4 +1,4 @@
-"""Sound: how long, in which form, and who plays what."""
+"""The extractor `audio`: duration, codec and tags."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ TYPES = ("audio/*", "application/ogg")
 
 
 def length(media: Media) -> float | None:
-    """Seconds, as far as they can be believed: a year of sound is a broken header."""
+    """Returns the duration in seconds if it is plausible: a year of audio is a damaged header."""
     told = media.duration
     return round(told, 3) if told is not None and math.isfinite(told) and 0 < told < 366 * 86_400 else None
 
 
 def overall_rate(size: int, seconds: float | None) -> int | None:
-    """Bits in a second of all that the object holds."""
+    """Returns the bit rate of the whole object."""
     return round(size * 8 / seconds) if seconds else None
 
 
 def year(told: Any) -> int | None:
-    """The year in a date of any form."""
+    """Returns the year in a date of any form."""
     found = re.search(r"\d{4}", str(told or "")[:64])
     return int(found[0]) if found and int(found[0]) in normalize.YEARS else None
 
@@ -62,7 +62,7 @@ def AUDIO(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the
     sound = media.first("audio")
     seconds = length(media)
     tags = media.tags
-    return normalize.filled(
+    return normalize.drop_empty(
         container=media.container,
         duration=seconds,
         codec=sound and sound.codec,

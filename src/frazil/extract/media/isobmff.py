@@ -1,19 +1,18 @@
-"""MP4, QuickTime, M4A, 3GP: boxes in boxes, with everything about the tracks in `moov`."""
+"""MP4, QuickTime, M4A, 3GP: nested boxes, with the tracks in `moov`."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
 from frazil.extract import normalize
-from frazil.extract.damage import Damaged
-from frazil.extract.media.model import Media, Stream, Window
+from frazil.extract.media.model import Media, Stream
+from frazil.extract.window import Damaged, Window
 
 EPOCH: Final = datetime(1904, 1, 1, tzinfo=UTC)
-#: Bytes of one tag that are read.
+#: Maximum bytes of one tag.
 TAG: Final = 16 * 1024
 
 CODECS: Final = {
@@ -71,18 +70,16 @@ KEYS: Final = {
     "copyright": "copyright",
 }
 
-Box = tuple[bytes, int, int]
 
-
-def look(window: Window) -> Media:
-    """What the boxes say.
+def read_isobmff(window: Window) -> Media:
+    """Reads the boxes.
 
     Raises:
         Damaged: `moov` is missing, or ends behind the file.
     """
     media = Media("quicktime" if window.some(8, 4) == b"qt  " else "mp4")
     scale = 0
-    for name, start, end in _boxes(window, *_index(window)):
+    for name, start, end in window.boxes(*_index(window)):
         if name == b"mvhd":
             scale = _movie(window, start, media)
         elif name == b"trak":
@@ -103,17 +100,17 @@ def look(window: Window) -> Media:
 
 
 def _index(window: Window) -> tuple[int, int]:
-    """Where `moov` stands."""
-    for name, start, end in _boxes(window, 0, window.size):
+    """Returns the range of `moov`."""
+    for name, start, end in window.boxes():
         if name == b"moov":
             if end > window.size:
                 raise Damaged("the file ends inside the index of its tracks (moov)")
             return start, end
-    raise Damaged("no index of the tracks (moov): the file is cut off, or its end was never written")
+    raise Damaged("no index of the tracks (moov): the file is truncated, or was never finished")
 
 
 def place(told: str | None) -> tuple[float, float, float | None] | None:
-    """Latitude, longitude and height of ISO 6709, such as +48.8500+002.3500+035.000/."""
+    """Parses latitude, longitude and altitude in ISO 6709, such as +48.8500+002.3500+035.000/."""
     found = re.match(r"([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)([+-]\d+(?:\.\d+)?)?", (told or "")[:100].strip())
     if not found:
         return None
@@ -127,7 +124,7 @@ def _believed(latitude: float, longitude: float, height: float | None) -> tuple[
 
 
 def _degrees(told: str, digits: int) -> float:
-    """±DD.D, ±DDMM.M or ±DDMMSS.S."""
+    """Parses ±DD.D, ±DDMM.M or ±DDMMSS.S."""
     whole, _, fraction = told[1:].partition(".")
     parts = [whole[:digits], whole[digits : digits + 2], whole[digits + 2 : digits + 4]]
     told_parts = [part for part in parts if part]
@@ -136,38 +133,22 @@ def _degrees(told: str, digits: int) -> float:
     return round(-value if told[0] == "-" else value, 7)
 
 
-def _boxes(window: Window, at: int, end: int) -> Iterator[Box]:
-    while at + 8 <= min(end, window.size):
-        window.step()
-        size, name = struct.unpack(">I4s", window.read(at, 8))
-        start = at + 8
-        if size == 1:
-            (size,) = window.numbers(">Q", start)
-            start += 8
-        elif size == 0:
-            size = end - at
-        if size < start - at:
-            return
-        yield name, start, at + size
-        at += size
-
-
 def _movie(window: Window, at: int, media: Media) -> int:
-    """Length and time of the film; gives the unit in which it counts, in parts of a second."""
+    """Reads duration and creation time. Returns the time scale."""
     long = window.read(at, 1) == b"\1"
-    created, _, scale, length = window.numbers(">QQIQ" if long else ">IIII", at + 4)
+    created, _, scale, length = window.unpack(">QQIQ" if long else ">IIII", at + 4)
     if scale and length not in (0, 0xFFFFFFFF, 2**64 - 1):
         media.duration = length / scale
-    told = normalize.since(EPOCH, created)
+    told = normalize.time_since(EPOCH, created)
     media.taken_at = told.isoformat() if told else None
     return int(scale)
 
 
 def _fragments(window: Window, start: int, end: int, scale: int) -> float | None:
-    """Seconds of a film that is written in fragments."""
-    for name, at, _ in _boxes(window, start, end):
+    """Returns the duration of a fragmented file in seconds."""
+    for name, at, _ in window.boxes(start, end):
         if name == b"mehd" and scale:
-            (length,) = window.numbers(">Q" if window.read(at, 1) == b"\1" else ">I", at + 4)
+            (length,) = window.unpack(">Q" if window.read(at, 1) == b"\1" else ">I", at + 4)
             return float(length / scale)
     return None
 
@@ -190,7 +171,7 @@ def _track(window: Window, start: int, end: int) -> Stream | None:
 
 
 def _gather(window: Window, start: int, end: int, found: dict[bytes, tuple[int, int]], depth: int) -> None:
-    for name, at, to in _boxes(window, start, end):
+    for name, at, to in window.boxes(start, end):
         if name in (b"mdia", b"minf", b"stbl") and depth < 3:
             _gather(window, at, to, found, depth + 1)
         elif name in (b"tkhd", b"mdhd", b"hdlr", b"stsd", b"stsz", b"stz2") and name not in found:
@@ -203,55 +184,55 @@ def _sample_entry(window: Window, at: int, end: int, stream: Stream) -> None:
     code = window.read(at + 4, 4)
     stream.codec = CODECS.get(code) or normalize.text(code.decode("latin-1").strip().lower())
     if stream.kind == "video":
-        width, height = window.numbers(">HH", at + 32)
+        width, height = window.unpack(">HH", at + 32)
         stream.width, stream.height = width or None, height or None
         return
-    version, channels, bits, _, _, rate = window.numbers(">H6xHHHHI", at + 16)
+    version, channels, bits, _, _, rate = window.unpack(">H6xHHHHI", at + 16)
     stream.channels, stream.bits, stream.sample_rate = channels or None, bits or None, rate >> 16 or None
     inner = at + 36 + {1: 16, 2: 36}.get(version, 0)
     if code == b"mp4a":
-        for name, start, _ in _boxes(window, inner, end):
+        for name, start, _ in window.boxes(inner, end):
             if name == b"esds" and b"\x04" in (head := window.some(start, 64)):
                 kind = _object_type(head)
                 stream.codec = {0x6B: "mp3", 0x69: "mp3", 0xA5: "ac3", 0xA9: "dts"}.get(kind, "aac")
 
 
 def _object_type(esds: bytes) -> int:
-    """The kind of sound in an elementary stream: tag 4, a length of up to four bytes, then one byte."""
+    """Returns the audio type of an elementary stream: tag 4, a length of up to four bytes, then one byte."""
     found = re.search(rb"\x04(?:[\x80-\xff]{0,3}[\x00-\x7f])(.)", esds[4:], re.DOTALL)
     return found[1][0] if found else 0x40
 
 
 def _shape(window: Window, found: dict[bytes, tuple[int, int]], stream: Stream) -> None:
-    """How a picture is turned, and how many there are in a second."""
+    """Reads rotation and frame rate."""
     if b"tkhd" in found:
         at = found[b"tkhd"][0]
         matrix = at + (52 if window.read(at, 1) == b"\1" else 40)
-        a, b = window.numbers(">ii", matrix)
+        a, b = window.unpack(">ii", matrix)
         stream.rotation = {(0, 1): 90, (-1, 0): 180, (0, -1): 270}.get((a >> 16, b >> 16), 0)
     if b"mdhd" in found and b"stsz" in found:
         at = found[b"mdhd"][0]
         long = window.read(at, 1) == b"\1"
-        scale, length = window.numbers(">IQ" if long else ">II", at + (20 if long else 12))
-        (samples,) = window.numbers(">I", found[b"stsz"][0] + 8)
+        scale, length = window.unpack(">IQ" if long else ">II", at + (20 if long else 12))
+        (samples,) = window.unpack(">I", found[b"stsz"][0] + 8)
         if scale and length and samples > 1:
             stream.frame_rate = round(samples * scale / length, 3)
 
 
 def _user(window: Window, start: int, end: int, media: Media) -> None:
-    for name, at, to in _boxes(window, start, end):
+    for name, at, to in window.boxes(start, end):
         if name == b"meta":
             _meta(window, at, to, media)
         elif name == b"loci":
             _loci(window.some(at, min(to - at, 1024)), media)
         elif name[:1] == b"\xa9" and to - at > 4:
-            (length,) = window.numbers(">H", at)
+            (length,) = window.unpack(">H", at)
             value = window.some(at + 4, min(length, to - at - 4, TAG)).decode("utf-8", "replace")
             media.tag("location" if name == b"\xa9xyz" else TAGS.get(name), value)
 
 
 def _loci(data: bytes, media: Media) -> None:
-    """Where a 3GP film was taken: a name, a role, then longitude, latitude and height in 1/65536."""
+    """Reads the location of a 3GP video: a name, a role, then longitude, latitude and altitude in 1/65536."""
     end = data.find(b"\0", 6)
     if end < 0 or len(data) < end + 14:
         return
@@ -260,22 +241,22 @@ def _loci(data: bytes, media: Media) -> None:
 
 
 def _meta(window: Window, start: int, end: int, media: Media) -> None:
-    """Tags of iTunes (by the name of their box) and of QuickTime (by a list of keys)."""
+    """Reads the tags of iTunes (by box name) and of QuickTime (by a list of keys)."""
     if window.some(start + 4, 4) != b"hdlr":
         start += 4
     keys: list[str] = []
-    for name, at, to in _boxes(window, start, end):
+    for name, at, to in window.boxes(start, end):
         if name == b"keys":
             keys = _keys(window, at, to)
         elif name == b"ilst":
-            for tag, inner, inner_end in _boxes(window, at, to):
+            for tag, inner, inner_end in window.boxes(at, to):
                 _item(window, tag, inner, inner_end, keys, media)
 
 
 def _keys(window: Window, at: int, end: int) -> list[str]:
     return [
         window.some(start, min(to - start, 256)).decode("utf-8", "replace").lower().removeprefix("com.apple.quicktime.")
-        for _, start, to in _boxes(window, at + 8, end)
+        for _, start, to in window.boxes(at + 8, end)
     ]
 
 
@@ -287,7 +268,7 @@ def _item(window: Window, tag: bytes, at: int, end: int, keys: list[str], media:
     name = KEYS.get(keys[number - 1]) if 0 < number <= len(keys) else TAGS.get(tag)
     if name is None and tag != b"trkn":
         return
-    for kind, start, to in _boxes(window, at, end):
+    for kind, start, to in window.boxes(at, end):
         if kind == b"data":
             value = window.some(start + 8, min(to - start - 8, TAG))
             if tag == b"trkn":

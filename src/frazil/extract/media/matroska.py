@@ -1,4 +1,4 @@
-"""Matroska and WebM: elements of EBML, each with an id and a length of changing width."""
+"""Matroska and WebM: EBML elements, each with an id and a length of variable width."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from frazil.extract import normalize
-from frazil.extract.damage import Damaged
-from frazil.extract.media.model import Media, Stream, Window
+from frazil.extract.media.model import Media, Stream
+from frazil.extract.window import Damaged, Window
 
 EPOCH: Final = datetime(2001, 1, 1, tzinfo=UTC)
 TEXT: Final = 16 * 1024
@@ -43,8 +43,8 @@ NAMES: Final = {
 Element = tuple[int, int, int]
 
 
-def look(window: Window) -> Media:
-    """What the elements before the first cluster say, and those that they point to.
+def read_matroska(window: Window) -> Media:
+    """Reads the elements before the first cluster, and those that they point to.
 
     Raises:
         Damaged: there is no segment.
@@ -141,7 +141,7 @@ def _info(window: Window, at: int, end: int, media: Media) -> None:
         elif name == 0x5741:
             media.tag("encoder", _text(window, start, stop))
         elif name == 0x4461:
-            told = normalize.since(EPOCH, struct.unpack(">q", window.read(start, 8))[0] / 1e9)
+            told = normalize.time_since(EPOCH, struct.unpack(">q", window.read(start, 8))[0] / 1e9)
             media.taken_at = told.isoformat() if told else None
     if length > 0:
         media.duration = length * scale / 1e9
@@ -170,7 +170,7 @@ def _track(window: Window, at: int, end: int, media: Media) -> None:
 
 
 def _sound(window: Window, at: int, end: int, stream: Stream) -> None:
-    stream.sample_rate, stream.channels = 8000, 1  # what Matroska means where nothing is told
+    stream.sample_rate, stream.channels = 8000, 1  # the defaults of Matroska
     for name, start, stop in _elements(window, at, end):
         if name == 0xB5:
             stream.sample_rate = int(min(max(_real(window, start, stop), 0), 1e9)) or None

@@ -1,14 +1,14 @@
-"""MP3 and AAC without a container, and the tags before and behind them: ID3v2 and ID3v1."""
+"""MP3 and AAC without a container, and their tags: ID3v2 and ID3v1."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from frazil.extract.damage import Damaged
-from frazil.extract.media.model import BLOCK, Media, Stream, Window
+from frazil.extract.media.model import BLOCK, Media, Stream
+from frazil.extract.window import Damaged, Window
 
-#: Bytes of one frame of ID3 that are read; a cover is only counted.
+#: Maximum bytes of one ID3 frame; covers are not read.
 FRAME: Final = 16 * 1024
 FRAMES: Final = {
     **dict.fromkeys(("TIT2", "TT2"), "title"),
@@ -35,7 +35,7 @@ AAC_SAMPLING: Final = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 1
 
 
 def id3(window: Window, at: int, media: Media) -> int:
-    """Takes the tags of an ID3v2 at a place; gives the place behind it."""
+    """Reads the ID3v2 tags at an offset. Returns the offset after them."""
     head = window.read(at, 10)
     if head[:3] != b"ID3":
         return at
@@ -81,8 +81,8 @@ def _text(data: bytes) -> str:
     return data[1:].decode(encoding, "replace").strip("\0 ").split("\0")[0]
 
 
-def look(window: Window) -> Media:
-    """MP3 or AAC, behind tags or not.
+def read_mpeg(window: Window) -> Media:
+    """Reads MP3 or AAC, with or without tags.
 
     Raises:
         Damaged: there is no frame of sound.
@@ -91,7 +91,7 @@ def look(window: Window) -> Media:
     start = id3(window, 0, media) if window.size >= 10 else 0
     found = _sync(window.some(start, BLOCK * 2))
     if found is None:
-        raise Damaged("no frame of sound behind the tags" if start else "no frame of sound")
+        raise Damaged("no audio frame after the tags" if start else "no audio frame")
     at, aac = found
     end = window.size - _id3v1(window, media)
     if aac:
@@ -111,7 +111,7 @@ def _id3v1(window: Window, media: Media) -> int:
 
 
 def _sync(data: bytes) -> tuple[int, bool] | None:
-    """The first place where a frame starts and another follows it (or the data end); whether it is AAC."""
+    """Finds a frame that is followed by another or the end of the data. Returns its offset, and whether it is AAC."""
     at = data.find(b"\xff")
     while 0 <= at < len(data) - 7:
         for aac in (False, True):
@@ -124,7 +124,7 @@ def _sync(data: bytes) -> tuple[int, bool] | None:
 
 
 def _mp3_frame(head: bytes) -> tuple[int, int, int, int, int, int] | None:
-    """Size of the frame, kbit/s, samples per second, samples in the frame, channels, layer."""
+    """Returns frame size, kbit/s, sample rate, samples per frame, channels and layer."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return None
     version, layer = {0: 2.5, 2: 2, 3: 1}.get(head[1] >> 3 & 3), 4 - (head[1] >> 1 & 3)
@@ -159,7 +159,7 @@ def _mp3(window: Window, at: int, end: int, media: Media) -> None:
 
 
 def _counted(frame: bytes) -> int:
-    """The number of frames, that encoders with a changing bit rate write into the first."""
+    """Returns the number of frames, which encoders with variable bit rate write into the first one."""
     for mark in (b"Xing", b"Info"):
         at = frame.find(mark)
         if at > 0 and frame[at + 7 : at + 8] and frame[at + 7] & 1:
@@ -176,7 +176,7 @@ def _aac_size(head: bytes) -> int:
 
 
 def _aac(window: Window, at: int, end: int, media: Media) -> None:
-    """The length is told by the frames of the first 64 KiB: a frame does not say how many there are."""
+    """Reads AAC. The duration is estimated from the frames of the first 64 KiB."""
     media.container = "aac"
     head = window.read(at, 7)
     rate = AAC_SAMPLING[head[2] >> 2 & 15]
@@ -189,5 +189,5 @@ def _aac(window: Window, at: int, end: int, media: Media) -> None:
 
 
 def is_audio(head: bytes) -> bool:
-    """Whether the first bytes are a tag of ID3 or a frame."""
+    """Whether the first bytes are an ID3 tag or a frame."""
     return head[:3] == b"ID3" or bool(_mp3_frame(head[:4])) or bool(_aac_size(head[:7]))

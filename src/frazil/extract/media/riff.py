@@ -1,4 +1,4 @@
-"""WAV, AVI and AIFF: chunks in chunks, little endian (RIFF, RF64) or big (FORM)."""
+"""WAV, AVI and AIFF: nested chunks, little-endian (RIFF, RF64) or big-endian (FORM)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from frazil.extract.media import mpeg
-from frazil.extract.media.model import Media, Stream, Window
+from frazil.extract.media.model import Media, Stream
+from frazil.extract.window import Window
 
 INFO: Final = {
     b"INAM": "title",
@@ -37,7 +38,7 @@ SOUNDS: Final = {
     255: "aac",
     0x2000: "ac3",
 }
-#: Four letters of AVI.
+#: Codecs of AVI by FourCC.
 PICTURES: Final = {
     **dict.fromkeys((b"h264", b"x264", b"avc1"), "h264"),
     **dict.fromkeys((b"xvid", b"divx", b"dx50", b"fmp4", b"mp4v"), "mpeg4"),
@@ -49,8 +50,8 @@ PICTURES: Final = {
 Chunk = tuple[bytes, int, int]
 
 
-def look(window: Window) -> Media:
-    """What the chunks say."""
+def read_riff(window: Window) -> Media:
+    """Reads the chunks."""
     form, _, kind = struct.unpack(">4sI4s", window.read(0, 12))
     if form == b"FORM":
         return _aiff(window)
@@ -77,7 +78,7 @@ def _wave(window: Window, media: Media) -> None:
         if name == b"fmt ":
             speed = _format(window, at, end, media)
         elif name == b"ds64":
-            (large,) = window.numbers("<8xQ", at)
+            (large,) = window.unpack("<8xQ", at)
         elif name == b"data":
             size = large if end - at == 0xFFFFFFFF and large else end - at
             length = min(size, window.size - at)
@@ -90,10 +91,10 @@ def _wave(window: Window, media: Media) -> None:
 
 
 def _format(window: Window, at: int, end: int, media: Media) -> int:
-    """The form of the sound; bytes in a second."""
-    code, channels, rate, speed, _, bits = window.numbers("<HHIIHH", at)
+    """Reads the audio format. Returns bytes per second."""
+    code, channels, rate, speed, _, bits = window.unpack("<HHIIHH", at)
     if code == 0xFFFE and end - at >= 26:
-        (code,) = window.numbers("<H", at + 24)
+        (code,) = window.unpack("<H", at + 24)
     media.streams.append(
         Stream(
             "audio", SOUNDS.get(code, f"wave_{code:#06x}"), None, None, 0, None, rate, channels, bits or None, speed * 8
@@ -119,7 +120,7 @@ def _avi(window: Window, name: bytes, at: int, end: int, media: Media) -> None:
     if kind == b"hdrl":
         for inner, start, to in _chunks(window, at + 4, end, "<"):
             if inner == b"avih":
-                step, frames = window.numbers("<I12xI", start)
+                step, frames = window.unpack("<I12xI", start)
                 media.duration = step * frames / 1e6 or None
             elif inner == b"LIST" and window.some(start, 4) == b"strl":
                 _stream(window, start + 4, to, media)
@@ -135,11 +136,11 @@ def _stream(window: Window, at: int, end: int, media: Media) -> None:
     kind, code, scale, rate = b"", b"", 0, 0
     for name, start, to in _chunks(window, at, end, "<"):
         if name == b"strh":
-            kind, code, scale, rate = window.numbers("<4s4s12xII", start)
+            kind, code, scale, rate = window.unpack("<4s4s12xII", start)
         elif name == b"strf" and kind == b"auds":
             _format(window, start, to, media)
         elif name == b"strf" and kind == b"vids":
-            width, height, inner = window.numbers("<4xii4x4s", start)
+            width, height, inner = window.unpack("<4xii4x4s", start)
             four = (code.strip(b"\0 ") or inner).lower()
             codec = PICTURES.get(four, four.decode("latin-1").strip("\0 ") or "raw")
             speed = round(rate / scale, 3) if scale and rate else None
@@ -147,7 +148,7 @@ def _stream(window: Window, at: int, end: int, media: Media) -> None:
 
 
 def _idit(told: str) -> str | None:
-    """When cameras say that an AVI was taken: Wed May 01 12:34:56 2024."""
+    """Parses the recording time that cameras write: Wed May 01 12:34:56 2024."""
     for form in ("%a %b %d %H:%M:%S %Y", "%Y:%m:%d %H:%M:%S", "%Y-%m-%d %H:%M:%S"):
         try:
             return datetime.strptime(told.strip(), form).isoformat()
@@ -160,7 +161,7 @@ def _aiff(window: Window) -> Media:
     media = Media("aiff")
     for name, at, end in _chunks(window, 12, window.size, ">"):
         if name == b"COMM":
-            channels, frames, bits, power, mantissa = window.numbers(">hIhHQ", at)
+            channels, frames, bits, power, mantissa = window.unpack(">hIhHQ", at)
             rate = mantissa / 2 ** (16446 - (power & 0x7FFF)) if 16383 <= power & 0x7FFF < 16415 else 0
             code = window.some(at + 18, 4).lower() if end - at >= 22 else b""
             codec = "pcm" if code in (b"", b"none", b"sowt", b"twos", b"fl32") else code.decode("latin-1").strip()

@@ -1,4 +1,4 @@
-"""Film: how long, how large, in which form; when and where it was taken."""
+"""The extractor `video`: duration, size, codecs, time and place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.extract.media.model import Media, Stream
 
 
 def shown(stream: Stream | None) -> tuple[int | None, int | None]:
-    """Width and height as a player shows them."""
+    """Returns width and height as displayed."""
     if stream is None:
         return None, None
     size = (stream.width, stream.height)
@@ -18,7 +18,7 @@ def shown(stream: Stream | None) -> tuple[int | None, int | None]:
 
 
 def camera(media: Media) -> str | None:
-    """Maker and model, the maker once."""
+    """Joins maker and model, without repeating the maker."""
     make, model = (normalize.text(media.tags.get(name)) for name in ("make", "model"))
     if make and model and not model.lower().startswith(make.lower()):
         return f"{make} {model}"
@@ -67,7 +67,7 @@ def VIDEO(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes a constant: the
     width, height = shown(film)
     taken_at, offset = normalize.split_zone(media.taken_at)
     latitude, longitude, altitude = media.place or (None, None, None)
-    return normalize.filled(
+    return normalize.drop_empty(
         container=media.container,
         duration=seconds,
         width=width,

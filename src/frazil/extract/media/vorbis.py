@@ -1,14 +1,14 @@
-"""FLAC and Ogg: Vorbis, Opus, FLAC, Speex, Theora. They share the form of their comments."""
+"""FLAC and Ogg: Vorbis, Opus, FLAC, Speex, Theora. They share the format of comments."""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
-from frazil.extract.damage import Damaged
-from frazil.extract.media.model import Media, Stream, Window
+from frazil.extract.media.model import Media, Stream
+from frazil.extract.window import Damaged, Window
 
-#: Bytes of comments that are read.
+#: Maximum bytes of comments.
 COMMENTS: Final = 256 * 1024
 NAMES: Final = {
     "TITLE": "title",
@@ -28,7 +28,7 @@ NAMES: Final = {
 
 
 def comments(data: bytes, media: Media) -> None:
-    """The comments of Vorbis: a vendor, then NAME=value."""
+    """Reads Vorbis comments: a vendor, then NAME=value."""
     at = 4 + int.from_bytes(data[:4], "little")
     total = int.from_bytes(data[at : at + 4], "little")
     at += 4
@@ -44,7 +44,7 @@ def comments(data: bytes, media: Media) -> None:
 
 
 def streaminfo(data: bytes, media: Media) -> None:
-    """What FLAC says of the audio."""
+    """Reads FLAC's stream info."""
     (packed,) = struct.unpack(">Q", data[10:18])
     rate, samples = packed >> 44, packed & (1 << 36) - 1
     media.streams.append(
@@ -54,13 +54,13 @@ def streaminfo(data: bytes, media: Media) -> None:
         media.duration = samples / rate
 
 
-def flac(window: Window, at: int = 0) -> Media:
-    """FLAC's own file: blocks of metadata in front."""
+def read_flac(window: Window, at: int = 0) -> Media:
+    """Reads a FLAC file: metadata blocks at its start."""
     media = Media("flac")
     at += 4
     while True:
         window.step()
-        (head,) = window.numbers(">I", at)
+        (head,) = window.unpack(">I", at)
         kind, length = head >> 24 & 127, head & 0xFFFFFF
         if kind == 0:
             streaminfo(window.read(at + 4, 18), media)
@@ -73,8 +73,8 @@ def flac(window: Window, at: int = 0) -> Media:
             return media
 
 
-def ogg(window: Window) -> Media:
-    """Ogg: the first packets of each stream say what it is, the last page how long."""
+def read_ogg(window: Window) -> Media:
+    """Reads an Ogg file: codecs from the first packets, duration from the last page."""
     media = Media("ogg")
     rates: dict[int, tuple[int, int]] = {}
     packets: dict[int, bytearray] = {}
@@ -98,7 +98,7 @@ def ogg(window: Window) -> Media:
             break
         at = body + sum(lacing)
     if not media.streams:
-        raise Damaged("no page says what stream this is")
+        raise Damaged("no page identifies the stream")
     media.duration = _length(window, rates)
     return media
 
@@ -138,7 +138,7 @@ def _second(packet: bytes, media: Media) -> None:
 
 
 def _length(window: Window, rates: dict[int, tuple[int, int]]) -> float | None:
-    """Of the last page of a stream with sound, which counts samples since the start."""
+    """Returns the duration from the last page of the audio stream, which counts samples since the start."""
     tail = window.some(max(0, window.size - 65_536), 65_536)
     at = tail.rfind(b"OggS")
     while at >= 0:

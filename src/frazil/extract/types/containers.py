@@ -1,4 +1,4 @@
-"""Media types of formats that share their first bytes with others: what is in them decides."""
+"""Media types of container formats, which share their first bytes: their contents decide."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAKERS = (
 
 
 def boxes(head: bytes) -> str:
-    """Of a file that starts with an `ftyp` box."""
+    """Detects the type of a file that starts with an `ftyp` box."""
     major = head[8:12]
     found = _BRANDS.get(major)
     if found == "image/heif":
@@ -43,7 +43,7 @@ def boxes(head: bytes) -> str:
 
 
 def riff(head: bytes) -> str | None:
-    """Of a file that starts with RIFF or FORM."""
+    """Detects the type of a file that starts with RIFF or FORM."""
     kinds = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
     if head[:4] == b"FORM":
         kinds = {b"AIFF": "audio/aiff", b"AIFC": "audio/aiff"}
@@ -51,7 +51,7 @@ def riff(head: bytes) -> str | None:
 
 
 def tiff(head: bytes, extension: str) -> str:
-    """Of a TIFF: RAW formats are TIFF as well, told by a tag or by who made the camera."""
+    """Detects the type of a TIFF: RAW formats are TIFF as well, with a certain tag or camera maker."""
     if head[8:10] == b"CR" and head[:2] == b"II":
         return "image/x-canon-cr2"
     order = "<" if head[:2] == b"II" else ">"
@@ -74,7 +74,7 @@ def tiff(head: bytes, extension: str) -> str:
 
 
 def _zip_names(head: bytes) -> tuple[list[bytes], bytes]:
-    """Names of the entries whose headers lie in the first bytes, and what the first one holds if it is stored."""
+    """Returns the names of the entries in the first bytes, and the content of the first one if it is stored."""
     names, first, at = [], b"", 0
     while head[at : at + 4] == b"PK\x03\x04" and at + 30 <= len(head):
         flags, method = struct.unpack_from("<HH", head, at + 6)
@@ -90,14 +90,14 @@ def _zip_names(head: bytes) -> tuple[list[bytes], bytes]:
 
 
 def zipped(head: bytes, item: Item) -> str:
-    """Of a zip archive: the names in it tell documents from archives."""
+    """Detects the type of a zip archive: the names of its entries distinguish documents from archives."""
     names, first = _zip_names(head)
     if not names:
         return "application/zip"
     if names[0] == b"mimetype" and _DOCUMENT.fullmatch(first.strip()):
         return first.decode().strip()
     if names[0].startswith(_OFFICE_STARTS):
-        # The list of all names stands at the end; the main part may come late.
+        # The list of all names is at the end; the main part may come late.
         listed = head + item.read(max(0, item.size - 8192), 8192) if item.size > len(head) else head
         if b"[Content_Types].xml" in listed:
             inside = [name for name in names if not name.startswith(_OFFICE_STARTS[:4])]
@@ -113,7 +113,7 @@ def zipped(head: bytes, item: Item) -> str:
 
 
 def _ole_names(head: bytes, item: Item) -> list[str]:
-    """Names in the directory of an OLE file: the first sectors of its chain."""
+    """Returns the names in the directory of an OLE file: the first sectors of its chain."""
     shift, sector = struct.unpack_from("<H", head, 30)[0], struct.unpack_from("<I", head, 48)[0]
     if shift not in (9, 12) or len(head) < 512:
         return []
@@ -134,7 +134,7 @@ def _ole_names(head: bytes, item: Item) -> list[str]:
 
 
 def ole(head: bytes, item: Item, extension: str) -> str:
-    """Of an OLE file: older Office documents, Outlook messages, installers."""
+    """Detects the type of an OLE file: older Office documents, Outlook messages, installers."""
     names = set(_ole_names(head, item))
     for name, media in (
         ("WordDocument", "application/msword"),
@@ -151,20 +151,20 @@ def ole(head: bytes, item: Item, extension: str) -> str:
 
 
 def ebml(head: bytes, extension: str) -> str:
-    """Of a Matroska file."""
+    """Detects the type of a Matroska file."""
     if b"webm" in head[:64]:
         return "video/webm"
     return "audio/x-matroska" if extension == "mka" else "video/x-matroska"
 
 
 def ogg(head: bytes) -> str:
-    """Of an Ogg file, by its first packet."""
+    """Detects the type of an Ogg file by its first packet."""
     first = head[28:36]
     return "video/ogg" if first.startswith((b"\x80theora", b"BBCD", b"fishead")) else "audio/ogg"
 
 
 def asf(head: bytes) -> str:
-    """Of a Windows Media file, by the streams that are announced."""
+    """Detects the type of a Windows Media file by its streams."""
     if b"\xc0\xef\x19\xbc\x4d\x5b\xcf\x11\xa8\xfd\x00\x80\x5f\x5c\x44\x2b" in head:
         return "video/x-ms-wmv"
     if b"\x40\x9e\x69\xf8\x4d\x5b\xcf\x11\xa8\xfd\x00\x80\x5f\x5c\x44\x2b" in head:
@@ -180,7 +180,7 @@ _MP3_KBIT = {
 
 
 def _mp3_frame(head: bytes, at: int) -> int:
-    """Length of the Layer III frame there; 0: there is none."""
+    """Returns the length of a Layer III frame; 0 if there is none."""
     if at + 4 > len(head) or head[at] != 0xFF or head[at + 1] & 0xE6 != 0xE2:
         return 0
     version, rate, kbit = head[at + 1] >> 3 & 3, head[at + 2] >> 2 & 3, head[at + 2] >> 4
@@ -198,7 +198,7 @@ def _adts_frame(head: bytes, at: int) -> int:
 
 
 def frames(head: bytes) -> str | None:
-    """Of audio without a header: two frames in a row, or one if the file ends with it."""
+    """Detects audio without a header: two frames in a row, or one at the end of the file."""
     for measure, media in ((_mp3_frame, "audio/mpeg"), (_adts_frame, "audio/aac")):
         length = measure(head, 0)
         if length and (length >= len(head) or measure(head, length)):

@@ -1,4 +1,4 @@
-"""The extractor `type`: what an object is, told by its first bytes."""
+"""The extractor `type`: detects the media type by the first bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from frazil.extract import Item, extractor
 from frazil.extract.types import containers
 from frazil.extract.types.signatures import BINARY_NAMES, EXTENSIONS, signature
-from frazil.extract.types.texts import decoded, text_type
+from frazil.extract.types.texts import decode_head, text_type
 
 UNKNOWN = "application/octet-stream"
 _TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -35,7 +35,7 @@ def TYPE(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
 
 
 def media_type(item: Item) -> tuple[str, bool]:
-    """The media type, and whether the content told it."""
+    """Returns the media type, and whether the content decided it."""
     head = item.head(4096)
     if not head:
         return "application/x-empty", True
@@ -43,7 +43,7 @@ def media_type(item: Item) -> tuple[str, bool]:
     found = signature(head) or _container(head, item, extension) or _checked(head)
     if found:
         return found, True
-    text = decoded(head)
+    text = decode_head(head)
     if text is not None:
         return text_type(text, extension, len(head) >= item.size)
     if (found := _late(head)) is not None:
@@ -80,7 +80,7 @@ def _container(head: bytes, item: Item, extension: str) -> str | None:
 
 
 def _checked(head: bytes) -> str | None:
-    """Signatures so short that something more must fit."""
+    """Verifies types with short signatures by further bytes."""
     first = head[:2]
     if first == b"BM" and len(head) >= 18 and struct.unpack_from("<I", head, 14)[0] in (12, 40, 52, 56, 64, 108, 124):
         return "image/bmp"
@@ -106,5 +106,5 @@ def _checked(head: bytes) -> str | None:
 
 
 def _late(head: bytes) -> str | None:
-    """A PDF may have something before its first line."""
+    """Detects a PDF with data before its first line."""
     return "application/pdf" if b"%PDF-" in head[:1024] else None

@@ -1,10 +1,10 @@
-"""First bytes that tell a media type, and what files of a type are usually called."""
+"""Signatures of media types, and the usual extensions of their files."""
 
 from __future__ import annotations
 
 import re
 
-#: (offset, bytes there, media type, usual extension). Where several fit, the one with the most bytes is meant.
+#: (offset, bytes there, media type, usual extension). If several match, the longest one counts.
 _TABLE: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"\xff\xd8\xff", "image/jpeg", "jpg"),
     (0, b"\x89PNG\r\n\x1a\n", "image/png", "png"),
@@ -85,7 +85,7 @@ _TABLE: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"wOF2", "font/woff2", "woff2"),
 )
 
-#: Extensions of types that the containers and texts give; the table has the others.
+#: Extensions of container and text types; the table has the others.
 EXTENSIONS: dict[str, str] = {media: extension for _, _, media, extension in _TABLE} | {
     "image/webp": "webp", "image/tiff": "tif", "image/bmp": "bmp", "image/heic": "heic", "image/heif": "heif",
     "image/avif": "avif", "image/svg+xml": "svg", "image/x-portable-anymap": "pnm", "image/x-canon-cr2": "cr2",
@@ -115,7 +115,7 @@ EXTENSIONS: dict[str, str] = {media: extension for _, _, media, extension in _TA
     "application/gpx+xml": "gpx", "application/vnd.google-earth.kml+xml": "kml",
 }  # fmt: skip
 
-#: What a text is, by the end of its name: nothing inside a text tells these apart.
+#: Types of texts by extension: their content does not distinguish them.
 TEXT_NAMES: dict[str, str] = {
     "txt": "text/plain", "log": "text/plain", "text": "text/plain", "md": "text/markdown", "markdown": "text/markdown",
     "csv": "text/csv", "tsv": "text/tab-separated-values", "tab": "text/tab-separated-values",
@@ -131,7 +131,7 @@ TEXT_NAMES: dict[str, str] = {
     "ics": "text/calendar", "vcf": "text/vcard", "eml": "message/rfc822", "diff": "text/x-diff", "patch": "text/x-diff",
 }  # fmt: skip
 
-#: Bytes that no signature tells: only the name is left.
+#: Types without a signature: only the name decides.
 BINARY_NAMES: dict[str, str] = {
     "tga": "image/x-tga", "iso": "application/x-iso9660-image", "dmg": "application/x-apple-diskimage",
     "safetensors": "application/x-safetensors", "pyc": "application/x-python-code", "lzma": "application/x-lzma",
@@ -146,13 +146,13 @@ for _offset, _magic, _media, _ in sorted(_TABLE, key=lambda row: -len(row[1])):
     else:
         _BY_FIRST.setdefault(_magic[0], []).append((_magic, _media))
 
-#: Letters that a text may start with as well: such a file must have a byte soon that no text has.
+#: Signatures that a text may start with as well: such a file must soon have a byte that no text has.
 _WORDS = frozenset(magic for _, magic, _, _ in _TABLE if len(magic) < 5 and magic.replace(b" ", b"a").isalnum())
 _NEVER_IN_TEXT = re.compile(rb"[\x00-\x06\x0e-\x1a\x80-\xff]")
 
 
 def signature(head: bytes) -> str | None:
-    """The media type that the first bytes tell, if they do."""
+    """Returns the media type by signature, if any."""
     for magic, media in _BY_FIRST.get(head[0], ()):
         if head.startswith(magic) and (magic not in _WORDS or _NEVER_IN_TEXT.search(head, 0, 512)):
             return media

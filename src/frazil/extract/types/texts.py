@@ -1,4 +1,4 @@
-"""Media types of texts: what the words say, with the name as a hint."""
+"""Media types of texts by their content, with the name as a hint."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _MAIL = re.compile(
 )
 
 
-def decoded(head: bytes) -> str | None:
-    """The first bytes as text; None: they are no text. They may end within a character."""
+def decode_head(head: bytes) -> str | None:
+    """Decodes the first bytes, which may end within a character; None if they are not text."""
     for bom, encoding in _BOMS:
         if head.startswith(bom):
             return codecs.getincrementaldecoder(encoding)("replace").decode(head)
@@ -50,7 +50,7 @@ def decoded(head: bytes) -> str | None:
 
 
 def _wide(head: bytes) -> str | None:
-    """UTF-16 without a mark at its start: every other byte of western text is zero."""
+    """Decodes UTF-16 without a byte order mark: every other byte of western text is zero."""
     for zeros, others, encoding in ((head[1::2], head[::2], "utf-16-le"), (head[::2], head[1::2], "utf-16-be")):
         if len(head) >= 8 and zeros.count(0) * 10 > len(zeros) * 9 and not others.translate(None, _TEXT_BYTES):
             return head[: len(head) // 2 * 2].decode(encoding, "replace")
@@ -88,7 +88,7 @@ def _parses(text: str) -> bool:
 
 
 def _table(text: str, complete: bool) -> str | None:
-    """A row of names, and rows with as many separators, three in all or more. Sentences have a space after a comma."""
+    """Detects tables: a row of names, then rows with as many separators. Sentences have a space after a comma."""
     lines = text.split("\n")
     lines = [line for line in (lines if complete else lines[:-1])[:10] if line.strip()]
     if len(lines) < 3:
@@ -103,7 +103,7 @@ def _table(text: str, complete: bool) -> str | None:
 
 
 def text_type(text: str, extension: str, complete: bool) -> tuple[str, bool]:
-    """The media type of a text, and whether its content told it (else the name did).
+    """Returns the media type of a text, and whether its content decided it (else its name).
 
     Args:
         text: its beginning.

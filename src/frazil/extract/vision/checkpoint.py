@@ -26,12 +26,12 @@ _TYPES: Final[dict[str, np.dtype[Any]]] = {"FloatStorage": np.dtype("<f4"), "Lon
 
 
 class BadCheckpointError(ValueError):
-    """The file is no checkpoint of the format that is known here."""
+    """The file is not a checkpoint of the supported format."""
 
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Where a tensor lies in a storage; the numbers come later in the file."""
+    """The location of a tensor in a storage; its numbers follow later in the file."""
 
     storage: str
     kind: np.dtype[Any]
@@ -40,16 +40,16 @@ class _Tensor:
     strides: tuple[int, ...]
 
 
-def weights(file: Path) -> dict[str, Array]:
-    """The tensors of a checkpoint, by name.
+def read_weights(file: Path) -> dict[str, Array]:
+    """Reads the tensors of a checkpoint by name.
 
     Raises:
-        BadCheckpointError: it is damaged, of another format, or wants to run code.
+        BadCheckpointError: it is damaged, of another format, or would run code.
     """
     with file.open("rb") as stream:
         try:
             if _load(stream) != _MAGIC or _load(stream) != _PROTOCOL:
-                raise BadCheckpointError(f"{file.name} is no checkpoint of PyTorch's older format")
+                raise BadCheckpointError(f"{file.name} is not a checkpoint of PyTorch's older format")
             _load(stream)  # sizes of types on the machine that wrote it
             tensors: dict[str, _Tensor] = _load(stream)
             kinds = {t.storage: t.kind for t in tensors.values()}
@@ -81,7 +81,7 @@ class _Reader(pickle.Unpickler):
             return _tensor
         if module == "torch" and name in _TYPES:
             return name
-        raise BadCheckpointError(f"the checkpoint names {module}.{name}, which is not part of a list of weights")
+        raise BadCheckpointError(f"the checkpoint refers to {module}.{name}, which is not needed for weights")
 
     def persistent_load(self, pid: Any) -> tuple[str, np.dtype[Any]]:
         _, kind, key, *_ = pid
@@ -96,13 +96,13 @@ def _numbers(stream: BinaryIO, kind: np.dtype[Any]) -> Array:
     (count,) = struct.unpack("<q", stream.read(8))
     data = stream.read(count * kind.itemsize) if count >= 0 else b""
     if len(data) != count * kind.itemsize:
-        raise BadCheckpointError("the checkpoint ends too early")
+        raise BadCheckpointError("the checkpoint is truncated")
     return np.frombuffer(data, kind)
 
 
 def _placed(numbers: Array, tensor: _Tensor) -> Array:
     last = tensor.offset + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
     if min((tensor.offset, *tensor.strides), default=0) < 0 or min(tensor.shape, default=1) < 1 or last >= len(numbers):
-        raise BadCheckpointError("a tensor of the checkpoint lies outside of its numbers")
+        raise BadCheckpointError("a tensor of the checkpoint exceeds its storage")
     strides = tuple(s * tensor.kind.itemsize for s in tensor.strides)
     return np.ascontiguousarray(np.lib.stride_tricks.as_strided(numbers[tensor.offset :], tensor.shape, strides))

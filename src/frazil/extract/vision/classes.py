@@ -1,4 +1,4 @@
-"""The names of what the model tells apart, and the broader names above them.
+"""The class names of the model, and broader names above them.
 
 `classes.txt` has the 1,000 classes of ImageNet in the order of the model's answers, ten in a line, in everyday words.
 `broader.txt` says which of them are cats, cars or food, so that who searches for `cat` finds a tabby: names, ranges of
@@ -12,19 +12,19 @@ from importlib.resources import files
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """The classes, in the order of the model's answers."""
+def class_names() -> tuple[str, ...]:
+    """Returns the class names in the order of the model's outputs."""
     return tuple(name for line in _lines("classes.txt") for name in line.split(", "))
 
 
 @cache
-def broader() -> dict[str, tuple[int, ...]]:
-    """Broader names, each with the numbers of its classes."""
-    return grouped(_lines("broader.txt"), names())
+def broader_names() -> dict[str, tuple[int, ...]]:
+    """Returns broader names with the numbers of their classes."""
+    return parse_groups(_lines("broader.txt"), class_names())
 
 
-def grouped(lines: list[str], classes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """What lines as in `broader.txt` say of classes.
+def parse_groups(lines: list[str], classes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Parses lines as in `broader.txt`.
 
     Raises:
         KeyError: a line names what is neither a class nor a broader name above it.

@@ -1,4 +1,4 @@
-"""Labels of a picture, by a model that runs here (`frazil[labels]`)."""
+"""The extractor `labels`: labels of a picture by a local model (`frazil[labels]`)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
     from frazil.extract.vision.checkpoint import Array
 
-#: What has to be installed with Frazil: pip install 'frazil[labels]'
+#: Install it with: pip install 'frazil[labels]'
 EXTRA: Final = "labels"
-#: Percent from which a class is told; a broader name, which many unlikely classes add up to, needs more.
+#: Minimum percentage of a class; a broader name, to which many unlikely classes add up, needs more.
 LEAST: Final = 10.0
 LEAST_BROADER: Final = 30.0
 MOST: Final = 10
-#: The part of the shorter side that the model was trained to see.
+#: The fraction of the shorter side that the model was trained on.
 _CENTRE: Final = 0.875
 
 
 def available() -> str | None:
-    """Why it cannot work here; None: it can."""
-    from frazil.extract.vision.model import missing
+    """Returns why it cannot run here; None if it can."""
+    from frazil.extract.vision.model import find_missing
 
-    return missing()
+    return find_missing()
 
 
 @extractor(
@@ -48,15 +48,15 @@ def LABELS(item: Item) -> list[dict[str, Any]]:  # noqa: N802 - becomes an Extra
     if reason:
         raise Unsupported(reason)
     from frazil.extract.vision import network
-    from frazil.extract.vision.model import session
+    from frazil.extract.vision.model import load_session
 
     picture = picture_of(item, network.SIDE)
-    (probabilities,) = session().run([network.OUTPUT], {network.INPUT: pixels(picture)})
-    return told(probabilities[0])
+    (probabilities,) = load_session().run([network.OUTPUT], {network.INPUT: pixels(picture)})
+    return select_labels(probabilities[0])
 
 
 def pixels(picture: Image) -> Array:
-    """The middle of a picture as the model takes it."""
+    """Returns the centre of a picture as the model's input."""
     import numpy as np
     from PIL.Image import Resampling
 
@@ -73,14 +73,14 @@ def pixels(picture: Image) -> Array:
     return planes[None]
 
 
-def told(probabilities: Array) -> list[dict[str, Any]]:
-    """The labels that are sure enough, and the broader names that their classes add up to."""
-    from frazil.extract.vision.classes import broader, names
+def select_labels(probabilities: Array) -> list[dict[str, Any]]:
+    """Returns the labels that are likely enough, and the broader names that their classes add up to."""
+    from frazil.extract.vision.classes import broader_names, class_names
 
     percent = probabilities * 100
     together = _members() @ percent
-    found = {names()[n]: _label(names()[n], percent[n]) for n in (percent >= LEAST).nonzero()[0]}
-    for name, sum_of_classes in zip(broader(), together, strict=True):
+    found = {class_names()[n]: _label(class_names()[n], percent[n]) for n in (percent >= LEAST).nonzero()[0]}
+    for name, sum_of_classes in zip(broader_names(), together, strict=True):
         if sum_of_classes >= LEAST_BROADER:
             found[name] = _label(name, sum_of_classes) | {"Broader": True}
     return sorted(found.values(), key=lambda label: -label["Confidence"])[:MOST]
@@ -88,13 +88,13 @@ def told(probabilities: Array) -> list[dict[str, Any]]:
 
 @cache
 def _members() -> Array:
-    """For each broader name a row with 1 at its classes: one product sums them all."""
+    """Returns a matrix with a row per broader name and 1 at its classes, so that one product sums them all."""
     import numpy as np
 
-    from frazil.extract.vision.classes import broader, names
+    from frazil.extract.vision.classes import broader_names, class_names
 
-    rows = np.zeros((len(broader()), len(names())), np.float32)
-    for row, classes in zip(rows, broader().values(), strict=True):
+    rows = np.zeros((len(broader_names()), len(class_names())), np.float32)
+    for row, classes in zip(rows, broader_names().values(), strict=True):
         row[list(classes)] = 1
     return rows
 

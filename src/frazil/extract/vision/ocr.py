@@ -1,4 +1,4 @@
-"""The text that is to be read in a picture (`frazil[ocr]`)."""
+"""The extractor `ocr`: text in a picture (`frazil[ocr]`)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Final
 from frazil.extract import Item, Unsupported, extractor
 from frazil.extract.images.decode import DECODED, picture_of
 
-#: What has to be installed with Frazil: pip install 'frazil[ocr]'
+#: Install it with: pip install 'frazil[ocr]'
 EXTRA: Final = "ocr"
 _NEEDED: Final = ("rapidocr", "onnxruntime")
-#: Pixels of the shorter side below which small print can no longer be read.
+#: Minimum pixels of the shorter side, so that small print stays readable.
 _SIDE: Final = 1500
 
 _reading = threading.Lock()
 
 
 def available() -> str | None:
-    """Why it cannot work here; None: it can."""
+    """Returns why it cannot run here; None if it can."""
     absent = [name for name in _NEEDED if find_spec(name) is None]
     return f"{', '.join(absent)} not installed; pip install 'frazil[ocr]'" if absent else None
 
@@ -56,7 +56,7 @@ def OCR(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
 
 @cache
 def _reader() -> Any:
-    """Its models lie in the package. One thread: whoever runs extractors has a process for each core."""
+    """Returns the reader, whose models are in its package. One thread, because extraction runs one process per core."""
     from rapidocr import RapidOCR
 
     return RapidOCR(

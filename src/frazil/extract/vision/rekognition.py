@@ -1,4 +1,4 @@
-"""Labels by Amazon Rekognition. It costs money and sends pictures away, so that it runs only where it is named."""
+"""The extractor `rekognition`: labels by Amazon Rekognition. Must be named: it costs money and sends pictures away."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from frazil.settings import NetworkSettings, S3Settings
 MAX_LABELS: Final = 50
 MIN_CONFIDENCE: Final = 55.0
 
-#: What Rekognition reads from a bucket by itself.
+#: Types that Rekognition reads from a bucket by itself.
 _READABLE: Final = ("image/jpeg", "image/png")
 _MOST_IN_BUCKET: Final = 15 << 20
 _MOST_SENT: Final = 5 << 20
-#: Pixels of the shorter side of what is sent; more does not give better labels.
+#: Pixels of the shorter side of sent pictures; more does not improve labels.
 _SIDE: Final = 1024
 _QUALITIES: Final = (90, 75, 50)
 
-#: Rekognition cannot get at the object itself: another region, no permission, encrypted with a key of its own.
+#: Errors if Rekognition cannot read the object: another region, no permission, encrypted with another key.
 _NOT_FROM_BUCKET: Final = {"InvalidS3ObjectException", "ImageTooLargeException"}
 
 
@@ -40,7 +40,7 @@ _NOT_FROM_BUCKET: Final = {"InvalidS3ObjectException", "ImageTooLargeException"}
 )
 def REKOGNITION(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extractor
     """Labels of an image, by Amazon Rekognition (DetectLabels), in the region in the settings."""
-    found = context.current()
+    found = context.current_context()
     answer = _detected(client_of(found.s3, found.network), item, in_amazon=found.s3.endpoint is None)
     labels = [
         {"Name": label["Name"], "Confidence": round(label["Confidence"], 1)}
@@ -53,7 +53,7 @@ def REKOGNITION(item: Item) -> dict[str, Any]:  # noqa: N802 - becomes an Extrac
 def _detected(client: Any, item: Item, *, in_amazon: bool) -> dict[str, Any]:
     from botocore.exceptions import ClientError
 
-    place = stored(item) if in_amazon else None
+    place = object_reference(item) if in_amazon else None
     try:
         if place is not None:
             try:
@@ -61,7 +61,7 @@ def _detected(client: Any, item: Item, *, in_amazon: bool) -> dict[str, Any]:
             except ClientError as error:
                 if _code(error) not in _NOT_FROM_BUCKET:
                     raise
-        return _asked(client, {"Bytes": reduced(item)})
+        return _asked(client, {"Bytes": reduce_picture(item)})
     except ClientError as error:
         if _code(error) == "InvalidImageFormatException":
             raise Unsupported("Rekognition does not know this format") from error
@@ -73,8 +73,8 @@ def _asked(client: Any, image: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def stored(item: Item) -> dict[str, str] | None:
-    """The object as Rekognition can read it by itself; None: it has to be sent.
+def object_reference(item: Item) -> dict[str, str] | None:
+    """Returns the reference by which Rekognition reads the object itself; None if it has to be sent.
 
     Only a version is sure to be the content that is meant: a key alone may have another one by now.
     """
@@ -85,8 +85,8 @@ def stored(item: Item) -> dict[str, str] | None:
     return {"Bucket": item.bucket, "Name": item.key, "Version": item.version_id}
 
 
-def reduced(item: Item) -> bytes:
-    """The picture as a small JPEG."""
+def reduce_picture(item: Item) -> bytes:
+    """Returns the picture as a small JPEG."""
     from PIL.Image import Resampling
 
     picture = picture_of(item, _SIDE).convert("RGB")
@@ -104,7 +104,7 @@ def reduced(item: Item) -> bytes:
 
 @lru_cache(maxsize=2)
 def client_of(s3: S3Settings, network: NetworkSettings) -> Any:
-    """A client of Rekognition. It tries again what was throttled.
+    """Returns a client of Rekognition that retries throttled requests.
 
     Keys of another server than Amazon's are not sent to Amazon: with `s3.endpoint`, the AWS chain has to have some.
     """

@@ -1,4 +1,4 @@
-"""Reads the headers of a picture once, for all extractors that look at pictures."""
+"""Reads the headers of a picture once, for all extractors of images."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from frazil.extract import Item
-from frazil.extract.images import bmff, jpeg, png, raw, small_formats, webp
+from frazil.extract.images import bmff, jpeg, png, raw, small_formats
 from frazil.extract.images.header import Header
-from frazil.extract.images.window import Broken, Window
+from frazil.extract.window import Damaged, Window
 
 _SHARED = "image_header"
 
 _READERS: dict[str, tuple[str, Callable[[Window, Header], Any]]] = {
     "image/jpeg": ("JPEG", jpeg.read_jpeg),
     "image/png": ("PNG", png.read_png),
-    "image/webp": ("WEBP", webp.read_webp),
+    "image/webp": ("WEBP", small_formats.read_webp),
     "image/tiff": ("TIFF", raw.read_tiff_file),
     "image/gif": ("GIF", small_formats.read_gif),
     "image/bmp": ("BMP", small_formats.read_bmp),
@@ -39,8 +39,8 @@ _READERS: dict[str, tuple[str, Callable[[Window, Header], Any]]] = {
 }
 
 
-def header_of(item: Item) -> Header:
-    """The headers of a picture; where they are damaged, what could be read of them, with warnings.
+def read_header(item: Item) -> Header:
+    """Reads the headers of a picture. Damaged ones are incomplete, with warnings.
 
     A format without a reader gives a header without a format.
     """
@@ -52,7 +52,7 @@ def header_of(item: Item) -> Header:
     if read is not None:
         try:
             read(Window(item), header)
-        except Broken as failure:
+        except Damaged as failure:
             header.warnings.append(str(failure))
     if header.tiff is not None:
         header.warnings.extend(f"EXIF: {warning}" for warning in header.tiff.warnings)
