@@ -258,8 +258,9 @@ def test_backups_beside_all_writers_restore_to_what_the_table_was(
 
 
 @pytest.mark.slow
+@pytest.mark.long("thirty backups of a table, each after some commits of Spark")
 @pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("seed", range(100, 106))
 def test_long_schedules_beside_all_writers(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, version: int
 ) -> None:

@@ -53,6 +53,7 @@ def rest(lane_settings: Settings) -> RestCatalog:
     return found
 
 
+@pytest.mark.long("the first one starts Trino")
 @pytest.mark.parametrize("name", [name for name in species(slow=True) if name not in UNREADABLE])
 def test_trino_reads_in_a_restored_table_what_spark_read_in_the_original(
     zoo: Zoo,

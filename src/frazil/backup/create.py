@@ -170,7 +170,10 @@ def _back_up_table(run: _Run, name: str, missing: Collection[BlobRef]) -> Backed
             metadata = select_refs(source.metadata, run.ref)
             reach("backup.create.loaded")
             if copy is None:
-                copy = opened.enter_context(_open_copy(run, source.uuid, missing))
+                copy = TableCopy(
+                    run.care, run.repository, run.engine, source.uuid, run.backup_id, run.mode, run.progress, missing
+                )
+                opened.enter_context(copy)
             try:
                 with ExitStack() as pin:
                     return _copy_state(run, copy, source, metadata, pin)
@@ -192,12 +195,6 @@ def _require_outside(repository: Repository, source: TableSource) -> None:
                 cause="what deletes or cleans up the table would delete its backups",
                 hint="another folder or bucket as backup.bucket",
             )
-
-
-def _open_copy(run: _Run, table_uuid: str, missing: Collection[BlobRef]) -> TableCopy:
-    return TableCopy(
-        run.care, run.repository, run.engine, table_uuid, run.backup_id, run.mode, run.progress, missing
-    )  # fmt: skip
 
 
 def _copy_state(

@@ -330,7 +330,7 @@ def parse_state(data: bytes, where: str) -> TableState:
 
 def encode_files(files: Iterable[CopiedFile]) -> bytes:
     """Returns a file list: JSON lines."""
-    return b"".join(orjson.dumps(_file_line(file), option=orjson.OPT_APPEND_NEWLINE) for file in files)
+    return b"".join(orjson.dumps(file, option=orjson.OPT_APPEND_NEWLINE) for file in files)
 
 
 def parse_files(data: bytes, where: str) -> Iterator[CopiedFile]:
@@ -345,16 +345,6 @@ def parse_files(data: bytes, where: str) -> Iterator[CopiedFile]:
             yield CopiedFile(found["path"], found["size"], found["sha256"], found["content"], found["format"])
         except (ValueError, LookupError, TypeError) as error:
             raise IntegrityError(f"{where} is not a file list") from error
-
-
-def _file_line(file: CopiedFile) -> dict[str, Any]:
-    return {
-        "path": file.path,
-        "size": file.size,
-        "sha256": file.sha256,
-        "content": file.content,
-        "format": file.format,
-    }
 
 
 # -- dataclasses as JSON

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.backup.format import BlobRef
 from frazil.backup.repository import Repository
-from frazil.backup.restore_contents import SeenSet, iterate_files, map_folders
+from frazil.backup.restore_contents import SeenSet, iterate_files, map_folders, shorten
 from frazil.backup.restore_location import (
     MARKER,
     choose_location,
@@ -60,8 +60,6 @@ PREVIOUS_PROPERTY = "frazil.restore.previous-metadata-location"
 
 #: Files and bytes of one task.
 _FILES, _BYTES = 16, 64 * 1024 * 1024
-#: Names in an error.
-_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -258,7 +256,7 @@ class _Restore:
         missing = [path for found in self._engine.map(check, self._contents.manifests, kind="io") for path in found]
         if missing:
             raise IntegrityError(
-                f"{len(missing)} data files that the backup refers to are gone or changed: {_shorten(missing)}",
+                f"{len(missing)} data files that the backup refers to are gone or changed: {shorten(missing)}",
                 hint="the backup did not copy them (--data reference): bring them back, or restore another backup",
             ).adding("nothing was restored", missing_files=missing)
         for statistics in self._contents.statistics:
@@ -332,7 +330,7 @@ class _Restore:
             names = [path for _, path in self._list_missing()]
             raise IntegrityError(
                 f"{len(self._written)} files of the restored table are not in {self.work.target.location} as they were "
-                f"written{': ' if names else ''}{_shorten(names)}",
+                f"written{': ' if names else ''}{shorten(names)}",
                 hint="repeat the restore; if it fails again, check the storage",
             )
 
@@ -364,8 +362,3 @@ class _Restore:
 
 def _fingerprint(key: str, size: int) -> str:
     return f"{key}\0{size}"
-
-
-def _shorten(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -309,6 +309,12 @@ def _pick(known: Iterable[PathBlob], paths: Iterable[str], what: str) -> tuple[P
         if path not in found:
             raise IntegrityError(f"the backup does not have the {what} {path}", hint="frazil backup verify")
     return tuple(found[path] for path in dict.fromkeys(paths))
+
+
+def shorten(names: Sequence[str]) -> str:
+    """Returns the first names for an error, and how many more there are."""
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _spell(path: str) -> str:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, CopiedFile, DataMode
@@ -21,6 +20,7 @@ from frazil.backup.restore_contents import (
     list_source_folders,
     load_contents,
     map_folders,
+    shorten,
 )
 from frazil.backup.restore_location import (
     check_location,
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from frazil.upkeep.context import UpkeepContext
 
 Action = Literal["create", "replace", "keep"]
-
-#: Names in an error; its details have all of them.
-_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -323,7 +320,7 @@ def _survey(
     missing = [f.path for f in absent if f.blob and tombstone_key(f.blob) not in tombstones] + names
     if missing:
         raise IntegrityError(
-            f"the repository lacks {len(missing)} files of the backup: {_shorten(missing)}",
+            f"the repository lacks {len(missing)} files of the backup: {shorten(missing)}",
             cause="they are missing, or have another size than their name says",
             hint="frazil backup verify names all damage; restore another backup of the table",
         ).adding("nothing was restored", missing_files=missing)
@@ -335,18 +332,13 @@ def _require_allowed(erased: list[CopiedFile], target: RestoreTarget) -> None:
     if deletes:
         raise NotAllowedError(
             f"the content of {len(deletes)} delete files was erased: without them, deleted rows would come back: "
-            f"{_shorten(deletes)}",
+            f"{shorten(deletes)}",
             hint="restore a backup, or a snapshot of this one, without these files",
         )
     if not target.allow_erased:
         paths = [file.path for file in erased]
         raise NotAllowedError(
             f"the content of {format_count(len(paths), 'file')} of this backup was erased on purpose: "
-            f"{_shorten(paths)}",
+            f"{shorten(paths)}",
             hint="--allow-erased restores the table without these files and their rows",
         ).adding("nothing was restored", erased_files=paths)
-
-
-def _shorten(names: list[str]) -> str:
-    shown = ", ".join(islice(names, _NAMED))
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"

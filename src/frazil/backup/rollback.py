@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.backup.restore import BACKUP_PROPERTY, PREVIOUS_PROPERTY, SNAPSHOT_PROPERTY
@@ -103,15 +103,7 @@ def rollback_restore(
     reach("rollback.publish.before")
     published = publish(store, plan, previous, former)
     reach("rollback.publish.after")
-    return RollbackReport(
-        name,
-        care.catalog.name,
-        published.metadata_location,
-        pointer,
-        report.snapshot_id,
-        report.location,
-        published.losses,
-    )
+    return replace(report, metadata_location=published.metadata_location, losses=published.losses)
 
 
 def _has_newer(care: UpkeepContext, restored: dict[str, Any], previous: str) -> bool:
