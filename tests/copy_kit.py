@@ -107,11 +107,12 @@ class Site:
         )
         self._remember()
 
-    def write(self) -> None:
-        """Commits to the primary: rows, a delete, or a compaction."""
+    def write(self, change: str = "") -> None:
+        """Commits to the primary: rows, a delete, or a compaction, by default any of them."""
         table = self.pair.table.refresh()
         ids = rows(table)
-        change = self.random.choice(["append", "append", "append", "delete", "compact"]) if ids else "append"
+        any_change = self.random.choice(["append", "append", "append", "delete", "compact"]) if ids else "append"
+        change = change or any_change
         if change == "append":
             padding = self.random.randbytes(_PADDING // 2).hex()
             table.append(pa.table({"id": [max(ids, default=0) + 1], "name": [padding]}))
