@@ -6,7 +6,7 @@ import random
 import resource
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -74,7 +74,13 @@ class Tool:
             return [program, "--times", "--inplace", *limit, "--files-from=-", f"{source}/", f"{self.target}/"]
         limit = [f"--bwlimit={_SLOW}k"] if slow else []
         # Small files first: metadata.
-        order = ["--order-by=size,ascending", "--transfers=3", "--retries=1", "--low-level-retries=1"]
+        order = [
+            "--order-by=size,ascending",
+            "--transfers=3",
+            "--retries=1",
+            "--low-level-retries=1",
+            "--multi-thread-streams=0",
+        ]
         return [program, "copy", "--config=/dev/null", *limit, *order, "--files-from=-", str(source), self.target]
 
 
@@ -101,11 +107,12 @@ class Site:
         )
         self._remember()
 
-    def write(self) -> None:
-        """Commits to the primary: rows, a delete, or a compaction."""
+    def write(self, change: str = "") -> None:
+        """Commits to the primary: rows, a delete, or a compaction, by default any of them."""
         table = self.pair.table.refresh()
         ids = rows(table)
-        change = self.random.choice(["append", "append", "append", "delete", "compact"]) if ids else "append"
+        any_change = self.random.choice(["append", "append", "append", "delete", "compact"]) if ids else "append"
+        change = change or any_change
         if change == "append":
             padding = self.random.randbytes(_PADDING // 2).hex()
             table.append(pa.table({"id": [max(ids, default=0) + 1], "name": [padding]}))
@@ -135,7 +142,7 @@ class Site:
             process = self.tool.start(self.pair.source, part, slow=ending == "killed", cut=ending == "cut")
             if ending == "killed":
                 for _ in range(self.random.randint(1, 3)):
-                    self.sync()
+                    self.sync(beside=True)
                 process.kill()
             process.wait(60)
             self.sync()
@@ -145,8 +152,12 @@ class Site:
             assert self.tool.start(self.pair.source, names, slow=False, cut=False).wait(60) == 0
         assert self.list_new() == []
 
-    def sync(self) -> SyncReport | None:
-        """Syncs, and checks what is served and what is named. None before any metadata has arrived."""
+    def sync(self, *, beside: bool = False) -> SyncReport | None:
+        """Syncs, and checks what is served and what is named. None before any metadata has arrived.
+
+        Args:
+            beside: a copy runs, which needs the primary's files; otherwise nobody can read them.
+        """
         arrived = {info.key: info.size for info in self._landed.list()}
         try:
             report = self.pair.sync()
@@ -158,7 +169,8 @@ class Site:
         if report.action == "waiting":
             assert report.missing
             assert all(any(name in line for name in self._list_incomplete(arrived)) for line in report.missing)
-        self._check_served()
+        with nullcontext() if beside else self.pair.without_primary():
+            self._check_served()
         return report
 
     def _list_incomplete(self, arrived: dict[str, int]) -> Iterator[str]:
@@ -169,10 +181,9 @@ class Site:
         if not self.pair.replica.store.catalog.table_exists("ns.t"):
             assert self.served == -1
             return
-        with self.pair.without_primary():
-            table = self.pair.load()
-            number, expected = self.committed[_name_of(table.properties["frazil.replica.source-metadata"])]
-            assert describe(table) == expected
+        table = self.pair.load()
+        number, expected = self.committed[_name_of(table.properties["frazil.replica.source-metadata"])]
+        assert describe(table) == expected
         assert number >= self.served
         self.served = number
 

@@ -19,9 +19,24 @@ from tests.upkeep_s3 import care_on
 
 
 @pytest.mark.parametrize("name", ["cp", "rsync"])
-def test_a_copy_in_the_worst_order_never_shows_a_broken_table(tmp_path: Path, name: ToolName) -> None:
+def test_a_copy_that_stops_in_a_data_file_shows_the_version_before(tmp_path: Path, name: ToolName) -> None:
     with open_pair(tmp_path, commits=0) as pair:
-        run_rounds(open_site(pair, name, seed=1), rounds=3)
+        site = open_site(pair, name, seed=1)
+        site.write("append")
+        site.copy_all()
+        site.sync()
+        assert site.served == 1
+        site.write("append")
+        data = [name for name in site.list_new() if name.endswith(".parquet")]
+        metadata = [name for name in site.list_new() if name not in data]
+        assert site.tool.start(pair.source, metadata, slow=False, cut=False).wait(60) == 0
+        assert site.tool.start(pair.source, data, slow=False, cut=True).wait(60) != 0
+        report = site.sync()
+        assert report is not None and (report.action, site.served) == ("waiting", 1)
+        assert data[0] in report.missing[0] and " bytes" in report.missing[0]
+        site.copy_all()
+        site.sync()
+        assert site.served == 2
 
 
 @pytest.mark.deep
