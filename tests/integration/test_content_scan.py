@@ -379,7 +379,7 @@ def test_reconcile_compares_with_an_inventory_and_with_a_journal(kit: ContentKit
     with pytest.raises(NotFoundError):
         work.plan(place, against="nope.nope")
     kit.spark.sql(f"CREATE TABLE {table}_no USING iceberg AS SELECT 1 AS id")
-    with pytest.raises(UsageError, match="no inventory"):
+    with pytest.raises(UsageError, match="not an inventory"):
         work.plan(place, against=f"{names}_no")
 
 
@@ -566,9 +566,9 @@ def test_bad_input_changes_nothing(frazil: Callable[..., tuple[int, str, str]], 
     for args, code, words in (
         (("scan", str(tmp_path / "nope")), 10, "no folder"),
         (("scan", str(tmp_path / "file")), 2, "is a file"),
-        (("scan", str(tmp_path / "photos"), "--prefix", "../x"), 2, "no prefix"),
+        (("scan", str(tmp_path / "photos"), "--prefix", "../x"), 2, "not a prefix"),
         (("scan", "s3://b/inside"), 2, "inside a bucket"),
-        (("scan", str(tmp_path / "photos"), "--extract", "--no-wait"), 2, "cannot be looked into"),
+        (("scan", str(tmp_path / "photos"), "--extract", "--no-wait"), 2, "that are in the table"),
         (("scan", str(tmp_path / "photos"), "--set", "content.extract.extractors=nobody"), 2, "nobody"),
         (("watch", "s3://b"), 2, "not a folder"),
         (("watch", str(tmp_path / "nope")), 10, "no folder"),
