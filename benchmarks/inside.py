@@ -23,13 +23,13 @@ from frazil.content.annotations.messages import fields
 from frazil.content.buckets import bucket_of
 from frazil.content.extraction.job import extract
 from frazil.content.extraction.selection import Asked
+from frazil.content.query.request import asked
+from frazil.content.query.search import find
 from frazil.content.scan.bucket import open_bucket
 from frazil.content.scan.engine import Ready
 from frazil.content.scan.folder import open_folder
 from frazil.content.scan.listing import Place
 from frazil.content.scan.session import Work
-from frazil.content.search.asked import asked
-from frazil.content.search.finding import find
 from frazil.content.tables import ContentTables
 from frazil.log.batch import Batch
 from frazil.tables.cache import ByteCache

@@ -13,10 +13,10 @@ import pytest
 import structlog
 
 from frazil.cli.run import run_command
-from frazil.content.choice import Choice
 from frazil.content.columns import ORDER
-from frazil.content.reading import list_objects
-from frazil.content.totals import totals
+from frazil.content.query.filters import Choice
+from frazil.content.query.objects import list_objects
+from frazil.content.query.totals import totals
 from frazil.errors import IntegrityError, NotFoundError
 from frazil.tables.reading import rows as rows_module
 from tests.content_kit import NOON, Content, a_change, an_object, at

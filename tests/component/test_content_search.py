@@ -23,13 +23,13 @@ from pyiceberg.types import IntegerType, LongType
 from frazil.cli.run import run_command
 from frazil.content.columns import EXTRACTED, OBJECTS, USERS
 from frazil.content.names import objects_name
-from frazil.content.search import finding
-from frazil.content.search.asked import Similar, asked
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.export import export
-from frazil.content.search.facets import NAMES, facet, facets
-from frazil.content.search.finding import find, largest
-from frazil.content.search.pictures import hash_of_object
+from frazil.content.query import search as content_search
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.export import export
+from frazil.content.query.facets import NAMES, facet, facets
+from frazil.content.query.picture_hash import hash_of_object
+from frazil.content.query.request import Similar, asked
+from frazil.content.query.search import find, largest
 from frazil.errors import NotFoundError, UsageError
 from frazil.tables import commit_append, ensure_table
 from frazil.tables.cache import ByteCache
@@ -210,7 +210,7 @@ def test_all_buckets_and_the_columns_of_a_hit(cli):
     assert [(row["bucket"], row["key"]) for row in page["objects"]] == [("other", CAT), ("photos", CAT)]
     assert page["after"] is None
     cat = page["objects"][1]
-    assert set(cat) == set(finding.SHOWN)
+    assert set(cat) == set(content_search.SHOWN)
     assert cat["taken_at"] == "2024-05-01T12:00:00" and cat["labels"] == ["tabby cat", "sofa"]
     near = cli.json("search", "photos", "--near", "48.8584,2.2945", "--similar", CAT, "--columns", "title")["objects"]
     assert near[0] == {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.content.search.asked import Similar, asked
-from frazil.content.search.finding import find
+from frazil.content.query.request import Similar, asked
+from frazil.content.query.search import find
 from frazil.query import run_sql
 from tests.content_kit import Content
 from tests.content_search_kit import ANSWERS, CAT, examples, plain, rows

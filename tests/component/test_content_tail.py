@@ -15,18 +15,18 @@ from frazil.content import tail as tail_module
 from frazil.content.annotations.edits import Edit
 from frazil.content.annotations.messages import edit as edit_message
 from frazil.content.annotations.publish_edits import entries, publish
-from frazil.content.choice import Choice
 from frazil.content.columns import CREATE, DELETE, OBJECTS, UPDATE
 from frazil.content.events.observation import observation
 from frazil.content.names import objects_name
-from frazil.content.reading import list_objects, show_object
-from frazil.content.search.asked import asked
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.facets import facets
-from frazil.content.search.finding import find
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.facets import facets
+from frazil.content.query.filters import Choice
+from frazil.content.query.objects import list_objects, show_object
+from frazil.content.query.request import asked
+from frazil.content.query.search import find
+from frazil.content.query.totals import totals
 from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
-from frazil.content.totals import totals
 from frazil.errors import NotFoundError
 from frazil.log.protocol import OffsetGoneError
 from frazil.topics.reading.tail import Bound

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from frazil.content.search.asked import asked
-from frazil.content.search.facets import facet
-from frazil.content.search.finding import find
+from frazil.content.query.facets import facet
+from frazil.content.query.request import asked
+from frazil.content.query.search import find
 from frazil.settings import Settings
 from frazil.tables.cache import ByteCache
 from tests.content_kit import Content, an_object

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from frazil.content.choice import Choice
 from frazil.content.coalesced import Source
-from frazil.content.reading import list_objects
-from frazil.content.totals import totals
+from frazil.content.query.filters import Choice
+from frazil.content.query.objects import list_objects
+from frazil.content.query.totals import totals
 from frazil.content.views import NAMES, Queries, create_views, require_views
 from frazil.errors import UnsupportedError
 from frazil.query import run_sql

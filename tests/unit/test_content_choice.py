@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from frazil.cli.content_read import parse_time
 from frazil.cli.printing import visible
 from frazil.content.buckets import bucket_of, folder_of, is_folder, nearest
-from frazil.content.choice import Choice
 from frazil.content.columns import OBJECTS
-from frazil.content.paging import Order
-from frazil.content.reading import LISTED, SHOWN, TOLD
+from frazil.content.query.filters import Choice
+from frazil.content.query.list_order import Order
+from frazil.content.query.objects import LISTED, SHOWN, TOLD
 from frazil.errors import UsageError
 from tests.content_kit import an_object
 

@@ -13,17 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.content import paging
-from frazil.content.search import alike, byhand
-from frazil.content.search.alike import components, pairs_within
-from frazil.content.search.asked import MAX_TERMS, Search, Similar, asked
-from frazil.content.search.fields import Column, Field, Inside
-from frazil.content.search.inside import Path
-from frazil.content.search.order import Order
-from frazil.content.search.places import Box, Circle
-from frazil.content.search.times import Span
-from frazil.content.search.values import contains, has_words, judged, matches, same_text
-from frazil.content.search.words import key_pattern, literal_prefix
+from frazil.content.query import jsonpath_fallback, list_order, similarity
+from frazil.content.query.column_tests import contains, has_words, judged, matches, same_text
+from frazil.content.query.field_conditions import Column, Field, Inside
+from frazil.content.query.geo import Box, Circle
+from frazil.content.query.json_values import Path
+from frazil.content.query.order import Order
+from frazil.content.query.request import MAX_TERMS, Search, Similar, asked
+from frazil.content.query.similarity import components, pairs_within
+from frazil.content.query.time_range import Span
+from frazil.content.query.words import key_pattern, literal_prefix
 from frazil.errors import UsageError
 
 SCHEMA = pa.schema(
@@ -294,7 +293,7 @@ def test_a_path_that_takes_too_long_is_ended_in_the_middle_of_a_row(text):
 
 def test_the_time_of_a_path_is_that_of_all_it_looks_into(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(byhand, "monotonic", lambda: now[0])
+    monkeypatch.setattr(jsonpath_fallback, "monotonic", lambda: now[0])
     path = Path.parse("$[?@.a > 1]", seconds=0.2)
     assert path.of(pa.array(['[{"a": 2}]'])).texts == ['{"a": 2}']
     with path.clock:
@@ -304,8 +303,8 @@ def test_the_time_of_a_path_is_that_of_all_it_looks_into(monkeypatch):
 
 
 def test_a_path_leads_to_at_most_so_many_values_of_a_row():
-    numbers = f"[{','.join('1' * byhand.MAX_VALUES)}]"
-    assert len(Path.parse("$[0:]").of(pa.array([numbers, numbers])).rows) == 2 * byhand.MAX_VALUES
+    numbers = f"[{','.join('1' * jsonpath_fallback.MAX_VALUES)}]"
+    assert len(Path.parse("$[0:]").of(pa.array([numbers, numbers])).rows) == 2 * jsonpath_fallback.MAX_VALUES
     with pytest.raises(UsageError, match="10,000 values"):
         Path.parse("$[*, 0]").of(pa.array([numbers]))
 
@@ -313,9 +312,9 @@ def test_a_path_leads_to_at_most_so_many_values_of_a_row():
 @pytest.mark.parametrize("text", ["$[?match(@.a, '(a*)*b')]", "$[?search (@.a, 'x')]", "$[?@.a =~ /x/]", "$..a..b"])
 def test_paths_that_cost_too_much_for_a_server_are_known(text):
     with pytest.raises(UsageError) as refused:
-        byhand.check_cheap(text)
+        jsonpath_fallback.check_cheap(text)
     assert refused.value.hint
-    byhand.check_cheap("$..labels[?@.Confidence > 90].Name")
+    jsonpath_fallback.check_cheap("$..labels[?@.Confidence > 90].Name")
 
 
 @pytest.mark.parametrize("what", ["label", "tag", "field", "exif", "text"])
@@ -338,9 +337,9 @@ def test_an_end_of_a_page_that_is_none_is_refused(values):
     token = base64.urlsafe_b64encode(values.encode()).decode().rstrip("=")
     with pytest.raises(UsageError, match="end of a page"):
         Order.of(asked(), "key", token)
-    for sort in get_args(paging.Sort):
+    for sort in get_args(list_order.Sort):
         with pytest.raises(UsageError, match="end of a page"):
-            paging.Order.of(sort, token)
+            list_order.Order.of(sort, token)
 
 
 def test_simple_paths_are_left_to_duckdb():
@@ -454,7 +453,7 @@ def test_chains_are_groups():
 
 
 def test_too_many_comparisons_are_refused(monkeypatch):
-    monkeypatch.setattr(alike, "MAX_PAIRS", 100)
+    monkeypatch.setattr(similarity, "MAX_PAIRS", 100)
     with pytest.raises(UsageError, match="cannot be compared") as refused:
         list(pairs_within(np.arange(1000, dtype=np.uint64), 10))
     assert "smaller distance" in str(refused.value.hint)

@@ -15,11 +15,11 @@ from frazil.api.messages import Shared
 from frazil.api.reading import json_bytes
 from frazil.api.request_body import JSON
 from frazil.api.service import Service
-from frazil.content import reading
-from frazil.content.choice import Choice, Deleted
-from frazil.content.paging import Sort
+from frazil.content.query import objects
+from frazil.content.query.filters import Choice, Deleted
+from frazil.content.query.list_order import Sort
+from frazil.content.query.totals import By, totals
 from frazil.content.tables import ContentTables
-from frazil.content.totals import By, totals
 from frazil.errors import UnavailableError, UsageError
 
 router = APIRouter(prefix="/content", tags=["content"])
@@ -97,7 +97,7 @@ async def list_objects(
     )  # fmt: skip
 
     def look(tables: ContentTables) -> Any:
-        page = reading.list_objects(tables, choice, sort=sort, limit=limit, after=after)
+        page = objects.list_objects(tables, choice, sort=sort, limit=limit, after=after)
         return {"objects": page.rows, "after": page.after}
 
     return await content_looks(request).answer(service, look)
@@ -109,7 +109,7 @@ async def show_object(
 ) -> Response:
     """Shows all that is known of an object: the latest version, or the one that is named."""
     return await content_looks(request).answer(
-        service, lambda tables: reading.show_object(tables, bucket, key, version_id)
+        service, lambda tables: objects.show_object(tables, bucket, key, version_id)
     )
 
 
@@ -128,7 +128,7 @@ async def show_history(
     first, before = _time(since), _time(until)
 
     def look(tables: ContentTables) -> Any:
-        page = reading.history(tables, bucket, key, version_id=version_id, since=first, until=before, limit=limit)
+        page = objects.history(tables, bucket, key, version_id=version_id, since=first, until=before, limit=limit)
         return {"changes": page.rows, "more": page.after is not None}
 
     return await content_looks(request).answer(service, look)

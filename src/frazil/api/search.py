@@ -13,16 +13,15 @@ from fastapi.responses import Response
 from frazil.api.content import Bucket, Key, Limit, MaybeBucket, Version, content_looks
 from frazil.api.messages import Shared
 from frazil.api.search_models import ContentDuplicates, ContentFacets, ContentFound
-from frazil.content import reading
 from frazil.content.buckets import require_readable
-from frazil.content.search import alike
-from frazil.content.search.asked import DISTANCE, Search, Similar, asked
-from frazil.content.search.byhand import check_cheap
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.facets import facets
-from frazil.content.search.finding import find
-from frazil.content.search.order import Sort
-from frazil.content.search.pictures import hash_of_object
+from frazil.content.query import objects, similarity
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.facets import facets
+from frazil.content.query.jsonpath_fallback import check_cheap
+from frazil.content.query.order import Sort
+from frazil.content.query.picture_hash import hash_of_object
+from frazil.content.query.request import DISTANCE, Search, Similar, asked
+from frazil.content.query.search import find
 from frazil.content.tables import ContentTables
 from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.errors import NotFoundError, UsageError
@@ -169,8 +168,8 @@ async def show_duplicates(
     def look(tables: ContentTables) -> Any:
         wanted, kept = asked_for.search(tables), _searches(request).kept
         if alike_too:
-            bits = alike.DISTANCE if distance is None else distance
-            return alike.similar_groups(tables, wanted, bits, limit, kept=kept).to_dict()
+            bits = similarity.DISTANCE if distance is None else distance
+            return similarity.similar_groups(tables, wanted, bits, limit, kept=kept).to_dict()
         return duplicates(tables, wanted, limit, kept=kept).to_dict()
 
     return await content_looks(request).answer(service, look)
@@ -184,7 +183,7 @@ async def show_thumbnail(
     store = _searches(request).thumbnails
 
     def look(tables: ContentTables) -> bytes:
-        row = reading.show_object(tables, bucket, key, version_id)
+        row = objects.show_object(tables, bucket, key, version_id)
         require_readable(row["bucket"], service.settings.content.buckets)
         told = (row["bucket"], row["key"], row["version_id"], row["etag"])
         gone, status = row["is_deleted"] or row["is_delete_marker"], row.get("extraction_status")

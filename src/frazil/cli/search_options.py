@@ -15,7 +15,7 @@ from frazil.cli.invocation import Run
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
-    from frazil.content.search.asked import Search
+    from frazil.content.query.request import Search
     from frazil.content.tables import ContentTables
 
 
@@ -78,8 +78,8 @@ class Wanted:
             NotFoundError: there is no such picture.
         """
         from frazil.cli.amounts import size
-        from frazil.content.search.asked import asked
-        from frazil.content.search.pictures import similar_to
+        from frazil.content.query.picture_hash import similar_to
+        from frazil.content.query.request import asked
 
         values = {name: value for name, value in self.values.items() if value is not None}
         for name in ("min_size", "max_size"):

@@ -12,13 +12,13 @@ from frazil.content.extraction.selection import Asked
 from frazil.content.fields import FieldSpec
 from frazil.content.intake import messages
 from frazil.content.names import objects_name
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.facets import facet
+from frazil.content.query.request import asked
+from frazil.content.query.search import find
 from frazil.content.scan.engine import Ready
 from frazil.content.scan.folder import open_folder
 from frazil.content.scan.session import Work
-from frazil.content.search.asked import asked
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.facets import facet
-from frazil.content.search.finding import find
 from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.demo.pictures import write

@@ -10,19 +10,19 @@ from datetime import datetime
 from types import EllipsisType
 from typing import Any, Literal
 
-from frazil.content import reading
 from frazil.content.annotations.edits import STAYS, Edit
 from frazil.content.annotations.publish_edits import entries, publish
 from frazil.content.buckets import bucket_of, require_text
-from frazil.content.choice import Choice, Deleted
 from frazil.content.full_scan import ScanReport, ScanRequest, run_full_scan
-from frazil.content.paging import Sort
+from frazil.content.query import objects
+from frazil.content.query.filters import Choice, Deleted
+from frazil.content.query.list_order import Sort
+from frazil.content.query.order import Sort as SearchSort
+from frazil.content.query.picture_hash import similar_to
+from frazil.content.query.request import asked
+from frazil.content.query.search import find
 from frazil.content.scan.listing import open_place
 from frazil.content.scan.session import Work
-from frazil.content.search.asked import asked
-from frazil.content.search.finding import find
-from frazil.content.search.order import Sort as SearchSort
-from frazil.content.search.pictures import similar_to
 from frazil.content.tables import ContentTables
 from frazil.content.tail import ContentTail
 from frazil.content.topic import ensure_events_topic
@@ -255,7 +255,7 @@ class Content:
             markers=markers,
         )
         tables = self._tables()
-        return _page(tables, reading.list_objects(tables, choice, sort=sort, limit=limit, after=after))
+        return _page(tables, objects.list_objects(tables, choice, sort=sort, limit=limit, after=after))
 
     def get(self, place: str, key: str, *, version_id: str | None = None) -> dict[str, Any]:
         """Returns all that is known of an object, with its versions.
@@ -265,7 +265,7 @@ class Content:
         """
         require_text(key, "key")
         tables = self._tables()
-        found = reading.show_object(tables, bucket_of(place), key, version_id, suggest=True)
+        found = objects.show_object(tables, bucket_of(place), key, version_id, suggest=True)
         return found if tables.lag is None else {**found, "lag": tables.lag.to_dict()}
 
     def history(
@@ -285,7 +285,7 @@ class Content:
         """
         require_text(key, "key")
         tables = self._tables()
-        found = reading.history(
+        found = objects.history(
             tables, bucket_of(place), key, version_id=version_id, since=since, until=until, limit=limit, suggest=True
         )
         return _page(tables, found)
@@ -365,7 +365,7 @@ class Content:
         return ContentTables.of(connection.store.store(), connection.settings, self._tail)
 
 
-def _page(tables: ContentTables, found: reading.Page) -> Page:
+def _page(tables: ContentTables, found: objects.Page) -> Page:
     return Page(found.rows, found.after, tables.lag)
 
 

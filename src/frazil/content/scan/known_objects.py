@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.choice import Choice
+from frazil.content.query.filters import Choice
 from frazil.content.scan.listing import Object
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from frazil.content.choice import Choice
 from frazil.content.names import objects_name
+from frazil.content.query.filters import Choice
 from frazil.content.scan.debounce import Change, Settling
 from frazil.content.scan.folder import Folder
 from frazil.content.scan.listing import Object, Shard, Skipped

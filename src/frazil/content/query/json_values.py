@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from frazil.content.search.byhand import HINT, Clock, compiled
-from frazil.content.search.byhand import found as found_by_hand
+from frazil.content.query.jsonpath_fallback import HINT, Clock, compiled
+from frazil.content.query.jsonpath_fallback import found as found_by_hand
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.content.buckets import bucket_of
-from frazil.content.choice import Choice
-from frazil.content.search.asked import DISTANCE, Similar
+from frazil.content.query.filters import Choice
+from frazil.content.query.request import DISTANCE, Similar
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UsageError, first_line
 from frazil.tables.reading.rows import RowScan

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from frazil.content.reading import Page, plain_rows, require_bucket
-from frazil.content.search.asked import Search
-from frazil.content.search.conditions import Conditions, degrees, hash_distances, where
-from frazil.content.search.order import Order, Sort
+from frazil.content.query.conditions import Conditions, degrees, hash_distances, where
+from frazil.content.query.objects import Page, plain_rows, require_bucket
+from frazil.content.query.order import Order, Sort
+from frazil.content.query.request import Search
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache, disabled_cache

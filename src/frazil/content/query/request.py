@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frazil.content.buckets import require_text
-from frazil.content.search.fields import Field
-from frazil.content.search.places import Box, Circle
-from frazil.content.search.times import Span
-from frazil.content.search.words import is_pattern
+from frazil.content.query.field_conditions import Field
+from frazil.content.query.geo import Box, Circle
+from frazil.content.query.time_range import Span
+from frazil.content.query.words import is_pattern
 from frazil.errors import UsageError
 
 STATUSES = ("pending", "ok", "failed", "erased")

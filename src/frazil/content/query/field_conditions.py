@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.buckets import require_text
-from frazil.content.search.inside import Path, Values
-from frazil.content.search.values import Test, contains, filled, judged
+from frazil.content.query.column_tests import Test, contains, filled, judged
+from frazil.content.query.json_values import Path, Values
 from frazil.errors import UsageError
 from frazil.tables.reading.column_blocks import Block
 

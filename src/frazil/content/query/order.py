@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.search.asked import Search
-from frazil.content.search.conditions import degrees, hash_distances
-from frazil.content.search.values import numbers
+from frazil.content.query.column_tests import numbers
+from frazil.content.query.conditions import degrees, hash_distances
+from frazil.content.query.request import Search
 from frazil.errors import UsageError
 from frazil.tables.metadata.bounds import decode_bounds
 from frazil.tables.reading.column_blocks import Block

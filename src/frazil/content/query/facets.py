@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.reading import require_bucket
-from frazil.content.search.asked import Search
-from frazil.content.search.finding import Hits
-from frazil.content.search.summing import summed
-from frazil.content.search.values import filled, first_valid
+from frazil.content.query.aggregation import summed
+from frazil.content.query.column_tests import filled, first_valid
+from frazil.content.query.objects import require_bucket
+from frazil.content.query.request import Search
+from frazil.content.query.search import Hits
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from frazil.content.reading import require_bucket
-from frazil.content.search.asked import Search, Similar
-from frazil.content.search.duplicates import MAX_NAMED, Duplicates, named_members
-from frazil.content.search.finding import Hits
+from frazil.content.query.duplicates import MAX_NAMED, Duplicates, named_members
+from frazil.content.query.objects import require_bucket
+from frazil.content.query.request import Search, Similar
+from frazil.content.query.search import Hits
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from frazil.content.choice import Choice
-from frazil.content.reading import require_bucket
-from frazil.content.search.summing import summed
+from frazil.content.query.aggregation import summed
+from frazil.content.query.filters import Choice
+from frazil.content.query.objects import require_bucket
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.reading.rows import RowScan

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.choice import Choice, all_of
-from frazil.content.search import values
-from frazil.content.search.asked import Search
-from frazil.content.search.fields import Inside
-from frazil.content.search.places import Box
-from frazil.content.search.words import WordsInside, key_pattern, literal_prefix
+from frazil.content.query import column_tests
+from frazil.content.query.field_conditions import Inside
+from frazil.content.query.filters import Choice, all_of
+from frazil.content.query.geo import Box
+from frazil.content.query.request import Search
+from frazil.content.query.words import WordsInside, key_pattern, literal_prefix
 from frazil.tables.reading.column_blocks import WIDE, Block
 
 if TYPE_CHECKING:
@@ -145,27 +145,27 @@ def _conditions(search: Search, schema: pa.Schema) -> Iterator[Condition]:
 def _texts(search: Search) -> Iterator[Condition]:
     if search.bucket is not None:
         bucket = search.bucket
-        yield Condition(("bucket",), lambda column: values.judged(column, lambda texts: pc.equal(texts, bucket)))
+        yield Condition(("bucket",), lambda column: column_tests.judged(column, lambda texts: pc.equal(texts, bucket)))
     if search.status is not None:
-        yield _text("extraction_status", values.same_text(search.status))
+        yield _text("extraction_status", column_tests.same_text(search.status))
     if search.camera is not None:
-        yield _text("camera", values.contains(search.camera))
+        yield _text("camera", column_tests.contains(search.camera))
     if search.media_type is not None:
         yield _media_type(search.media_type)
     if search.labels and search.any_label:
-        tests = [values.has_words(label) for label in search.labels]
+        tests = [column_tests.has_words(label) for label in search.labels]
         yield _text("labels", lambda texts: _any(test(texts) for test in tests))
     else:
         for label in search.labels:
-            yield _text("labels", values.has_words(label))
+            yield _text("labels", column_tests.has_words(label))
     for tag in search.tags:
         yield _tag(tag)
     if search.path is not None:
-        yield _text("key", values.matches(key_pattern(search.path)))
+        yield _text("key", column_tests.matches(key_pattern(search.path)))
 
 
-def _text(column: str, test: values.Test) -> Condition:
-    return Condition((column,), lambda texts: values.judged(texts, test))
+def _text(column: str, test: column_tests.Test) -> Condition:
+    return Condition((column,), lambda texts: column_tests.judged(texts, test))
 
 
 def _any(truths: Iterator[Any]) -> Any:
@@ -176,14 +176,14 @@ def _any(truths: Iterator[Any]) -> Any:
 
 
 def _tag(tag: str) -> Condition:
-    own = values.same_text(tag)
+    own = column_tests.same_text(tag)
     key, equals, value = tag.partition("=")
     if not equals or not key:
         return _text("user_tags", own)
 
     def holds(user_tags: Any, tags: Any) -> Any:
         found = pc.map_lookup(tags, query_key=pa.scalar(key, tags.type.key_type), occurrence="last")
-        return values.judged(user_tags, own) | values.judged(found, lambda texts: pc.equal(texts, value))
+        return column_tests.judged(user_tags, own) | column_tests.judged(found, lambda texts: pc.equal(texts, value))
 
     return Condition(("user_tags", "tags"), holds)
 
@@ -199,7 +199,9 @@ def _media_type(wanted: str) -> Condition:
         return pc.match_substring_regex(pc.utf8_lower(texts), pattern)
 
     def holds(detected: Any, uploaded: Any) -> Any:
-        return np.where(values.filled(detected), values.judged(detected, test), values.judged(uploaded, test))
+        return np.where(
+            column_tests.filled(detected), column_tests.judged(detected, test), column_tests.judged(uploaded, test)
+        )
 
     return Condition(("detected_type", "content_type"), holds)
 
@@ -220,14 +222,14 @@ def _places(search: Search) -> Iterator[Condition]:
 
 def degrees(latitude: Any, longitude: Any) -> tuple[Any, Any]:
     """For NumPy; NaN, which lies nowhere, where there is no place."""
-    return values.numbers(latitude, np.nan), values.numbers(longitude, np.nan)
+    return column_tests.numbers(latitude, np.nan), column_tests.numbers(longitude, np.nan)
 
 
 def hash_distances(hashes: Any, of: int) -> Any:
     """Bits in which hashes differ from one; 65 where there is none."""
-    found = values.numbers(hashes, 0).view(np.uint64)
+    found = column_tests.numbers(hashes, 0).view(np.uint64)
     bits = np.bitwise_count(found ^ np.uint64(of & 0xFFFF_FFFF_FFFF_FFFF)).astype(np.int64)
-    bits[~values.filled(hashes)] = 65
+    bits[~column_tests.filled(hashes)] = 65
     return bits
 
 
@@ -237,10 +239,10 @@ def _is_there(is_latest: Any, is_deleted: Any, is_delete_marker: Any) -> Any:
 
 
 def _between(column: Any, least: Any, most: Any, *, before: bool = False) -> Any:
-    truths = values.filled(column)
+    truths = column_tests.filled(column)
     if least is not None:
-        truths &= values.judged(column, lambda c: pc.greater_equal(c, pa.scalar(least, c.type)))
+        truths &= column_tests.judged(column, lambda c: pc.greater_equal(c, pa.scalar(least, c.type)))
     if most is not None:
         compare = pc.less if before else pc.less_equal
-        truths &= values.judged(column, lambda c: compare(c, pa.scalar(most, c.type)))
+        truths &= column_tests.judged(column, lambda c: compare(c, pa.scalar(most, c.type)))
     return truths

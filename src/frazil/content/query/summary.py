@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.content.search.asked import Search
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.facets import facets
-from frazil.content.search.finding import find, largest
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.facets import facets
+from frazil.content.query.request import Search
+from frazil.content.query.search import find, largest
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
 from frazil.tables.cache import ByteCache

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.buckets import is_folder, nearest
-from frazil.content.choice import Choice, all_of, plain_version
 from frazil.content.columns import OBJECTS
-from frazil.content.paging import Order, Sort
+from frazil.content.query.filters import Choice, all_of, plain_version
+from frazil.content.query.list_order import Order, Sort
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
 from frazil.tables.reading.rows import RowScan

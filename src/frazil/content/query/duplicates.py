@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.reading import plain_rows, require_bucket
-from frazil.content.search.asked import Search
-from frazil.content.search.finding import NAMED, Hits
-from frazil.content.search.summing import summed
+from frazil.content.query.aggregation import summed
+from frazil.content.query.objects import plain_rows, require_bucket
+from frazil.content.query.request import Search
+from frazil.content.query.search import NAMED, Hits
 from frazil.content.tables import ContentTables
 from frazil.tables.cache import ByteCache
 from frazil.tables.reading.column_blocks import Block

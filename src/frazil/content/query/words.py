@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from frazil.content.search.inside import texts_inside
-from frazil.content.search.values import contains, judged, matches
+from frazil.content.query.column_tests import contains, judged, matches
+from frazil.content.query.json_values import texts_inside
 from frazil.tables.reading.column_blocks import Block
 
 _COLUMNS = ("key", "title", "author", "note")
