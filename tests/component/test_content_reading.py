@@ -18,7 +18,7 @@ from frazil.content.query.filters import Choice
 from frazil.content.query.objects import list_objects
 from frazil.content.query.totals import totals
 from frazil.errors import IntegrityError, NotFoundError
-from frazil.tables.reading import rows as rows_module
+from frazil.tables.reading import column_blocks
 from tests.content_kit import NOON, Content, a_change, an_object, at
 
 ODD = "odd/new\nline \x1b[31mred\x1b[0m \u202egpj.\\x + 100% ü"
@@ -422,14 +422,15 @@ def test_pages_have_every_object_once_and_in_order(many, sort, limit):
 
 def test_a_list_by_key_does_not_read_files_that_come_later(many, monkeypatch):
     content, _ = many
-    read: list[str] = []
-    original = rows_module.RowScan.of
+    read: list[int] = []
+    original = column_blocks.BlockScan.of
 
-    def of(self, file):
-        read.append(file.file.file_path)
-        return original(self, file)
+    def of(self, number):
+        if number not in read:
+            read.append(number)
+        return original(self, number)
 
-    monkeypatch.setattr(rows_module.RowScan, "of", of)
+    monkeypatch.setattr(column_blocks.BlockScan, "of", of)
     first = list_objects(content.tables, Choice(), limit=10)
     assert len(read) <= 2  # one of the others has rows of the bucket too
     read.clear()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -14,9 +16,10 @@ from frazil.cli.content_read import parse_time
 from frazil.cli.printing import visible
 from frazil.content.buckets import bucket_of, folder_of, is_folder, nearest
 from frazil.content.columns import OBJECTS
+from frazil.content.query.conditions import list_conditions
 from frazil.content.query.filters import Choice
-from frazil.content.query.list_order import Order
 from frazil.content.query.objects import LISTED, SHOWN, TOLD
+from frazil.content.query.order import Order
 from frazil.errors import UsageError
 from tests.content_kit import an_object
 
@@ -91,7 +94,11 @@ def test_tags_must_all_hold():
     table = pa.Table.from_pylist(rows, schema=OBJECTS)
 
     def found(*tags: str) -> list[str]:
-        return Choice(tags=tags).of(table).column("key").to_pylist()
+        truths = [
+            condition.holds(*(table.column(name).combine_chunks() for name in condition.columns))
+            for condition in list_conditions(Choice(tags=tags))
+        ]
+        return table.filter(pa.array(np.all(truths, axis=0))).column("key").to_pylist()
 
     assert found() == ["0", "1", "2", "3", "4"]
     assert found("a") == ["0", "1", "2"]
@@ -111,29 +118,31 @@ def test_what_is_shown_is_in_the_tables():
 
 @pytest.mark.parametrize("sort", ["key", "size", "modified"])
 def test_the_end_of_a_page_is_found_again(sort):
-    order = Order.of(sort)
-    rows = order.ranked(pa.Table.from_pylist([an_object("a\n'ü\u202e", version_id="v")], schema=OBJECTS))
-    place = order.place(rows)
+    rows = pa.table({"rank": [5], "bucket": ["photos"], "key": ["a\n'ü\u202e"], "version_id": ["v"]})
+    place = Order.of_list(sort).place(rows)
     assert place.isascii() and place.replace("-", "").replace("_", "").isalnum()
-    assert Order.of(sort, place).after is not None
-    assert Order.of(sort, place).after[-3:] == ("photos", "a\n'ü\u202e", "v")
-    others = pa.Table.from_pylist([an_object("a"), an_object("b")], schema=OBJECTS)
-    assert Order.of(sort, place).ranked(others).column("key").to_pylist() == ["b"]
+    assert Order.of_list(sort, place).after == (5, "photos", "a\n'ü\u202e", "v")
+
+
+def test_the_end_of_a_page_of_a_list_by_key_needs_no_rank():
+    token = base64.urlsafe_b64encode(b'["key","photos","a",""]').decode().rstrip("=")
+    assert Order.of_list("key", token).after == (0, "photos", "a", "")
+    with pytest.raises(UsageError, match="after"):
+        Order.of_list("size", token)
 
 
 @pytest.mark.parametrize("text", ["", "x", "!!", "bm90IGpzb24", "W10", "WyJrZXkiXQ", "WyJrZXkiLDEsMiwzXQ", "ü"])
 def test_what_is_no_end_of_a_page_is_refused(text):
     with pytest.raises(UsageError, match="after"):
-        Order.of("key", text)
+        Order.of_list("key", text)
 
 
 def test_the_end_of_a_page_in_another_order_is_refused():
-    order = Order.of("size")
-    place = order.place(order.ranked(pa.Table.from_pylist([an_object("a")], schema=OBJECTS)))
+    rows = pa.table({"rank": [5], "bucket": ["photos"], "key": ["a"], "version_id": [""]})
     with pytest.raises(UsageError, match="after"):
-        Order.of("modified", place)
+        Order.of_list("modified", Order.of_list("size").place(rows))
     with pytest.raises(UsageError, match="order"):
-        Order.of("colour")  # type: ignore[arg-type]
+        Order.of_list("colour")  # type: ignore[arg-type]
 
 
 @settings(deadline=None)

@@ -10,8 +10,8 @@ from threading import Thread
 
 import pyarrow as pa
 
-from frazil.content.sink import pending_checks as pending_module
 from frazil.content.columns import TIME
+from frazil.content.sink import pending_checks as pending_module
 from frazil.content.sink.head_requests import Asker
 from frazil.content.sink.pending_checks import AGAIN_S, Due, Pending
 from frazil.errors import UnavailableError

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.content.query import jsonpath_fallback, list_order, similarity
+from frazil.content.query import jsonpath_fallback, similarity
 from frazil.content.query.column_tests import contains, has_words, judged, matches, same_text
 from frazil.content.query.field_conditions import Column, Field, Inside
 from frazil.content.query.geo import Box, Circle
 from frazil.content.query.json_values import Path
-from frazil.content.query.order import Order
+from frazil.content.query.order import ListSort, Order
 from frazil.content.query.request import MAX_TERMS, Search, Similar, asked
 from frazil.content.query.similarity import components, pairs_within
 from frazil.content.query.time_range import Span
@@ -337,9 +337,9 @@ def test_an_end_of_a_page_that_is_none_is_refused(values):
     token = base64.urlsafe_b64encode(values.encode()).decode().rstrip("=")
     with pytest.raises(UsageError, match="end of a page"):
         Order.of(asked(), "key", token)
-    for sort in get_args(list_order.Sort):
+    for sort in get_args(ListSort):
         with pytest.raises(UsageError, match="end of a page"):
-            list_order.Order.of(sort, token)
+            Order.of_list(sort, token)
 
 
 def test_simple_paths_are_left_to_duckdb():

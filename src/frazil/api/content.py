@@ -17,7 +17,7 @@ from frazil.api.request_body import JSON
 from frazil.api.service import Service
 from frazil.content.query import objects
 from frazil.content.query.filters import Choice, Deleted
-from frazil.content.query.list_order import Sort
+from frazil.content.query.order import ListSort
 from frazil.content.query.totals import By, totals
 from frazil.content.tables import ContentTables
 from frazil.errors import UnavailableError, UsageError
@@ -85,7 +85,7 @@ async def list_objects(
     versions: Annotated[bool, Query(description="old versions too")] = False,
     markers: Annotated[bool, Query(description="delete markers too")] = False,
     deleted: Annotated[Deleted, Query(description="tombstones: `no`, `too` or `only`")] = "no",
-    sort: Annotated[Sort, Query(description="`key`; `size`: largest first; `modified`: newest first")] = "key",
+    sort: Annotated[ListSort, Query(description="`key`; `size`: largest first; `modified`: newest first")] = "key",
     limit: Limit = 100,
     after: Annotated[str | None, Query(description="`after` of the page before, with the same parameters")] = None,
 ) -> Response:

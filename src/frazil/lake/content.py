@@ -16,7 +16,7 @@ from frazil.content.buckets import bucket_of, require_text
 from frazil.content.full_scan import ScanReport, ScanRequest, run_full_scan
 from frazil.content.query import objects
 from frazil.content.query.filters import Choice, Deleted
-from frazil.content.query.list_order import Sort
+from frazil.content.query.order import ListSort
 from frazil.content.query.order import Sort as SearchSort
 from frazil.content.query.picture_hash import similar_to
 from frazil.content.query.request import asked
@@ -214,7 +214,7 @@ class Content:
         deleted: Deleted = "no",
         versions: bool = False,
         markers: bool = False,
-        sort: Sort = "key",
+        sort: ListSort = "key",
         limit: int = 100,
         after: str | None = None,
     ) -> Page:

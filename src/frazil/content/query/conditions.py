@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from frazil.content.query import column_tests
 from frazil.content.query.field_conditions import Inside
-from frazil.content.query.filters import Choice, all_of
+from frazil.content.query.filters import Choice, all_of, plain_version
 from frazil.content.query.geo import Box
 from frazil.content.query.request import Search
 from frazil.content.query.words import WordsInside, key_pattern, literal_prefix
@@ -40,19 +40,19 @@ class Conditions:
     """All that must be true of a row.
 
     Args:
-        search: what somebody looks for.
+        selection: the search, or the filter of a list.
         schema: the columns that the table has. A question about one that it lacks is true of no row.
 
     Raises:
         UsageError: a field names no column, or its value is not of the column's type.
     """
 
-    def __init__(self, search: Search, schema: pa.Schema) -> None:
-        self._search = search
+    def __init__(self, selection: Search | Choice, schema: pa.Schema) -> None:
+        search = selection if isinstance(selection, Search) else Search()
         self._never = False
         self._narrow: list[Condition] = []
         self._wide: list[Condition] = []
-        for condition in _conditions(search, schema):
+        for condition in _conditions(selection, schema):
             self._never = self._never or not set(condition.columns) <= set(schema.names)
             (self._wide if set(condition.columns) & WIDE else self._narrow).append(condition)
         found = [field.on(schema) for field in search.fields]
@@ -80,13 +80,16 @@ class Conditions:
         return self._words.of(block, at) if self._words is not None else at
 
 
-def where(search: Search, schema: pa.Schema) -> BooleanExpression:
-    """What Iceberg's statistics can tell. It is true of more rows than are meant."""
+def where(search: Search | Choice, schema: pa.Schema) -> BooleanExpression:
+    """Returns what Iceberg's statistics can tell. It is true of more rows than match."""
     from pyiceberg.expressions import GreaterThanOrEqual, LessThan, LessThanOrEqual
+
+    if isinstance(search, Choice):
+        return search.to_expression()
 
     prefix = literal_prefix(search.path) if search.path else None
     choice = Choice(bucket=search.bucket, prefix=prefix, min_size=search.min_size, max_size=search.max_size)
-    terms = [choice.condition()]
+    terms = [choice.to_expression()]
     there = set(schema.names)
     if search.taken is not None and "taken_at" in there:
         if search.taken.since is not None:
@@ -121,7 +124,10 @@ def _left(block: Block, condition: Condition, at: Any) -> Any:
     return at[condition.holds(*(column.take(pa.array(at)) for column in columns))]
 
 
-def _conditions(search: Search, schema: pa.Schema) -> Iterator[Condition]:
+def _conditions(search: Search | Choice, schema: pa.Schema) -> Iterator[Condition]:
+    if isinstance(search, Choice):
+        yield from list_conditions(search)
+        return
     yield Condition(("is_latest", "is_deleted", "is_delete_marker"), _is_there)
     if search.min_size is not None or search.max_size is not None:
         yield Condition(("size",), lambda size: _between(size, search.min_size, search.max_size))
@@ -140,6 +146,48 @@ def _conditions(search: Search, schema: pa.Schema) -> Iterator[Condition]:
         found = field.on(schema)
         if not isinstance(found, Inside):
             yield Condition((found.column,), found.holds)
+
+
+def list_conditions(choice: Choice) -> Iterator[Condition]:
+    """The conditions of a list."""
+    yield Condition(("is_latest", "is_deleted", "is_delete_marker"), lambda *flags: _has_state(choice, *flags))
+    exact = {"bucket": choice.bucket, "key": choice.key, "version_id": plain_version(choice.version_id)}
+    for name, text in exact.items():
+        if text is not None:
+            yield _text(name, lambda texts, text=text: pc.equal(texts, text))
+    if choice.prefix:
+        yield _text("key", lambda texts: pc.starts_with(texts, choice.prefix))
+    if choice.min_size is not None or choice.max_size is not None:
+        yield Condition(("size",), lambda size: _between(size, choice.min_size, choice.max_size))
+    if choice.since is not None or choice.until is not None:
+        yield Condition(("last_modified",), lambda time: _between(time, choice.since, choice.until, before=True))
+    if choice.storage_class is not None:
+        classes = pa.array([choice.storage_class, choice.storage_class.upper()])
+        yield _text("storage_class", lambda texts: pc.is_in(texts.cast(pa.string()), value_set=classes))
+    if choice.content_type is not None:
+        family = choice.content_type.removesuffix("*")
+        test = pc.equal if family == choice.content_type else pc.starts_with
+        yield _text("content_type", lambda texts: test(texts, family))
+    for tag in choice.tags:
+        key, equals, value = tag.partition("=")
+        yield _stored_tag(key, value if equals else None)
+
+
+def _has_state(choice: Choice, *flags: Any) -> Any:
+    latest, deleted, marker = (flag.to_numpy(zero_copy_only=False) for flag in flags)
+    present = ~deleted if choice.versions else latest & ~deleted
+    wanted = {"no": present, "too": present | deleted, "only": deleted}[choice.deleted]
+    return wanted if choice.markers else wanted & ~marker
+
+
+def _stored_tag(key: str, value: str | None) -> Condition:
+    """A tag of the object store: that it is there, or that it has this value."""
+
+    def holds(tags: Any) -> Any:
+        found = pc.map_lookup(tags, query_key=pa.scalar(key, tags.type.key_type), occurrence="last")
+        return column_tests.filled(found) if value is None else column_tests.judged(found, lambda t: pc.equal(t, value))
+
+    return Condition(("tags",), holds)
 
 
 def _texts(search: Search) -> Iterator[Condition]:
@@ -181,9 +229,10 @@ def _tag(tag: str) -> Condition:
     if not equals or not key:
         return _text("user_tags", own)
 
+    stored = _stored_tag(key, value)
+
     def holds(user_tags: Any, tags: Any) -> Any:
-        found = pc.map_lookup(tags, query_key=pa.scalar(key, tags.type.key_type), occurrence="last")
-        return column_tests.judged(user_tags, own) | column_tests.judged(found, lambda texts: pc.equal(texts, value))
+        return column_tests.judged(user_tags, own) | stored.holds(tags)
 
     return Condition(("user_tags", "tags"), holds)
 

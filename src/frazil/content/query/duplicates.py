@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.query.aggregation import summed
-from frazil.content.query.objects import plain_rows, require_bucket
+from frazil.content.query.objects import require_bucket
+from frazil.content.query.page import Hits, plain_rows
 from frazil.content.query.request import Search
-from frazil.content.query.search import NAMED, Hits
+from frazil.content.query.search import NAMED
 from frazil.content.tables import ContentTables
 from frazil.tables.cache import ByteCache
 from frazil.tables.reading.column_blocks import Block

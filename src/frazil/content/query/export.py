@@ -10,9 +10,9 @@ from typing import IO, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.content.query.objects import plain_rows, require_bucket
+from frazil.content.query.objects import require_bucket
+from frazil.content.query.page import Hits, plain_rows
 from frazil.content.query.request import Search
-from frazil.content.query.search import Hits
 from frazil.content.tables import ContentTables
 from frazil.errors import ConflictError, UnavailableError
 from frazil.tables.reading.retrying import is_missing_file

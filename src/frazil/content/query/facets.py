@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from frazil.content.query.aggregation import summed
 from frazil.content.query.column_tests import filled, first_valid
 from frazil.content.query.objects import require_bucket
+from frazil.content.query.page import Hits
 from frazil.content.query.request import Search
-from frazil.content.query.search import Hits
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache

@@ -1,14 +1,11 @@
-"""Which objects somebody means: as Iceberg's condition, so that files without any are not read, and for read rows."""
+"""Filters of a list of objects."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Literal
 
 from frazil.errors import UsageError
 
@@ -20,7 +17,7 @@ Deleted = Literal["no", "too", "only"]
 
 @dataclass(frozen=True)
 class Choice:
-    """Objects of which all this is true; None: whatever it is.
+    """Objects for which all of this is true; None: no condition.
 
     Attributes:
         bucket: the bucket, as the tables have it.
@@ -64,11 +61,11 @@ class Choice:
         if any(not tag.partition("=")[0] for tag in self.tags):
             raise UsageError("a tag has no key", hint="KEY or KEY=VALUE, such as project=birds")
 
-    def condition(self) -> BooleanExpression:
-        """What Iceberg can judge: everything but tags."""
+    def to_expression(self) -> BooleanExpression:
+        """Returns everything but the tags as an expression of Iceberg."""
         from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, StartsWith
 
-        terms: list[BooleanExpression] = [self._which()]
+        terms: list[BooleanExpression] = [self._state()]
         same = {"bucket": self.bucket, "key": self.key, "version_id": plain_version(self.version_id)}
         terms += [EqualTo(term=k, value=v) for k, v in same.items() if v is not None]
         if self.prefix:
@@ -89,7 +86,7 @@ class Choice:
             terms.append(term if family != self.content_type else EqualTo(term="content_type", value=family))
         return all_of(terms)
 
-    def _which(self) -> BooleanExpression:
+    def _state(self) -> BooleanExpression:
         from pyiceberg.expressions import AlwaysTrue, And, EqualTo, Or
 
         wanted: list[BooleanExpression] = []
@@ -100,22 +97,6 @@ class Choice:
             wanted.append(EqualTo(term="is_deleted", value=True))
         either = reduce(Or, wanted)
         return And(either, AlwaysTrue() if self.markers else EqualTo(term="is_delete_marker", value=False))
-
-    def columns(self) -> list[str]:
-        """Those that rows are still to be judged by."""
-        return ["tags"] if self.tags else []
-
-    def of(self, rows: pa.Table) -> pa.Table:
-        """The rows that are meant, out of those of which the condition is true."""
-        for tag in self.tags:
-            key, equals, value = tag.partition("=")
-            found = _looked_up(rows.column("tags"), key)
-            rows = rows.filter(pc.fill_null(pc.equal(found, value), False) if equals else pc.is_valid(found))
-        return rows
-
-
-def _looked_up(tags: Any, key: str) -> Any:
-    return pc.map_lookup(tags, query_key=pa.scalar(key, tags.type.key_type), occurrence="last")
 
 
 def plain_version(version_id: str | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from frazil.content.buckets import is_folder, nearest
 from frazil.content.columns import OBJECTS
 from frazil.content.query.filters import Choice, all_of, plain_version
-from frazil.content.query.list_order import Order, Sort
+from frazil.content.query.order import ListSort, Order
+from frazil.content.query.page import Hits, Page, plain_rows, read_page
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
 from frazil.tables.reading.rows import RowScan
@@ -44,16 +45,8 @@ _COMPARED = 300
 _ALIKE = 0.6
 
 
-@dataclass(frozen=True)
-class Page:
-    """Rows in order. `after` is where the next page begins; None: there is none."""
-
-    rows: list[dict[str, Any]]
-    after: str | None
-
-
 def list_objects(
-    tables: ContentTables, choice: Choice, *, sort: Sort = "key", limit: int = 100, after: str | None = None
+    tables: ContentTables, choice: Choice, *, sort: ListSort = "key", limit: int = 100, after: str | None = None
 ) -> Page:
     """The first objects of a choice.
 
@@ -68,7 +61,7 @@ def list_objects(
         NotFoundError: nobody knows the bucket, or the table is not there yet.
         UsageError: `after` is not of such a page.
     """
-    found = _page(tables, choice, LISTED, Order.of(sort, after), limit)
+    found = _page(tables, choice, LISTED, Order.of_list(sort, after), limit)
     if not found.rows and after is None and choice.bucket is not None:
         require_bucket(tables, choice.bucket)
     return found
@@ -90,7 +83,7 @@ def show_object(
         NotFoundError: nobody knows it.
     """
     everything = Choice(bucket=bucket, key=key, versions=True, markers=True, deleted="too")
-    newest = Order.of("modified")
+    newest = Order.of_list("modified")
     listed = _page(tables, everything, (*LISTED, "dialect", "frazil_order"), newest, MAX_VERSIONS)
     if not listed.rows:
         raise _unknown_key(tables, bucket, key, "show" if suggest else None)
@@ -216,28 +209,11 @@ def require_bucket(tables: ContentTables, bucket: str) -> None:
 
 
 def _page(tables: ContentTables, choice: Choice, columns: Sequence[str], order: Order, limit: int) -> Page:
-    from pyiceberg.expressions import And
-
-    where = And(choice.condition(), order.condition())
-    asked = list(dict.fromkeys([*columns, *order.columns, *choice.columns()]))
-
     def look(table: Table) -> Page:
+        hits = Hits(tables, table, choice, order=order)
         # A table that no newer Frazil has written to yet lacks some columns.
-        there = {f.name for f in table.schema().fields}
-        wanted = [name for name in asked if name in there]
-        rows = RowScan(tables.store, table, where, wanted)
-        # Not empty_table(): it cannot make a list of UUIDs.
-        best = order.ranked(pa.table([pa.nulls(0, f.type) for f in rows.schema], schema=rows.schema))
-        for file, bound in order.by_bound(table.schema(), rows.files):
-            # One more than wanted, which tells that there is a next page.
-            if best.num_rows > limit and order.is_beyond(bound, best):
-                break
-            for new in rows.of(file):
-                best = order.first(pa.concat_tables([best, order.ranked(choice.of(new))]), limit + 1)
-        taken = best.slice(0, limit)
-        after = order.place(taken) if best.num_rows > limit else None
-        known = plain_rows(taken.select([name for name in columns if name in there]))
-        return Page([{name: row.get(name) for name in columns} for row in known], after)
+        rows, after = read_page(hits, order, limit, [name for name in columns if name in hits.schema.names])
+        return Page([{name: row.get(name) for name in columns} for row in plain_rows(rows)], after)
 
     return tables.read(tables.objects, look)
 
@@ -314,12 +290,3 @@ def quoted_name(name: str) -> str:
     """A name as it is to be typed; strangers choose names, and a terminal must not obey them."""
     plain = name.removeprefix("file://") if is_folder(name) else name
     return shlex.quote(plain) if plain.isprintable() else ascii(plain)
-
-
-def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as plain values; maps as dictionaries."""
-    maps = [f.name for f in rows.schema if pa.types.is_map(f.type)]
-    found: list[dict[str, Any]] = rows.to_pylist()
-    for row in found:
-        row.update({name: None if row[name] is None else dict(row[name]) for name in maps})
-    return found

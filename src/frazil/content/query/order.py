@@ -21,10 +21,13 @@ from frazil.tables.metadata.bounds import decode_bounds
 from frazil.tables.reading.column_blocks import Block
 
 if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask
 
 Sort = Literal["key", "size", "modified", "taken", "distance", "rating"]
+#: Orders of a list, which has nothing to measure a distance from.
+ListSort = Literal["key", "size", "modified"]
 
 #: Ranked by a column, the greatest first.
 _COLUMNS = {"size": "size", "modified": "last_modified", "taken": "taken_at", "rating": "rating"}
@@ -44,9 +47,20 @@ class Order:
         after: rank and name of the row that the page before has ended with.
     """
 
-    search: Search
+    search: Search | None
     sort: Sort
     after: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of_list(cls, sort: ListSort, after: str | None = None) -> Order:
+        """Returns an order of a list.
+
+        Raises:
+            UsageError: there is no such order, or `after` is of another order.
+        """
+        if sort not in get_args(ListSort):
+            raise UsageError(f"{sort!r} is no order of objects", hint=", ".join(get_args(ListSort)))
+        return cls(None, sort, None if after is None else _opened(after, sort))
 
     @classmethod
     def of(cls, search: Search, sort: Sort | None, after: str | None = None) -> Order:
@@ -65,6 +79,16 @@ class Order:
             )
         return cls(search, sort, None if after is None else _opened(after, sort))
 
+    def to_expression(self) -> BooleanExpression:
+        """Returns what Iceberg can tell of rows behind `after`, so that files before it are not read."""
+        from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThan, GreaterThanOrEqual, Or
+
+        if self.after is None or self.sort != "key":
+            return AlwaysTrue()
+        _, bucket, key, _ = self.after
+        same = And(EqualTo(term="bucket", value=bucket), GreaterThanOrEqual(term="key", value=key))
+        return Or(GreaterThan(term="bucket", value=bucket), same)
+
     def ranks(self, block: Block, at: Any) -> Any:
         """Ranks of some rows of a block."""
         if self.sort == "key":
@@ -75,6 +99,7 @@ class Order:
                 return np.full(len(at), _LOWEST)
             (column,) = block.columns([name])
             return numbers(column.take(pa.array(at)), _LOWEST).astype(np.int64)
+        assert self.search is not None
         names = ["perceptual_hash"] if self.search.similar is not None else ["latitude", "longitude"]
         return -_measured(self.search, *(column.take(pa.array(at)) for column in block.columns(names)))
 
@@ -162,10 +187,12 @@ def _behind(rows: pa.Table, after: tuple[Any, ...]) -> Any:
 def _opened(text: str, sort: Sort) -> tuple[Any, ...]:
     try:
         of, *values = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        for value in values[1:]:
-            value.encode()  # a lone surrogate is in no table
+        for value in values:
+            str(value).encode()  # a lone surrogate is in no table
     except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
         of, values = None, []
+    if sort == "key" and len(values) == len(_NAME):  # as lists wrote it before
+        values = [0, *values]
     fits = [type(value) for value in values] == [int, str, str, str] and _LOWEST <= values[0] < 2**63
     if of != sort or not fits:
         raise UsageError(

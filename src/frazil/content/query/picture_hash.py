@@ -80,7 +80,7 @@ def hash_of_object(tables: ContentTables, bucket: str | None, key: str) -> int:
     def look(table: Table) -> list[tuple[int | None, str | None]]:
         names = [n for n in ("perceptual_hash", "extraction_status") if n in table.schema().column_names]
         found = []
-        for rows in RowScan(tables.store, table, Choice(bucket=bucket, key=key).condition(), ["key", *names]):
+        for rows in RowScan(tables.store, table, Choice(bucket=bucket, key=key).to_expression(), ["key", *names]):
             found += [(row.get("perceptual_hash"), row.get("extraction_status")) for row in rows.to_pylist()]
         return found
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from frazil.content.query.conditions import Conditions, degrees, hash_distances, where
-from frazil.content.query.objects import Page, plain_rows, require_bucket
+from frazil.content.query.conditions import degrees, hash_distances
+from frazil.content.query.objects import require_bucket
 from frazil.content.query.order import Order, Sort
+from frazil.content.query.page import Hits, Page, plain_rows, read_page
 from frazil.content.query.request import Search
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
-from frazil.tables.cache import ByteCache, disabled_cache
-from frazil.tables.reading.column_blocks import Block, BlockScan
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
+from frazil.tables.cache import ByteCache
 
 #: What is told of each hit where nobody names columns.
 SHOWN = (
@@ -27,39 +24,6 @@ SHOWN = (
 )  # fmt: skip
 #: What a hit is known by, and always told.
 NAMED = ("bucket", "key", "version_id")
-
-
-class Hits:
-    """What a search finds in the current snapshot of a table.
-
-    Args:
-        tables: where.
-        table: the table of objects.
-        search: what somebody looks for.
-        kept: what was decoded before.
-    """
-
-    def __init__(self, tables: ContentTables, table: Table, search: Search, kept: ByteCache | None = None) -> None:
-        from frazil.tables.create import to_arrow_schema
-
-        schema = to_arrow_schema(table.schema())
-        self._conditions = Conditions(search, schema)
-        self.files = BlockScan(tables.store, table, where(search, schema), disabled_cache() if kept is None else kept)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.files.schema
-
-    def __iter__(self) -> Iterator[tuple[Block, Any]]:
-        """Blocks with the places of hits in them, ascending; blocks without any are left out."""
-        for number in range(len(self.files.tasks)):
-            yield from self.of(number)
-
-    def of(self, number: int) -> Iterator[tuple[Block, Any]]:
-        for block in self.files.of(number):
-            at = self._conditions.of(block)
-            if len(at):
-                yield block, at
 
 
 def find(
@@ -89,7 +53,7 @@ def find(
     """
     order = Order.of(search, sort, after)
     found = tables.read(
-        tables.objects, lambda table: _page(Hits(tables, table, search, kept), search, order, limit, columns)
+        tables.objects, lambda table: _page(Hits(tables, table, search, kept, order), search, order, limit, columns)
     )
     if not found.rows and after is None and search.bucket is not None:
         require_bucket(tables, search.bucket)
@@ -105,22 +69,9 @@ def largest(
 
 def _page(hits: Hits, search: Search, order: Order, limit: int, columns: Sequence[str] | None) -> Page:
     names = shown_columns(hits.schema, columns)
-    best: pa.Table | None = None
-    for number, first in order.by_bound(hits.files.table.schema(), hits.files.tasks):
-        # One more than wanted, which tells that there is a next page.
-        if best is not None and best.num_rows > limit and order.is_beyond(first, best):
-            break
-        for block, at in hits.of(number):
-            new = order.candidates(block, at, best, limit + 1)
-            best = order.first([new] if best is None else [best, new], limit + 1)
-    if best is None:
-        return Page([], None)
-    taken = best.slice(0, limit)
-    places = list(zip(taken.column("file").to_pylist(), taken.column("position").to_pylist(), strict=True))
     measured = [name for name in _measured_by(search) if name not in names]
-    rows = hits.files.taken(places, [*names, *measured])
-    told = _with_distance(search, rows, plain_rows(rows.select(names)))
-    return Page(told, order.place(taken) if best.num_rows > limit else None)
+    rows, after = read_page(hits, order, limit, [*names, *measured])
+    return Page(_with_distance(search, rows, plain_rows(rows.select(names))), after)
 
 
 def shown_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from frazil.content.query.duplicates import MAX_NAMED, Duplicates, named_members
 from frazil.content.query.objects import require_bucket
+from frazil.content.query.page import Hits
 from frazil.content.query.request import Search, Similar
-from frazil.content.query.search import Hits
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache

@@ -93,7 +93,7 @@ def totals(
 
 
 def _added(tables: ContentTables, table: Table, choice: Choice, by: By | None, depth: int, limit: int) -> Totals:
-    rows = RowScan(tables.store, table, choice.condition(), _COLUMNS)
+    rows = RowScan(tables.store, table, choice.to_expression(), _COLUMNS)
     with summed("objects", rows.schema, iter(rows)) as connection:
         total, *groups = _sums(connection, by, depth, limit)
     return Totals(total, groups[:limit], len(groups) > limit)

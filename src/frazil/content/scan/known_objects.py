@@ -167,7 +167,7 @@ def rows_of(
     if table.metadata.current_snapshot_id is None:
         return iter(())
     choice = Choice(bucket=bucket, prefix=prefix, versions=True, markers=True)
-    return iter(RowScan(tables.store, table, choice.condition(), columns))
+    return iter(RowScan(tables.store, table, choice.to_expression(), columns))
 
 
 def _of_rows(rows: pa.Table) -> tuple[Digests, Digests]:

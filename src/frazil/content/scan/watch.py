@@ -23,7 +23,7 @@ def known_etags(store: LazyStore, settings: Settings, bucket: str) -> dict[str, 
     table = find_table(store.store(), objects_name(settings))
     if table is None or table.metadata.current_snapshot_id is None:
         return {}
-    rows = RowScan(store.store(), table, Choice(bucket=bucket).condition(), ["key", "etag"])
+    rows = RowScan(store.store(), table, Choice(bucket=bucket).to_expression(), ["key", "etag"])
     return {
         key: etag or ""
         for batch in rows
