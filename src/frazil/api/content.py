@@ -16,7 +16,7 @@ from frazil.api.reading import json_bytes
 from frazil.api.request_body import JSON
 from frazil.api.service import Service
 from frazil.content.query import objects
-from frazil.content.query.filters import Choice, Deleted
+from frazil.content.query.filters import Deleted, ObjectFilter
 from frazil.content.query.order import ListSort
 from frazil.content.query.totals import By, totals
 from frazil.content.tables import ContentTables
@@ -90,7 +90,7 @@ async def list_objects(
     after: Annotated[str | None, Query(description="`after` of the page before, with the same parameters")] = None,
 ) -> Response:
     """Lists objects, as the table and the tail of the log have them; the bucket is not asked."""
-    choice = Choice(
+    choice = ObjectFilter(
         bucket=bucket, key=key, prefix=prefix, min_size=min_size, max_size=max_size, since=_time(since),
         until=_time(until), storage_class=storage_class, content_type=content_type, tags=tuple(tag or ()),
         versions=versions, markers=markers, deleted=deleted,

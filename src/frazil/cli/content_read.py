@@ -16,7 +16,7 @@ from frazil.errors import UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.content.query.filters import Choice
+    from frazil.content.query.filters import ObjectFilter
     from frazil.content.tables import ContentTables
 
 SECTIONS = (*CATALOG_SECTIONS, "content", "log")
@@ -236,14 +236,14 @@ def _choice(
     since: str | None,
     until: str | None,
     **others: Any,
-) -> Choice:
+) -> ObjectFilter:
     from frazil.cli.amounts import size
     from frazil.content.buckets import require_text
-    from frazil.content.query.filters import Choice
+    from frazil.content.query.filters import ObjectFilter
 
     for name in ("prefix", "storage_class", "content_type"):
         require_text(others[name] or "", name.replace("_", " "))
-    return Choice(
+    return ObjectFilter(
         bucket=_bucket(bucket),
         min_size=None if min_size is None else size(min_size),
         max_size=None if max_size is None else size(max_size),

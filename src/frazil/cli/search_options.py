@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from frazil.cli.invocation import Run
+from frazil.content.query.request import SearchRequest
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
-    from frazil.content.query.request import Search
+    from frazil.content.query.filters import Search
     from frazil.content.tables import ContentTables
 
 
@@ -26,36 +28,23 @@ class StatusChoice(StrEnum):
     erased = "erased"
 
 
-def _text(metavar: str, about: str, *names: str) -> tuple[Any, Any]:
+def _option(option: dataclasses.Field[Any]) -> tuple[Any, Any]:
+    """The annotation of a condition's option, and its default."""
+    about = option.metadata["about"]
+    if option.name == "status":
+        return Annotated[StatusChoice | None, typer.Option(help=about)], None
+    if option.name == "any_label":
+        return Annotated[bool, typer.Option("--any-label", help=about)], False
+    metavar = option.metadata["metavar"]
+    if option.default == ():
+        return Annotated[list[str] | None, typer.Option(metavar=metavar, help=f"{about}; may be repeated")], None
+    if option.name.endswith("_size"):
+        about += ", such as 1MB"
+    names = [f"--{option.metadata['name']}"] if "name" in option.metadata else []
     return Annotated[str | None, typer.Option(*names, metavar=metavar, help=about)], None
 
 
-def _texts(metavar: str, about: str) -> tuple[Any, Any]:
-    return Annotated[list[str] | None, typer.Option(metavar=metavar, help=f"{about}; may be repeated")], None
-
-
-_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "label": _texts("WORDS", "with this label, or a label with these words; `*` is anything"),
-    "any_label": (Annotated[bool, typer.Option("--any-label", help="one of the labels is enough")], False),
-    "camera": _text("TEXT", "taken with such a camera: part of its name"),
-    "taken": _text("TIME", "taken then: 2024, 2024-05, 2024-05-01, 2024-05..2024-08, 2024.."),
-    "near": _text("LAT,LON", "taken near this place; the nearest first"),
-    "radius": _text("DISTANCE", "and no further away than this: 800m, 5km, 3mi"),
-    "box": _text("S,W,N,E", "taken between these degrees; W > E goes across the date line"),
-    "tag": _texts("TAG", "tagged so by people, or as KEY=VALUE by the object store"),
-    "rating": _text("N", "rated so: 5, 4..5, 4.."),
-    "field": _texts(
-        "NAME=VALUE",
-        "a column, or a path in metadata (exif.Model, $.labels[*].Name); also <, <=, >, >=, != and ~ for contains",
-    ),
-    "exif": _texts("TAG=VALUE", "the same for a tag of EXIF: ISOSpeedRatings>=800"),
-    "text": _text("WORDS", "all words are in title, author, note, key or text"),
-    "path": _text("GLOB", "with such a key: '*.jpg', '2024/**/*.png'"),
-    "media_type": _text("TYPE", "of this media type, or family: 'image/*'", "--type"),
-    "min_size": _text("SIZE", "at least so large, such as 1MB"),
-    "max_size": _text("SIZE", "at most so large"),
-    "status": (Annotated[StatusChoice | None, typer.Option(help="whether it was looked into")], None),
-}
+_OPTIONS: dict[str, tuple[Any, Any]] = {option.name: _option(option) for option in SearchRequest.options()}
 
 
 @dataclass(frozen=True)
@@ -79,18 +68,13 @@ class Wanted:
         """
         from frazil.cli.amounts import size
         from frazil.content.query.picture_hash import similar_to
-        from frazil.content.query.request import asked
 
-        values = {name: value for name, value in self.values.items() if value is not None}
-        for name in ("min_size", "max_size"):
-            if name in values:
-                values[name] = size(values[name])
-        found = asked(bucket=self.bucket, **values)
-        if similar is None:
-            if distance is not None:
-                raise UsageError("a distance needs a picture to be distant from", hint="--similar FILE")
-            return found
-        return asked(bucket=self.bucket, similar=similar_to(tables, self.bucket, similar, distance), **values)
+        sizes = {name: size(self.values[name]) for name in ("min_size", "max_size") if self.values[name] is not None}
+        request = SearchRequest.of(bucket=self.bucket, **{**self.values, **sizes})
+        if similar is None and distance is not None:
+            raise UsageError("a distance needs a picture to be distant from", hint="--similar FILE")
+        request.parse()  # before a picture is read
+        return request.parse(None if similar is None else similar_to(tables, self.bucket, similar, distance))
 
 
 def searching(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,11 +15,12 @@ from frazil.content.annotations.publish_edits import entries, publish
 from frazil.content.buckets import bucket_of, require_text
 from frazil.content.full_scan import ScanReport, ScanRequest, run_full_scan
 from frazil.content.query import objects
-from frazil.content.query.filters import Choice, Deleted
+from frazil.content.query.filters import Deleted, ObjectFilter
 from frazil.content.query.order import ListSort
 from frazil.content.query.order import Sort as SearchSort
+from frazil.content.query.page import Page as ContentPage
 from frazil.content.query.picture_hash import similar_to
-from frazil.content.query.request import asked
+from frazil.content.query.request import parse_search
 from frazil.content.query.search import find
 from frazil.content.scan.listing import open_place
 from frazil.content.scan.session import Work
@@ -196,7 +197,7 @@ class Content:
             "min_size": min_size, "max_size": max_size, "status": status,
         }  # fmt: skip
         picture = None if similar is None else similar_to(tables, bucket, similar, distance)
-        search = asked(bucket=bucket, similar=picture, **conditions)
+        search = parse_search(bucket=bucket, similar=picture, **conditions)
         return _page(tables, find(tables, search, sort=sort, limit=limit, after=after, columns=columns))
 
     def list(
@@ -240,7 +241,7 @@ class Content:
         Raises:
             NotFoundError: the place is not known, or no object was ever recorded.
         """
-        choice = Choice(
+        choice = ObjectFilter(
             bucket=None if place is None else bucket_of(place),
             prefix=prefix,
             min_size=min_size,
@@ -365,7 +366,7 @@ class Content:
         return ContentTables.of(connection.store.store(), connection.settings, self._tail)
 
 
-def _page(tables: ContentTables, found: objects.Page) -> Page:
+def _page(tables: ContentTables, found: ContentPage) -> Page:
     return Page(found.rows, found.after, tables.lag)
 
 

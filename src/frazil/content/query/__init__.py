@@ -1,1 +1,1 @@
-"""Finding objects by what is in them: search, counts, duplicates, export. PyIceberg plans, Arrow decides, no JVM."""
+"""Queries of objects: lists, searches, facets, duplicates, sums, export. No JVM (decision 0068)."""

@@ -1,4 +1,4 @@
-"""What decides a search: for Iceberg, so that files without hits are not read; and for rows, cheap questions first."""
+"""Conditions of lists and searches: as expressions of Iceberg, which skip files without hits, and on rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.query import column_tests
-from frazil.content.query.field_conditions import Inside
-from frazil.content.query.filters import Choice, all_of, plain_version
+from frazil.content.query.field_conditions import JsonCondition
+from frazil.content.query.filters import ObjectFilter, Search, all_of, plain_version
 from frazil.content.query.geo import Box
-from frazil.content.query.request import Search
 from frazil.content.query.words import WordsInside, key_pattern, literal_prefix
 from frazil.tables.reading.column_blocks import WIDE, Block
 
@@ -47,7 +46,7 @@ class Conditions:
         UsageError: a field names no column, or its value is not of the column's type.
     """
 
-    def __init__(self, selection: Search | Choice, schema: pa.Schema) -> None:
+    def __init__(self, selection: Search | ObjectFilter, schema: pa.Schema) -> None:
         search = selection if isinstance(selection, Search) else Search()
         self._never = False
         self._narrow: list[Condition] = []
@@ -55,19 +54,19 @@ class Conditions:
         for condition in _conditions(selection, schema):
             self._never = self._never or not set(condition.columns) <= set(schema.names)
             (self._wide if set(condition.columns) & WIDE else self._narrow).append(condition)
-        found = [field.on(schema) for field in search.fields]
-        self._inside = [f for f in found if isinstance(f, Inside)]
+        found = [field.bind(schema) for field in search.fields]
+        self._inside = [f for f in found if isinstance(f, JsonCondition)]
         self._never = self._never or (bool(self._inside) and "metadata" not in schema.names)
         self._words = WordsInside(search.words, schema) if search.words else None
 
-    def of(self, block: Block) -> Any:
-        """The rows of a block that are meant: their places in it, ascending."""
+    def match(self, block: Block) -> Any:
+        """Returns the rows of a block that match: their positions in it, ascending."""
         if self._never:
             return np.empty(0, np.int64)
         alive = block.alive()
         at: Any = None if alive is None else np.flatnonzero(alive)
         for condition in self._narrow:
-            at = _left(block, condition, at)
+            at = _remaining(block, condition, at)
             if not len(at):
                 return at
         for condition in self._wide:
@@ -80,16 +79,16 @@ class Conditions:
         return self._words.of(block, at) if self._words is not None else at
 
 
-def where(search: Search | Choice, schema: pa.Schema) -> BooleanExpression:
+def file_expression(search: Search | ObjectFilter, schema: pa.Schema) -> BooleanExpression:
     """Returns what Iceberg's statistics can tell. It is true of more rows than match."""
     from pyiceberg.expressions import GreaterThanOrEqual, LessThan, LessThanOrEqual
 
-    if isinstance(search, Choice):
+    if isinstance(search, ObjectFilter):
         return search.to_expression()
 
     prefix = literal_prefix(search.path) if search.path else None
-    choice = Choice(bucket=search.bucket, prefix=prefix, min_size=search.min_size, max_size=search.max_size)
-    terms = [choice.to_expression()]
+    selection = ObjectFilter(bucket=search.bucket, prefix=prefix, min_size=search.min_size, max_size=search.max_size)
+    terms = [selection.to_expression()]
     there = set(schema.names)
     if search.taken is not None and "taken_at" in there:
         if search.taken.since is not None:
@@ -114,7 +113,7 @@ def _in_box(box: Box) -> BooleanExpression:
     return And(high, Or(east, west) if box.crosses else And(east, west))
 
 
-def _left(block: Block, condition: Condition, at: Any) -> Any:
+def _remaining(block: Block, condition: Condition, at: Any) -> Any:
     """The rows that are left. Where most still are, taking them out costs more than judging all."""
     columns = block.columns(condition.columns)
     if at is None:
@@ -124,11 +123,11 @@ def _left(block: Block, condition: Condition, at: Any) -> Any:
     return at[condition.holds(*(column.take(pa.array(at)) for column in columns))]
 
 
-def _conditions(search: Search | Choice, schema: pa.Schema) -> Iterator[Condition]:
-    if isinstance(search, Choice):
+def _conditions(search: Search | ObjectFilter, schema: pa.Schema) -> Iterator[Condition]:
+    if isinstance(search, ObjectFilter):
         yield from list_conditions(search)
         return
-    yield Condition(("is_latest", "is_deleted", "is_delete_marker"), _is_there)
+    yield Condition(("is_latest", "is_deleted", "is_delete_marker"), _is_present)
     if search.min_size is not None or search.max_size is not None:
         yield Condition(("size",), lambda size: _between(size, search.min_size, search.max_size))
     if search.taken is not None:
@@ -143,41 +142,45 @@ def _conditions(search: Search | Choice, schema: pa.Schema) -> Iterator[Conditio
         yield Condition(("perceptual_hash",), lambda h: hash_distances(h, alike.hash) <= alike.distance)
     yield from _texts(search)
     for field in search.fields:
-        found = field.on(schema)
-        if not isinstance(found, Inside):
+        found = field.bind(schema)
+        if not isinstance(found, JsonCondition):
             yield Condition((found.column,), found.holds)
 
 
-def list_conditions(choice: Choice) -> Iterator[Condition]:
+def list_conditions(selection: ObjectFilter) -> Iterator[Condition]:
     """The conditions of a list."""
-    yield Condition(("is_latest", "is_deleted", "is_delete_marker"), lambda *flags: _has_state(choice, *flags))
-    exact = {"bucket": choice.bucket, "key": choice.key, "version_id": plain_version(choice.version_id)}
+    yield Condition(("is_latest", "is_deleted", "is_delete_marker"), lambda *flags: _has_state(selection, *flags))
+    exact = {"bucket": selection.bucket, "key": selection.key, "version_id": plain_version(selection.version_id)}
     for name, text in exact.items():
         if text is not None:
-            yield _text(name, lambda texts, text=text: pc.equal(texts, text))
-    if choice.prefix:
-        yield _text("key", lambda texts: pc.starts_with(texts, choice.prefix))
-    if choice.min_size is not None or choice.max_size is not None:
-        yield Condition(("size",), lambda size: _between(size, choice.min_size, choice.max_size))
-    if choice.since is not None or choice.until is not None:
-        yield Condition(("last_modified",), lambda time: _between(time, choice.since, choice.until, before=True))
-    if choice.storage_class is not None:
-        classes = pa.array([choice.storage_class, choice.storage_class.upper()])
+            yield _text(name, _is_equal(text))
+    if selection.prefix:
+        yield _text("key", lambda texts: pc.starts_with(texts, selection.prefix))
+    if selection.min_size is not None or selection.max_size is not None:
+        yield Condition(("size",), lambda size: _between(size, selection.min_size, selection.max_size))
+    if selection.since is not None or selection.until is not None:
+        yield Condition(("last_modified",), lambda time: _between(time, selection.since, selection.until, before=True))
+    if selection.storage_class is not None:
+        classes = pa.array([selection.storage_class, selection.storage_class.upper()])
         yield _text("storage_class", lambda texts: pc.is_in(texts.cast(pa.string()), value_set=classes))
-    if choice.content_type is not None:
-        family = choice.content_type.removesuffix("*")
-        test = pc.equal if family == choice.content_type else pc.starts_with
+    if selection.content_type is not None:
+        family = selection.content_type.removesuffix("*")
+        test = pc.equal if family == selection.content_type else pc.starts_with
         yield _text("content_type", lambda texts: test(texts, family))
-    for tag in choice.tags:
+    for tag in selection.tags:
         key, equals, value = tag.partition("=")
         yield _stored_tag(key, value if equals else None)
 
 
-def _has_state(choice: Choice, *flags: Any) -> Any:
+def _is_equal(text: str) -> column_tests.Test:
+    return lambda texts: pc.equal(texts, text)
+
+
+def _has_state(selection: ObjectFilter, *flags: Any) -> Any:
     latest, deleted, marker = (flag.to_numpy(zero_copy_only=False) for flag in flags)
-    present = ~deleted if choice.versions else latest & ~deleted
-    wanted = {"no": present, "too": present | deleted, "only": deleted}[choice.deleted]
-    return wanted if choice.markers else wanted & ~marker
+    present = ~deleted if selection.versions else latest & ~deleted
+    wanted = {"no": present, "too": present | deleted, "only": deleted}[selection.deleted]
+    return wanted if selection.markers else wanted & ~marker
 
 
 def _stored_tag(key: str, value: str | None) -> Condition:
@@ -185,7 +188,11 @@ def _stored_tag(key: str, value: str | None) -> Condition:
 
     def holds(tags: Any) -> Any:
         found = pc.map_lookup(tags, query_key=pa.scalar(key, tags.type.key_type), occurrence="last")
-        return column_tests.filled(found) if value is None else column_tests.judged(found, lambda t: pc.equal(t, value))
+        return (
+            column_tests.filled(found)
+            if value is None
+            else column_tests.evaluate_test(found, lambda t: pc.equal(t, value))
+        )
 
     return Condition(("tags",), holds)
 
@@ -193,7 +200,9 @@ def _stored_tag(key: str, value: str | None) -> Condition:
 def _texts(search: Search) -> Iterator[Condition]:
     if search.bucket is not None:
         bucket = search.bucket
-        yield Condition(("bucket",), lambda column: column_tests.judged(column, lambda texts: pc.equal(texts, bucket)))
+        yield Condition(
+            ("bucket",), lambda column: column_tests.evaluate_test(column, lambda texts: pc.equal(texts, bucket))
+        )
     if search.status is not None:
         yield _text("extraction_status", column_tests.same_text(search.status))
     if search.camera is not None:
@@ -213,7 +222,7 @@ def _texts(search: Search) -> Iterator[Condition]:
 
 
 def _text(column: str, test: column_tests.Test) -> Condition:
-    return Condition((column,), lambda texts: column_tests.judged(texts, test))
+    return Condition((column,), lambda texts: column_tests.evaluate_test(texts, test))
 
 
 def _any(truths: Iterator[Any]) -> Any:
@@ -232,7 +241,7 @@ def _tag(tag: str) -> Condition:
     stored = _stored_tag(key, value)
 
     def holds(user_tags: Any, tags: Any) -> Any:
-        return column_tests.judged(user_tags, own) | stored.holds(tags)
+        return column_tests.evaluate_test(user_tags, own) | stored.holds(tags)
 
     return Condition(("user_tags", "tags"), holds)
 
@@ -249,7 +258,9 @@ def _media_type(wanted: str) -> Condition:
 
     def holds(detected: Any, uploaded: Any) -> Any:
         return np.where(
-            column_tests.filled(detected), column_tests.judged(detected, test), column_tests.judged(uploaded, test)
+            column_tests.filled(detected),
+            column_tests.evaluate_test(detected, test),
+            column_tests.evaluate_test(uploaded, test),
         )
 
     return Condition(("detected_type", "content_type"), holds)
@@ -282,7 +293,7 @@ def hash_distances(hashes: Any, of: int) -> Any:
     return bits
 
 
-def _is_there(is_latest: Any, is_deleted: Any, is_delete_marker: Any) -> Any:
+def _is_present(is_latest: Any, is_deleted: Any, is_delete_marker: Any) -> Any:
     gone = pc.or_(is_deleted, is_delete_marker)
     return pc.and_not(is_latest, gone).to_numpy(zero_copy_only=False)
 
@@ -290,8 +301,8 @@ def _is_there(is_latest: Any, is_deleted: Any, is_delete_marker: Any) -> Any:
 def _between(column: Any, least: Any, most: Any, *, before: bool = False) -> Any:
     truths = column_tests.filled(column)
     if least is not None:
-        truths &= column_tests.judged(column, lambda c: pc.greater_equal(c, pa.scalar(least, c.type)))
+        truths &= column_tests.evaluate_test(column, lambda c: pc.greater_equal(c, pa.scalar(least, c.type)))
     if most is not None:
         compare = pc.less if before else pc.less_equal
-        truths &= column_tests.judged(column, lambda c: compare(c, pa.scalar(most, c.type)))
+        truths &= column_tests.evaluate_test(column, lambda c: compare(c, pa.scalar(most, c.type)))
     return truths

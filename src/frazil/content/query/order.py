@@ -1,4 +1,4 @@
-"""The first hits in some order, and where the next page begins."""
+"""Orders of objects, and cursors: where the next page begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from frazil.content.query.column_tests import numbers
 from frazil.content.query.conditions import degrees, hash_distances
-from frazil.content.query.request import Search
+from frazil.content.query.filters import Search
 from frazil.errors import UsageError
 from frazil.tables.metadata.bounds import decode_bounds
 from frazil.tables.reading.column_blocks import Block
@@ -38,7 +38,7 @@ _KEY_NAMES = ["rank", *_NAME]
 
 
 @dataclass(frozen=True)
-class Order:
+class HitOrder:
     """By rank, the greatest first, then by bucket, key and version. By key all ranks are the same.
 
     Attributes:
@@ -52,7 +52,7 @@ class Order:
     after: tuple[Any, ...] | None = None
 
     @classmethod
-    def of_list(cls, sort: ListSort, after: str | None = None) -> Order:
+    def of_list(cls, sort: ListSort, after: str | None = None) -> HitOrder:
         """Returns an order of a list.
 
         Raises:
@@ -60,10 +60,10 @@ class Order:
         """
         if sort not in get_args(ListSort):
             raise UsageError(f"{sort!r} is no order of objects", hint=", ".join(get_args(ListSort)))
-        return cls(None, sort, None if after is None else _opened(after, sort))
+        return cls(None, sort, None if after is None else _decode_cursor(after, sort))
 
     @classmethod
-    def of(cls, search: Search, sort: Sort | None, after: str | None = None) -> Order:
+    def of(cls, search: Search, sort: Sort | None, after: str | None = None) -> HitOrder:
         """An order; where nobody names one, by distance from a picture or a place, else by key.
 
         Raises:
@@ -77,7 +77,7 @@ class Order:
             raise UsageError(
                 "there is nothing to measure a distance from", hint="near a place, or similar to a picture"
             )
-        return cls(search, sort, None if after is None else _opened(after, sort))
+        return cls(search, sort, None if after is None else _decode_cursor(after, sort))
 
     def to_expression(self) -> BooleanExpression:
         """Returns what Iceberg can tell of rows behind `after`, so that files before it are not read."""
@@ -101,7 +101,7 @@ class Order:
             return numbers(column.take(pa.array(at)), _LOWEST).astype(np.int64)
         assert self.search is not None
         names = ["perceptual_hash"] if self.search.similar is not None else ["latitude", "longitude"]
-        return -_measured(self.search, *(column.take(pa.array(at)) for column in block.columns(names)))
+        return -_measure(self.search, *(column.take(pa.array(at)) for column in block.columns(names)))
 
     def candidates(self, block: Block, at: Any, best: pa.Table | None, count: int) -> pa.Table:
         """Rows of a block that may be among the first: with rank, name, file and position."""
@@ -160,14 +160,14 @@ class Order:
             return bool(first > (last.column("bucket")[0].as_py(), last.column("key")[0].as_py()))
         return bool(first < last.column("rank")[0].as_py())
 
-    def place(self, rows: pa.Table) -> str:
+    def cursor(self, rows: pa.Table) -> str:
         """The place behind the last of some rows, as a text for others to give back."""
         last = rows.slice(rows.num_rows - 1).select(_KEY_NAMES).to_pylist()[0]
         text = json.dumps([self.sort, *last.values()], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _measured(search: Search, *columns: Any) -> Any:
+def _measure(search: Search, *columns: Any) -> Any:
     """Bits, or millimetres."""
     if search.similar is not None:
         return hash_distances(columns[0], search.similar.hash)
@@ -184,7 +184,7 @@ def _behind(rows: pa.Table, after: tuple[Any, ...]) -> Any:
     return behind
 
 
-def _opened(text: str, sort: Sort) -> tuple[Any, ...]:
+def _decode_cursor(text: str, sort: Sort) -> tuple[Any, ...]:
     try:
         of, *values = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         for value in values:

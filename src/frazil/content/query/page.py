@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from frazil.content.query.conditions import Conditions, where
-from frazil.content.query.filters import Choice
-from frazil.content.query.order import Order
-from frazil.content.query.request import Search
+from frazil.content.query.conditions import Conditions, file_expression
+from frazil.content.query.filters import ObjectFilter, Search
+from frazil.content.query.order import HitOrder
 from frazil.content.tables import ContentTables
 from frazil.tables.cache import ByteCache, disabled_cache
 from frazil.tables.reading.column_blocks import Block, BlockScan
@@ -35,7 +34,7 @@ class Hits:
         tables: where.
         table: the table of objects.
         selection: the search or filter.
-        kept: what was decoded before.
+        cache: what was decoded before.
         order: files that have only rows before its `after` are left out.
     """
 
@@ -43,9 +42,9 @@ class Hits:
         self,
         tables: ContentTables,
         table: Table,
-        selection: Search | Choice,
-        kept: ByteCache | None = None,
-        order: Order | None = None,
+        selection: Search | ObjectFilter,
+        cache: ByteCache | None = None,
+        order: HitOrder | None = None,
     ) -> None:
         from pyiceberg.expressions import And
 
@@ -53,9 +52,9 @@ class Hits:
 
         schema = to_arrow_schema(table.schema())
         self._conditions = Conditions(selection, schema)
-        rows = where(selection, schema)
+        rows = file_expression(selection, schema)
         files = rows if order is None else And(rows, order.to_expression())
-        self.files = BlockScan(tables.store, table, files, disabled_cache() if kept is None else kept)
+        self.files = BlockScan(tables.store, table, files, disabled_cache() if cache is None else cache)
 
     @property
     def schema(self) -> pa.Schema:
@@ -68,12 +67,12 @@ class Hits:
 
     def of(self, number: int) -> Iterator[tuple[Block, Any]]:
         for block in self.files.of(number):
-            at = self._conditions.of(block)
+            at = self._conditions.match(block)
             if len(at):
                 yield block, at
 
 
-def read_page(hits: Hits, order: Order, limit: int, columns: Sequence[str]) -> tuple[pa.Table, str | None]:
+def read_page(hits: Hits, order: HitOrder, limit: int, columns: Sequence[str]) -> tuple[pa.Table, str | None]:
     """Returns columns of the first rows in an order, and where the next page begins; None: there is none."""
     best: pa.Table | None = None
     for number, first in order.by_bound(hits.files.table.schema(), hits.files.tasks):
@@ -83,10 +82,11 @@ def read_page(hits: Hits, order: Order, limit: int, columns: Sequence[str]) -> t
         for block, at in hits.of(number):
             new = order.candidates(block, at, best, limit + 1)
             best = order.first([new] if best is None else [best, new], limit + 1)
-    taken = None if best is None else best.slice(0, limit)
-    places = [] if taken is None else zip(*(taken.column(n).to_pylist() for n in ("file", "position")), strict=True)
-    rows = hits.files.taken(list(places), columns)
-    return rows, order.place(taken) if taken is not None and best.num_rows > limit else None
+    if best is None:
+        return hits.files.taken([], columns), None
+    shown = best.slice(0, limit)
+    places = zip(*(shown.column(name).to_pylist() for name in ("file", "position")), strict=True)
+    return hits.files.taken(list(places), columns), order.cursor(shown) if best.num_rows > limit else None
 
 
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:

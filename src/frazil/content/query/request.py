@@ -1,146 +1,111 @@
-"""What somebody looks for. The command line and HTTP say it in the same words."""
+"""The conditions of a search as people write them: the same on the command line, over HTTP and in Python.
+
+Its imports are light: the command line reads it for `--help`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from frazil.content.buckets import require_text
-from frazil.content.query.field_conditions import Field
-from frazil.content.query.geo import Box, Circle
-from frazil.content.query.time_range import Span
-from frazil.content.query.words import is_pattern
 from frazil.errors import UsageError
 
-STATUSES = ("pending", "ok", "failed", "erased")
-#: Bits of 64 in which pictures that look alike may differ, where nobody says more.
-DISTANCE = 10
+if TYPE_CHECKING:
+    from frazil.content.query.filters import Search, Similar
+
 #: Labels, tags, fields or words of one search: each is looked for in every row.
 MAX_TERMS = 32
 
 
-@dataclass(frozen=True)
-class Similar:
-    """Pictures whose perceptual hash differs from this one in at most so many bits."""
-
-    hash: int
-    distance: int = DISTANCE
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.distance <= 64:
-            raise UsageError(f"{self.distance} is no distance of pictures", hint="0 (the same) to 64; 10 is alike")
+def _option(metavar: str, about: str, default: Any = None, **more: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"metavar": metavar, "about": about, **more})
 
 
 @dataclass(frozen=True)
-class Search:
-    """Objects that are there now, and of which all this is true; None or empty: whatever it is.
+class SearchRequest:
+    """All conditions must hold; None or empty: no condition.
 
-    Attributes:
-        bucket: the bucket, as the tables have it.
-        labels: what is to be seen: each a label, or words of it; `*` is anything.
-        any_label: one of the labels is enough.
-        fields: conditions on columns and on `metadata`.
-        tags: what people have tagged it; `KEY=VALUE` is a tag of the object store too.
-        taken: when.
-        camera: part of its name.
-        circle: around a point.
-        box: between degrees.
-        min_size: bytes, included.
-        max_size: bytes, included.
-        media_type: as it was detected, else as it was uploaded: a type, or a family, as `image/*`.
-        words: all of them are in title, author, note, key or text.
-        path: which keys; `*` stays in a folder, `**` does not; without a slash it is about the name alone.
-        similar: looks like a picture.
-        rating: the least and the greatest.
-        status: of its extraction.
+    The metadata of a field are its description, what its value is called in help, and its `name` where that differs.
     """
 
     bucket: str | None = None
-    labels: tuple[str, ...] = ()
-    any_label: bool = False
-    fields: tuple[Field, ...] = ()
-    tags: tuple[str, ...] = ()
-    taken: Span | None = None
-    camera: str | None = None
-    circle: Circle | None = None
-    box: Box | None = None
-    min_size: int | None = None
-    max_size: int | None = None
-    media_type: str | None = None
-    words: tuple[str, ...] = ()
-    path: str | None = None
-    similar: Similar | None = None
-    rating: tuple[int, int] | None = None
-    status: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.min_size is not None and self.max_size is not None and self.max_size < self.min_size:
-            raise UsageError(f"no size lies between {self.min_size} and {self.max_size}", hint="a larger max size")
-        if self.status is not None and self.status not in STATUSES:
-            raise UsageError(f"{self.status!r} is no status of an extraction", hint=", ".join(STATUSES))
-        texts = {"label": self.labels, "tag": self.tags, "text": self.words}
-        texts |= {"camera": (self.camera,), "type": (self.media_type,), "path": (self.path,)}  # type: ignore[dict-item]
-        for what, values in texts.items():
-            for value in values:
-                if value is not None and not value.strip():
-                    raise UsageError(f"the {what} is empty", hint=f"a {what}, or none at all")
-                require_text(value or "", what)
-        if self.path is not None and not is_pattern(self.path):
-            raise UsageError(f"{self.path!r} is no pattern of keys", hint="'*.jpg', '2024/**/*.png'")
-
-
-def asked(
-    *,
-    bucket: str | None = None,
-    label: Sequence[str] = (),
-    any_label: bool = False,
-    field: Sequence[str] = (),
-    exif: Sequence[str] = (),
-    tag: Sequence[str] = (),
-    taken: str | None = None,
-    camera: str | None = None,
-    near: str | None = None,
-    radius: str | None = None,
-    box: str | None = None,
-    min_size: int | None = None,
-    max_size: int | None = None,
-    media_type: str | None = None,
-    text: str | None = None,
-    path: str | None = None,
-    similar: Similar | None = None,
-    rating: str | None = None,
-    status: str | None = None,
-) -> Search:
-    """A search out of texts as people write them.
-
-    Raises:
-        UsageError: one of them makes no sense; the hint says what would.
-    """
-    if radius is not None and near is None:
-        raise UsageError("a radius needs a point to be around", hint="near LATITUDE,LONGITUDE, such as 48.8584,2.2945")
-    if text is not None and not text.split():
-        raise UsageError("the text has no words", hint="words that are in a title, a note, a key or a text")
-    fields = _terms((*field, *map(_of_exif, exif)), "fields")
-    return Search(
-        bucket=bucket,
-        labels=_terms(label, "labels"),
-        any_label=any_label,
-        fields=tuple(map(Field.parse, fields)),
-        tags=_terms(tag, "tags"),
-        taken=None if taken is None else Span.parse(taken),
-        camera=camera,
-        circle=None if near is None else Circle.parse(near, radius),
-        box=None if box is None else Box.parse(box),
-        min_size=min_size,
-        max_size=max_size,
-        media_type=media_type,
-        words=_terms((text or "").split(), "words"),
-        path=path,
-        similar=similar,
-        rating=None if rating is None else _rating(rating),
-        status=status,
+    label: Sequence[str] = _option("WORDS", "with this label, or a label with these words; `*` is anything", ())
+    any_label: bool = _option("", "one of the labels is enough", default=False)
+    camera: str | None = _option("TEXT", "taken with such a camera: part of its name")
+    taken: str | None = _option("TIME", "taken then: 2024, 2024-05, 2024-05-01, 2024-05..2024-08, 2024..")
+    near: str | None = _option("LAT,LON", "taken near this place; the nearest first")
+    radius: str | None = _option("DISTANCE", "and no further away than this: 800m, 5km, 3mi")
+    box: str | None = _option("S,W,N,E", "taken between these degrees; W > E goes across the date line")
+    tag: Sequence[str] = _option("TAG", "tagged so by people, or as KEY=VALUE by the object store", ())
+    rating: str | None = _option("N", "rated so: 5, 4..5, 4..")
+    field: Sequence[str] = _option(
+        "NAME=VALUE",
+        "a column, or a path in metadata (exif.Model, $.labels[*].Name); also <, <=, >, >=, != and ~ for contains",
+        (),
     )
+    exif: Sequence[str] = _option("TAG=VALUE", "the same for a tag of EXIF: ISOSpeedRatings>=800", ())
+    text: str | None = _option("WORDS", "all words are in title, author, note, key or text")
+    path: str | None = _option("GLOB", "with such a key: '*.jpg', '2024/**/*.png'")
+    media_type: str | None = _option("TYPE", "of this media type, or family: 'image/*'", name="type")
+    min_size: int | None = _option("SIZE", "at least so large")
+    max_size: int | None = _option("SIZE", "at most so large")
+    status: str | None = _option("", "whose extraction is pending, ok, failed or erased")
+
+    @classmethod
+    def options(cls) -> list[dataclasses.Field[Any]]:
+        """Returns the conditions that an interface offers as options or parameters: all but the bucket."""
+        return [field for field in dataclasses.fields(cls) if field.metadata]
+
+    @classmethod
+    def of(cls, **values: Any) -> SearchRequest:
+        """Returns a request with those values that are not None."""
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
+    def parse(self, similar: Similar | None = None) -> Search:
+        """Returns the search.
+
+        Raises:
+            UsageError: a condition makes no sense; the hint says what would.
+        """
+        from frazil.content.query.field_conditions import FieldCondition
+        from frazil.content.query.filters import Search
+        from frazil.content.query.geo import Box, Circle
+        from frazil.content.query.time_range import TimeRange
+
+        if self.radius is not None and self.near is None:
+            raise UsageError(
+                "a radius needs a point to be around", hint="near LATITUDE,LONGITUDE, such as 48.8584,2.2945"
+            )
+        if self.text is not None and not self.text.split():
+            raise UsageError("the text has no words", hint="words that are in a title, a note, a key or a text")
+        fields = _terms((*self.field, *map(_of_exif, self.exif)), "fields")
+        return Search(
+            bucket=self.bucket,
+            labels=_terms(self.label, "labels"),
+            any_label=self.any_label,
+            fields=tuple(map(FieldCondition.parse, fields)),
+            tags=_terms(self.tag, "tags"),
+            taken=None if self.taken is None else TimeRange.parse(self.taken),
+            camera=self.camera,
+            circle=None if self.near is None else Circle.parse(self.near, self.radius),
+            box=None if self.box is None else Box.parse(self.box),
+            min_size=self.min_size,
+            max_size=self.max_size,
+            media_type=self.media_type,
+            words=_terms((self.text or "").split(), "words"),
+            path=self.path,
+            similar=similar,
+            rating=None if self.rating is None else _rating(self.rating),
+            status=self.status,
+        )
+
+
+def parse_search(*, similar: Similar | None = None, **values: Any) -> Search:
+    """Returns the search that a request with these values describes."""
+    return SearchRequest.of(**values).parse(similar)
 
 
 def _terms(given: Sequence[str], what: str) -> tuple[str, ...]:

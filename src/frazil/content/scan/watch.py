@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from frazil.content.names import objects_name
-from frazil.content.query.filters import Choice
+from frazil.content.query.filters import ObjectFilter
 from frazil.content.scan.debounce import Change, Settling
 from frazil.content.scan.folder import Folder
 from frazil.content.scan.listing import Object, Shard, Skipped
@@ -23,7 +23,7 @@ def known_etags(store: LazyStore, settings: Settings, bucket: str) -> dict[str, 
     table = find_table(store.store(), objects_name(settings))
     if table is None or table.metadata.current_snapshot_id is None:
         return {}
-    rows = RowScan(store.store(), table, Choice(bucket=bucket).to_expression(), ["key", "etag"])
+    rows = RowScan(store.store(), table, ObjectFilter(bucket=bucket).to_expression(), ["key", "etag"])
     return {
         key: etag or ""
         for batch in rows
