@@ -23,13 +23,13 @@ from frazil.content.annotations.messages import fields
 from frazil.content.buckets import bucket_of
 from frazil.content.extraction.job import extract
 from frazil.content.extraction.selection import ExtractionRequest
+from frazil.content.query.request import parse_search
+from frazil.content.query.search import find
 from frazil.content.scan.bucket import open_bucket
 from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import open_folder
 from frazil.content.scan.listing import ScanTarget
 from frazil.content.scan.session import ScanSession
-from frazil.content.search.asked import asked
-from frazil.content.search.finding import find
 from frazil.content.tables import ContentTables
 from frazil.log.batch import Batch
 from frazil.tables.cache import ByteCache
@@ -184,7 +184,7 @@ def _cpu(*works: Callable[[], None], rounds: int = 30) -> list[float]:
 
 def _search(at: Content) -> list[Result]:
     tables = ContentTables.of(at.store, at.settings)
-    kept = ByteCache()
+    cache = ByteCache()
     searches = {
         "label": {"label": ["heron"]}, "camera and year": {"camera": "NIKON Z 3", "taken": "2019"},
         "box": {"box": "48,2,49,3"}, "tag": {"tag": ["holiday"]},
@@ -193,9 +193,9 @@ def _search(at: Content) -> list[Result]:
     }  # fmt: skip
     found = []
     for name, given in searches.items():
-        search = asked(bucket=content_rows.BUCKET, **given)  # type: ignore[arg-type]
-        cold = seconds(lambda search=search: find(tables, search, kept=kept))  # type: ignore[misc]
-        times = [seconds(lambda search=search: find(tables, search, kept=kept)) for _ in range(15)]  # type: ignore[misc]
+        search = parse_search(bucket=content_rows.BUCKET, **given)  # type: ignore[arg-type]
+        cold = seconds(lambda search=search: find(tables, search, cache=cache))  # type: ignore[misc]
+        times = [seconds(lambda search=search: find(tables, search, cache=cache)) for _ in range(15)]  # type: ignore[misc]
         p50 = statistics.median(times)
         found.append(
             Result(

@@ -13,12 +13,12 @@ import pytest
 import structlog
 
 from frazil.cli.run import run_command
-from frazil.content.choice import Choice
 from frazil.content.columns import ORDER
-from frazil.content.reading import list_objects
-from frazil.content.totals import totals
+from frazil.content.query.filters import ObjectFilter
+from frazil.content.query.objects import list_objects
+from frazil.content.query.totals import totals
 from frazil.errors import IntegrityError, NotFoundError
-from frazil.tables.reading import rows as rows_module
+from frazil.tables.reading import column_blocks
 from tests.content_kit import NOON, Content, a_change, an_object, at
 
 ODD = "odd/new\nline \x1b[31mred\x1b[0m \u202egpj.\\x + 100% ü"
@@ -413,7 +413,7 @@ def test_pages_have_every_object_once_and_in_order(many, sort, limit):
     found: list[tuple[Any, ...]] = []
     pages, after = 0, None
     while pages == 0 or after is not None:
-        page = list_objects(content.tables, Choice(), sort=sort, limit=limit, after=after)
+        page = list_objects(content.tables, ObjectFilter(), sort=sort, limit=limit, after=after)
         found += map(by_name, page.rows)
         pages, after = pages + 1, page.after
     assert found == [by_name(row) for row in sorted(there, key=ORDERS[sort])]
@@ -422,21 +422,22 @@ def test_pages_have_every_object_once_and_in_order(many, sort, limit):
 
 def test_a_list_by_key_does_not_read_files_that_come_later(many, monkeypatch):
     content, _ = many
-    read: list[str] = []
-    original = rows_module.RowScan.of
+    read: list[int] = []
+    original = column_blocks.BlockScan.of
 
-    def of(self, file):
-        read.append(file.file.file_path)
-        return original(self, file)
+    def of(self, number):
+        if number not in read:
+            read.append(number)
+        return original(self, number)
 
-    monkeypatch.setattr(rows_module.RowScan, "of", of)
-    first = list_objects(content.tables, Choice(), limit=10)
+    monkeypatch.setattr(column_blocks.BlockScan, "of", of)
+    first = list_objects(content.tables, ObjectFilter(), limit=10)
     assert len(read) <= 2  # one of the others has rows of the bucket too
     read.clear()
-    list_objects(content.tables, Choice(), limit=10, after=first.after)
+    list_objects(content.tables, ObjectFilter(), limit=10, after=first.after)
     assert len(read) <= 2
     read.clear()
-    list_objects(content.tables, Choice(bucket="one", prefix="a/"), limit=1000)
+    list_objects(content.tables, ObjectFilter(bucket="one", prefix="a/"), limit=1000)
     assert 1 <= len(read) < 6
 
 
@@ -459,7 +460,7 @@ def test_a_missing_file_is_told_and_not_taken_for_nothing(tmp_path):
     for file in tmp_path.rglob("*.parquet"):
         file.unlink()
     with pytest.raises(IntegrityError, match=r"content\.objects"):
-        list_objects(content.tables, Choice())
+        list_objects(content.tables, ObjectFilter())
     with pytest.raises(IntegrityError, match=r"content\.objects"):
         totals(content.tables)
 
@@ -467,8 +468,8 @@ def test_a_missing_file_is_told_and_not_taken_for_nothing(tmp_path):
 def test_an_empty_table_is_no_error(tmp_path):
     content = Content.at(tmp_path)
     content.add_objects([])
-    assert list_objects(content.tables, Choice()).rows == []
+    assert list_objects(content.tables, ObjectFilter()).rows == []
     assert totals(content.tables, by="class").groups == []
     assert totals(content.tables).total["objects"] == 0
     with pytest.raises(NotFoundError, match="'b'"):
-        list_objects(content.tables, Choice(bucket="b"))
+        list_objects(content.tables, ObjectFilter(bucket="b"))

@@ -23,13 +23,14 @@ from pyiceberg.types import IntegerType, LongType
 from frazil.cli.run import run_command
 from frazil.content.columns import EXTRACTED, OBJECTS, USERS
 from frazil.content.names import objects_name
-from frazil.content.search import finding
-from frazil.content.search.asked import Similar, asked
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.export import export
-from frazil.content.search.facets import NAMES, facet, facets
-from frazil.content.search.finding import find, largest
-from frazil.content.search.pictures import hash_of_object
+from frazil.content.query import search as content_search
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.export import export
+from frazil.content.query.facets import NAMES, facet, facets
+from frazil.content.query.filters import Similar
+from frazil.content.query.picture_hash import hash_of_object
+from frazil.content.query.request import parse_search
+from frazil.content.query.search import find, largest
 from frazil.errors import NotFoundError, UsageError
 from frazil.tables import commit_append, ensure_table
 from frazil.tables.cache import ByteCache
@@ -210,7 +211,7 @@ def test_all_buckets_and_the_columns_of_a_hit(cli):
     assert [(row["bucket"], row["key"]) for row in page["objects"]] == [("other", CAT), ("photos", CAT)]
     assert page["after"] is None
     cat = page["objects"][1]
-    assert set(cat) == set(finding.SHOWN)
+    assert set(cat) == set(content_search.HIT_COLUMNS)
     assert cat["taken_at"] == "2024-05-01T12:00:00" and cat["labels"] == ["tabby cat", "sofa"]
     near = cli.json("search", "photos", "--near", "48.8584,2.2945", "--similar", CAT, "--columns", "title")["objects"]
     assert near[0] == {
@@ -333,17 +334,19 @@ def test_blocks_and_row_groups_do_not_show(tmp_path, small_blocks):
     made.add_objects([an_object("first", size=10_000)])
     with_row_groups(made, 100)
     many(tmp_path)
-    kept = ByteCache()
+    cache = ByteCache()
     for _ in range(2):
-        page = find(made.tables, asked(label=["ten"]), sort="size", limit=5, kept=kept)
+        page = find(made.tables, parse_search(label=["ten"]), sort="size", limit=5, cache=cache)
         assert [row["size"] for row in page.rows] == [2990, 2980, 2970, 2960, 2950]
-        assert [row["key"] for row in find(made.tables, asked(label=["ten"]), limit=3, kept=kept).rows] == [
+        assert [row["key"] for row in find(made.tables, parse_search(label=["ten"]), limit=3, cache=cache).rows] == [
             "00000", "00010", "00020",
         ]  # fmt: skip
-        found = find(made.tables, asked(field=["$.n>=2995", "size<2998"]), columns=["metadata"], kept=kept).rows
+        found = find(
+            made.tables, parse_search(field=["$.n>=2995", "size<2998"]), columns=["metadata"], cache=cache
+        ).rows
         assert [row["metadata"] for row in found] == [f'{{"n": {n}}}' for n in (2995, 2996, 2997)]
-    assert kept.size > 0
-    assert facet(made.tables, asked(), "label") == [
+    assert cache.size > 0
+    assert facet(made.tables, parse_search(), "label") == [
         {"value": "one", "objects": 2700, "bytes": sum(n for n in range(3000) if n % 10)},
         {"value": "other", "objects": 2700, "bytes": sum(n for n in range(3000) if n % 10)},
         {"value": "ten", "objects": 300, "bytes": sum(range(0, 3000, 10))},
@@ -370,16 +373,16 @@ def delete_rows(content: Content, *keys: str) -> None:
 
 
 def test_deleted_rows_are_not_found(tmp_path, small_blocks):
-    made, kept = many(tmp_path), ByteCache()
-    before = find(made.tables, asked(label=["ten"]), limit=1000, kept=kept).rows
+    made, cache = many(tmp_path), ByteCache()
+    before = find(made.tables, parse_search(label=["ten"]), limit=1000, cache=cache).rows
     assert len(before) == 300
     delete_rows(made, "00010", "01000", "02990")
-    for again in (kept, None):
-        found = find(made.tables, asked(label=["ten"]), limit=1000, kept=again).rows
+    for again in (cache, None):
+        found = find(made.tables, parse_search(label=["ten"]), limit=1000, cache=again).rows
         assert [row["key"] for row in found] == [
             row["key"] for row in before if row["key"] not in ("00010", "01000", "02990")
         ]
-    assert facet(made.tables, asked(label=["ten"]), "label")[0]["objects"] == 297
+    assert facet(made.tables, parse_search(label=["ten"]), "label")[0]["objects"] == 297
 
 
 def test_a_table_from_before_has_nothing_inside(tmp_path):
@@ -389,37 +392,37 @@ def test_a_table_from_before_has_nothing_inside(tmp_path):
     table = ensure_table(made.store, made.tables.objects, old, partition=["bucket"], sort=["bucket", "key"])
     row = {name: value for name, value in an_object("a.jpg", labels=["cat"], size=4).items() if name in old.names}
     table.append(pa.Table.from_pylist([row, row | {"key": "b.jpg", "labels": None}], schema=old))
-    assert [r["key"] for r in find(made.tables, asked(label=["cat"])).rows] == ["a.jpg"]
-    assert len(find(made.tables, asked(), sort="taken").rows) == 2
+    assert [r["key"] for r in find(made.tables, parse_search(label=["cat"])).rows] == ["a.jpg"]
+    assert len(find(made.tables, parse_search(), sort="taken").rows) == 2
     for nothing in (
         {"camera": "x"}, {"taken": "2024"}, {"near": "0,0"}, {"tag": ["x"]}, {"rating": "1.."}, {"status": "ok"},
         {"box": "0,0,1,1"}, {"media_type": "image/*"}, {"similar": Similar(0, 64)},
     ):  # fmt: skip
-        assert find(made.tables, asked(**nothing)).rows == [], nothing
-    assert [r["key"] for r in find(made.tables, asked(text="b.jpg")).rows] == ["b.jpg"]
+        assert find(made.tables, parse_search(**nothing)).rows == [], nothing
+    assert [r["key"] for r in find(made.tables, parse_search(text="b.jpg")).rows] == ["b.jpg"]
     for by in NAMES:
-        assert sum(group["objects"] for group in facet(made.tables, asked(), by)) >= 2
-    assert duplicates(made.tables, asked()).groups == []
-    assert largest(made.tables, asked(), 1)[0]["key"] == "a.jpg"
+        assert sum(group["objects"] for group in facet(made.tables, parse_search(), by)) >= 2
+    assert duplicates(made.tables, parse_search()).groups == []
+    assert largest(made.tables, parse_search(), 1)[0]["key"] == "a.jpg"
 
 
 def test_columns_that_were_added_widened_and_renamed_are_searched(content, tmp_path):
     made = Content.at(tmp_path)
     made.add_objects([an_object("old", image_width=5)])
-    kept = ByteCache()
-    assert find(made.tables, asked(field=["image_width<4"]), kept=kept).rows == []
+    cache = ByteCache()
+    assert find(made.tables, parse_search(field=["image_width<4"]), cache=cache).rows == []
     table = made.store.load(made.tables.objects)
     with table.update_schema() as update:
         update.add_column("iso", IntegerType())
         update.rename_column("camera", "apparatus")
     with table.update_schema() as update:
         update.update_column("image_width", LongType())
-    assert find(made.tables, asked(field=["iso>1"])).rows == []
-    assert [r["key"] for r in find(made.tables, asked(field=["image_width=5"])).rows] == ["old"]
-    wide = find(made.tables, asked(field=["image_width<3000000000"]), columns=["image_width"], kept=kept).rows
-    assert [r["image_width"] for r in wide] == [5], "what was kept before is of the old type"
-    assert find(made.tables, asked(camera="x")).rows == []
-    assert facets(made.tables, asked(), "iso").groups == [{"value": None, "objects": 1, "bytes": 10}]
+    assert find(made.tables, parse_search(field=["iso>1"])).rows == []
+    assert [r["key"] for r in find(made.tables, parse_search(field=["image_width=5"])).rows] == ["old"]
+    wide = find(made.tables, parse_search(field=["image_width<3000000000"]), columns=["image_width"], cache=cache).rows
+    assert [r["image_width"] for r in wide] == [5], "what was cache before is of the old type"
+    assert find(made.tables, parse_search(camera="x")).rows == []
+    assert facets(made.tables, parse_search(), "iso").groups == [{"value": None, "objects": 1, "bytes": 10}]
 
 
 def test_files_behind_the_page_are_not_read(tmp_path, monkeypatch):
@@ -427,10 +430,10 @@ def test_files_behind_the_page_are_not_read(tmp_path, monkeypatch):
     opened: list[int] = []
     whole = blocks.BlockScan.of
     monkeypatch.setattr(blocks.BlockScan, "of", lambda self, number: (opened.append(number), whole(self, number))[1])
-    find(made.tables, asked(label=["ten"]), limit=5)
+    find(made.tables, parse_search(label=["ten"]), limit=5)
     assert len(set(opened)) == 1
     opened.clear()
-    find(made.tables, asked(path="02/*"), limit=5)
+    find(made.tables, parse_search(path="02/*"), limit=5)
     assert opened == []
 
 
@@ -628,26 +631,31 @@ def test_files_of_a_folder_are_opened(cli, content, tmp_path, opener, monkeypatc
 
 
 def test_the_functions_that_a_summary_uses(content):
-    only = asked(bucket="photos")
+    only = parse_search(bucket="photos")
     assert facet(content.tables, only, "camera", 1) == [{"value": None, "objects": 5, "bytes": 22}]
     assert [row["key"] for row in largest(content.tables, only, 2)] == [CAT, COPY]
     assert duplicates(content.tables, only, 1).wasted_bytes == 5_000_007
     with pytest.raises(UsageError, match="cannot be grouped"):
         facet(content.tables, only, "nope")
     with pytest.raises(NotFoundError, match="nothing is known"):
-        largest(content.tables, asked(bucket="nope"), 2)
+        largest(content.tables, parse_search(bucket="nope"), 2)
 
 
 def test_many_ask_at_once_and_see_the_same(tmp_path, small_blocks):
-    made, kept = many(tmp_path, 2000), ByteCache(200_000)
-    searches = [asked(label=["ten"]), asked(field=["$.n>=1990"]), asked(text="0199"), asked(field=["$.n~99"])]
+    made, cache = many(tmp_path, 2000), ByteCache(200_000)
+    searches = [
+        parse_search(label=["ten"]),
+        parse_search(field=["$.n>=1990"]),
+        parse_search(text="0199"),
+        parse_search(field=["$.n~99"]),
+    ]
     alone = [find(made.tables, search, limit=1000).rows for search in searches]
     assert [len(rows) for rows in alone] == [200, 10, 11, 38]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
-            together = list(pool.map(lambda search: find(made.tables, search, limit=1000, kept=kept).rows, searches))
+            together = list(pool.map(lambda search: find(made.tables, search, limit=1000, cache=cache).rows, searches))
             assert together == alone
-    assert 0 < kept.size <= 200_000
+    assert 0 < cache.size <= 200_000
 
 
 def test_strange_metadata_harms_nobody_else(tmp_path):
@@ -657,14 +665,14 @@ def test_strange_metadata_harms_nobody_else(tmp_path):
     fine = json.dumps({"exif": {"Model": "fine"}, "ocr": {"text": "a\u0000heron \U0001f600"}}, ensure_ascii=False)
     rows = [an_object(f"{n:02d}", metadata=text) for n, text in enumerate([*strange, large, fine])]
     made.add_objects([*rows, an_object("nan", latitude=float("nan"), longitude=float("nan"))])
-    assert [r["key"] for r in find(made.tables, asked(field=["exif.Model=fine"])).rows] == ["09"]
-    assert [r["key"] for r in find(made.tables, asked(field=["exif.Model~xxx"])).rows] == ["08"]
-    assert [r["key"] for r in find(made.tables, asked(field=["$..Model"])).rows] == ["08", "09"]
-    assert [r["key"] for r in find(made.tables, asked(text="HERON \U0001f600")).rows] == ["09"]
-    assert find(made.tables, asked(near="0,0", radius="20000km")).rows == []
-    assert find(made.tables, asked(near="0,0")).rows == []
-    assert facet(made.tables, asked(), "place") == [{"value": None, "objects": 11, "bytes": 110}]
+    assert [r["key"] for r in find(made.tables, parse_search(field=["exif.Model=fine"])).rows] == ["09"]
+    assert [r["key"] for r in find(made.tables, parse_search(field=["exif.Model~xxx"])).rows] == ["08"]
+    assert [r["key"] for r in find(made.tables, parse_search(field=["$..Model"])).rows] == ["08", "09"]
+    assert [r["key"] for r in find(made.tables, parse_search(text="HERON \U0001f600")).rows] == ["09"]
+    assert find(made.tables, parse_search(near="0,0", radius="20000km")).rows == []
+    assert find(made.tables, parse_search(near="0,0")).rows == []
+    assert facet(made.tables, parse_search(), "place") == [{"value": None, "objects": 11, "bytes": 110}]
     with (tmp_path / "out.ndjson").open("wb") as file:
-        assert export(made.tables, asked(), file, "ndjson") == 11
+        assert export(made.tables, parse_search(), file, "ndjson") == 11
     written = {row["key"]: row for row in map(json.loads, (tmp_path / "out.ndjson").read_text().splitlines())}
     assert written["08"]["metadata"] == large and written["nan"]["latitude"] is None

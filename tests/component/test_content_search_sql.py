@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from frazil.content.search.asked import Similar, asked
-from frazil.content.search.finding import find
+from frazil.content.query.filters import Similar
+from frazil.content.query.request import parse_search
+from frazil.content.query.search import find
 from frazil.query import run_sql
 from tests.content_kit import Content
 from tests.content_search_kit import ANSWERS, CAT, examples, plain, rows
@@ -30,11 +31,11 @@ def test_an_example_on_duckdb(content, name):
 
 def test_a_search_finds_what_its_query_finds(content):
     searches = {
-        "labels": asked(label=["tabby cat"]),
-        "json": asked(exif=["ISOSpeedRatings>=400"]),
-        "box": asked(box="-20,170,-10,-170"),
-        "radius": asked(near="48.8584,2.2945", radius="10km"),
-        "similar": asked(similar=Similar(0b1111, 10)),
+        "labels": parse_search(label=["tabby cat"]),
+        "json": parse_search(exif=["ISOSpeedRatings>=400"]),
+        "box": parse_search(box="-20,170,-10,-170"),
+        "radius": parse_search(near="48.8584,2.2945", radius="10km"),
+        "similar": parse_search(similar=Similar(0b1111, 10)),
     }
     for name, search in searches.items():
         assert [row["key"] for row in find(content.tables, search).rows] == [row[0] for row in ANSWERS[name]]

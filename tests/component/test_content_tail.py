@@ -15,18 +15,18 @@ from frazil.content import tail as tail_module
 from frazil.content.annotations.edits import Edit
 from frazil.content.annotations.messages import edit as edit_message
 from frazil.content.annotations.publish_edits import make_entries, publish
-from frazil.content.choice import Choice
 from frazil.content.columns import CREATE, DELETE, OBJECTS, UPDATE
 from frazil.content.events.observation import observation
 from frazil.content.names import objects_name
-from frazil.content.reading import list_objects, show_object
-from frazil.content.search.asked import asked
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.facets import facets
-from frazil.content.search.finding import find
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.facets import facets
+from frazil.content.query.filters import ObjectFilter
+from frazil.content.query.objects import list_objects, show_object
+from frazil.content.query.request import parse_search
+from frazil.content.query.search import find
+from frazil.content.query.totals import totals
 from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
-from frazil.content.totals import totals
 from frazil.errors import NotFoundError
 from frazil.log.protocol import OffsetGoneError
 from frazil.topics.reading.tail import Bound
@@ -52,7 +52,7 @@ def gone(key: str, sequence: int) -> bytes:
 
 
 def keys(tables: ContentTables, **choice: Any) -> list[str]:
-    return [row["key"] for row in list_objects(tables, Choice(bucket="b", **choice)).rows]
+    return [row["key"] for row in list_objects(tables, ObjectFilter(bucket="b", **choice)).rows]
 
 
 def edit(kit: TailKit, key: str, **said: Any) -> None:
@@ -65,11 +65,11 @@ def edit(kit: TailKit, key: str, **said: Any) -> None:
 
 def test_the_first_event_is_listed_although_there_is_no_table(kit):
     with pytest.raises(NotFoundError):
-        list_objects(kit.tables, Choice())
+        list_objects(kit.tables, ObjectFilter())
     kit.publish(put("a"))
     tables = kit.tables
     assert keys(tables) == ["a"] and tables.lag is None
-    assert find(kit.tables, asked(bucket="b")).rows[0]["key"] == "a"
+    assert find(kit.tables, parse_search(bucket="b")).rows[0]["key"] == "a"
     with pytest.raises(NotFoundError):  # reads create nothing
         kit.content.store.load(objects_name(kit.settings))
 
@@ -98,7 +98,7 @@ def test_edits_are_shown_by_the_next_read_and_by_the_next_edit(kit):
     edit(kit, "a", add=("two",))
     shown = show_object(kit.tables, "b", "a")
     assert (shown["user_tags"], shown["note"], shown["rating"]) == (["one", "two"], "at the lake", 4)
-    assert [row["key"] for row in find(kit.tables, asked(bucket="b", tag=("two",))).rows] == ["a"]
+    assert [row["key"] for row in find(kit.tables, parse_search(bucket="b", tag=("two",))).rows] == ["a"]
 
 
 def test_an_object_that_only_the_log_knows_can_be_edited(kit):
@@ -132,15 +132,15 @@ def test_pages_facets_duplicates_and_sums_equal_those_of_the_merged_table(kit):
         for sort in ("key", "size", "modified"):
             after, page = None, None
             while page is None or after:
-                page = list_objects(tables, Choice(bucket="b"), sort=sort, limit=7, after=after)
+                page = list_objects(tables, ObjectFilter(bucket="b"), sort=sort, limit=7, after=after)
                 after = page.after
                 pages.append(page)
-            pages.append(find(tables, asked(bucket="b"), sort=sort, limit=40))
-        found = [facets(tables, asked(bucket="b"), by).groups for by in ("status", "extension", "size")]
+            pages.append(find(tables, parse_search(bucket="b"), sort=sort, limit=40))
+        found = [facets(tables, parse_search(bucket="b"), by).groups for by in ("status", "extension", "size")]
         return [
             *pages,
             *found,
-            duplicates(tables, asked(bucket="b")).to_dict(),
+            duplicates(tables, parse_search(bucket="b")).to_dict(),
             totals(tables, by="prefix", bucket="b"),
         ]
 

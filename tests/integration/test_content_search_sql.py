@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from frazil.content.search.asked import asked
-from frazil.content.search.facets import facet
-from frazil.content.search.finding import find
+from frazil.content.query.facets import facet
+from frazil.content.query.request import parse_search
+from frazil.content.query.search import find
 from frazil.settings import Settings
 from frazil.tables.cache import ByteCache
 from tests.content_kit import Content, an_object
@@ -34,13 +34,17 @@ def test_each_example_on_spark(lane_settings, spark):
 
 
 def test_what_spark_has_deleted_or_rewritten_is_not_found(lane_settings, spark):
-    here, kept = content_in(lane_settings), ByteCache()
+    here, cache = content_in(lane_settings), ByteCache()
     here.add_objects([an_object(f"{n:04}", size=n, labels=["even"] if n % 2 == 0 else ["odd"]) for n in range(1000)])
-    assert facet(here.tables, asked(), "label", kept=kept)[0]["objects"] == 500
+    assert facet(here.tables, parse_search(), "label", cache=cache)[0]["objects"] == 500
     spark.sql(f"DELETE FROM sql.{here.tables.objects} WHERE size % 4 = 0")
     spark.sql(f"UPDATE sql.{here.tables.objects} SET labels = array('changed', 'even'), rating = 4 WHERE key = '0001'")
-    for again in (kept, None):
-        found = find(here.tables, asked(label=["even"]), limit=1000, kept=again).rows
+    for again in (cache, None):
+        found = find(here.tables, parse_search(label=["even"]), limit=1000, cache=again).rows
         assert [row["size"] for row in found] == [1, *range(2, 1000, 4)]
-        assert [row["key"] for row in find(here.tables, asked(rating="4"), kept=again).rows] == ["0001"]
-        assert facet(here.tables, asked(), "label", kept=again)[0] == {"value": "odd", "objects": 499, "bytes": 249_999}
+        assert [row["key"] for row in find(here.tables, parse_search(rating="4"), cache=again).rows] == ["0001"]
+        assert facet(here.tables, parse_search(), "label", cache=again)[0] == {
+            "value": "odd",
+            "objects": 499,
+            "bytes": 249_999,
+        }

@@ -417,7 +417,7 @@ def test_a_bucket_whose_clock_lies_behind_is_not_asked_again_and_again(
 @pytest.mark.deep
 def test_rows_that_no_store_can_answer_do_not_keep_others_from_being_asked(lane_settings, spark, tmp_path, monkeypatch):
     refused = s3_of_nobody(lane_settings)
-    monkeypatch.setattr("frazil.content.pending._AT_ONCE", 2)
+    monkeypatch.setattr("frazil.content.sink.pending_checks._AT_ONCE", 2)
     with content_kit(lane_settings, spark, tmp_path, s3=refused) as kit:
         stuck = [Told(DELETE, key=f"k{n}", bucket="stuck", sequence=None, second=n) for n in range(5)]
         kit.drain(*(body(t) for t in [*stuck, Told(DELETE, key="k", sequence=None, second=100)]))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from frazil.content.choice import Choice
 from frazil.content.coalesced import Source
-from frazil.content.reading import list_objects
-from frazil.content.totals import totals
+from frazil.content.query.filters import ObjectFilter
+from frazil.content.query.objects import list_objects
+from frazil.content.query.totals import totals
 from frazil.content.views import NAMES, Queries, create_views, require_views
 from frazil.errors import UnsupportedError
 from frazil.query import run_sql
@@ -172,6 +172,6 @@ def test_rows_that_spark_has_deleted_are_not_read(lane_settings, spark):
     spark.sql(f"DELETE FROM sql.{here.tables.objects} WHERE key LIKE 'many/%' AND size % 10 <> 0")
     files = [f.delete_files for f in here.store.load(here.tables.objects).scan().plan_files()]
     assert any(files), "merge-on-read writes deletes"
-    found = list_objects(here.tables, Choice(prefix="many/", min_size=15), limit=1000).rows
+    found = list_objects(here.tables, ObjectFilter(prefix="many/", min_size=15), limit=1000).rows
     assert [row["size"] for row in found] == list(range(20, 1000, 10))
     assert totals(here.tables, prefix="many/").total["objects"] == 100

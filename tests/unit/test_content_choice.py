@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,10 +15,11 @@ from hypothesis import strategies as st
 from frazil.cli.content_read import parse_time
 from frazil.cli.printing import visible
 from frazil.content.buckets import bucket_of, folder_of, is_folder, nearest
-from frazil.content.choice import Choice
 from frazil.content.columns import OBJECTS
-from frazil.content.paging import Order
-from frazil.content.reading import LISTED, SHOWN, TOLD
+from frazil.content.query.conditions import list_conditions
+from frazil.content.query.filters import ObjectFilter
+from frazil.content.query.objects import HISTORY_COLUMNS, LIST_COLUMNS, OBJECT_COLUMNS
+from frazil.content.query.order import HitOrder
 from frazil.errors import UsageError
 from tests.content_kit import an_object
 
@@ -81,7 +84,7 @@ def test_what_is_no_time_is_refused(text):
 )
 def test_a_choice_that_can_mean_nothing_is_refused(wrong):
     with pytest.raises(UsageError) as refused:
-        Choice(**wrong)
+        ObjectFilter(**wrong)
     assert refused.value.hint
 
 
@@ -91,7 +94,11 @@ def test_tags_must_all_hold():
     table = pa.Table.from_pylist(rows, schema=OBJECTS)
 
     def found(*tags: str) -> list[str]:
-        return Choice(tags=tags).of(table).column("key").to_pylist()
+        truths = [
+            condition.holds(*(table.column(name).combine_chunks() for name in condition.columns))
+            for condition in list_conditions(ObjectFilter(tags=tags))
+        ]
+        return table.filter(pa.array(np.all(truths, axis=0))).column("key").to_pylist()
 
     assert found() == ["0", "1", "2", "3", "4"]
     assert found("a") == ["0", "1", "2"]
@@ -104,36 +111,38 @@ def test_tags_must_all_hold():
 def test_what_is_shown_is_in_the_tables():
     from frazil.content.columns import JOURNAL
 
-    assert set(LISTED) | set(SHOWN) <= set(OBJECTS.names)
-    assert set(TOLD) <= set(JOURNAL.names)
-    assert "frazil_order" not in SHOWN
+    assert set(LIST_COLUMNS) | set(OBJECT_COLUMNS) <= set(OBJECTS.names)
+    assert set(HISTORY_COLUMNS) <= set(JOURNAL.names)
+    assert "frazil_order" not in OBJECT_COLUMNS
 
 
 @pytest.mark.parametrize("sort", ["key", "size", "modified"])
 def test_the_end_of_a_page_is_found_again(sort):
-    order = Order.of(sort)
-    rows = order.ranked(pa.Table.from_pylist([an_object("a\n'ü\u202e", version_id="v")], schema=OBJECTS))
-    place = order.place(rows)
+    rows = pa.table({"rank": [5], "bucket": ["photos"], "key": ["a\n'ü\u202e"], "version_id": ["v"]})
+    place = HitOrder.of_list(sort).cursor(rows)
     assert place.isascii() and place.replace("-", "").replace("_", "").isalnum()
-    assert Order.of(sort, place).after is not None
-    assert Order.of(sort, place).after[-3:] == ("photos", "a\n'ü\u202e", "v")
-    others = pa.Table.from_pylist([an_object("a"), an_object("b")], schema=OBJECTS)
-    assert Order.of(sort, place).ranked(others).column("key").to_pylist() == ["b"]
+    assert HitOrder.of_list(sort, place).after == (5, "photos", "a\n'ü\u202e", "v")
+
+
+def test_the_end_of_a_page_of_a_list_by_key_needs_no_rank():
+    token = base64.urlsafe_b64encode(b'["key","photos","a",""]').decode().rstrip("=")
+    assert HitOrder.of_list("key", token).after == (0, "photos", "a", "")
+    with pytest.raises(UsageError, match="after"):
+        HitOrder.of_list("size", token)
 
 
 @pytest.mark.parametrize("text", ["", "x", "!!", "bm90IGpzb24", "W10", "WyJrZXkiXQ", "WyJrZXkiLDEsMiwzXQ", "ü"])
 def test_what_is_no_end_of_a_page_is_refused(text):
     with pytest.raises(UsageError, match="after"):
-        Order.of("key", text)
+        HitOrder.of_list("key", text)
 
 
 def test_the_end_of_a_page_in_another_order_is_refused():
-    order = Order.of("size")
-    place = order.place(order.ranked(pa.Table.from_pylist([an_object("a")], schema=OBJECTS)))
+    rows = pa.table({"rank": [5], "bucket": ["photos"], "key": ["a"], "version_id": [""]})
     with pytest.raises(UsageError, match="after"):
-        Order.of("modified", place)
+        HitOrder.of_list("modified", HitOrder.of_list("size").cursor(rows))
     with pytest.raises(UsageError, match="order"):
-        Order.of("colour")  # type: ignore[arg-type]
+        HitOrder.of_list("colour")  # type: ignore[arg-type]
 
 
 @settings(deadline=None)

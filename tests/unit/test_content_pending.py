@@ -10,10 +10,10 @@ from threading import Thread
 
 import pyarrow as pa
 
-from frazil.content import pending as pending_module
 from frazil.content.columns import TIME
-from frazil.content.pending import AGAIN_S, Due, Pending
+from frazil.content.sink import pending_checks as pending_module
 from frazil.content.sink.head_requests import HeadRequests
+from frazil.content.sink.pending_checks import AGAIN_S, Due, Pending
 from frazil.errors import UnavailableError
 from frazil.settings.model import NetworkSettings, S3Settings
 

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.content import paging
-from frazil.content.search import alike, byhand
-from frazil.content.search.alike import components, pairs_within
-from frazil.content.search.asked import MAX_TERMS, Search, Similar, asked
-from frazil.content.search.fields import Column, Field, Inside
-from frazil.content.search.inside import Path
-from frazil.content.search.order import Order
-from frazil.content.search.places import Box, Circle
-from frazil.content.search.times import Span
-from frazil.content.search.values import contains, has_words, judged, matches, same_text
-from frazil.content.search.words import key_pattern, literal_prefix
+from frazil.content.query import jsonpath_fallback, similarity
+from frazil.content.query.column_tests import contains, evaluate_test, has_words, matches, same_text
+from frazil.content.query.field_conditions import ColumnCondition, FieldCondition, JsonCondition
+from frazil.content.query.filters import Search, Similar
+from frazil.content.query.geo import Box, Circle
+from frazil.content.query.json_values import Path
+from frazil.content.query.order import HitOrder, ListSort
+from frazil.content.query.request import MAX_TERMS, parse_search
+from frazil.content.query.similarity import components, pairs_within
+from frazil.content.query.time_range import TimeRange
+from frazil.content.query.words import key_pattern, literal_prefix
 from frazil.errors import UsageError
 
 SCHEMA = pa.schema(
@@ -59,7 +59,7 @@ SCHEMA = pa.schema(
     ],
 )
 def test_times(text, since, until):
-    assert Span.parse(text) == Span(since, until)
+    assert TimeRange.parse(text) == TimeRange(since, until)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_times(text, since, until):
 )
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(UsageError) as refused:
-        Span.parse(text)
+        TimeRange.parse(text)
     assert refused.value.hint and "2024" in refused.value.hint
 
 
@@ -124,30 +124,30 @@ def test_a_circle_lies_in_its_box(latitude, longitude, km, there, aside):
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [
-        ("camera=Canon", Field("camera", "=", "Canon")),
-        ("rating >= 4", Field("rating", ">=", "4")),
-        ("exif.Model!=a=b", Field("exif.Model", "!=", "a=b")),
-        ("note~<b>", Field("note", "~", "<b>")),
-        ("camera=", Field("camera", "=", "")),
-        ("camera", Field("camera")),
-        ("$.labels[?@.Name=='cat'].Confidence>90", Field("$.labels[?@.Name=='cat'].Confidence", ">", "90")),
-        ("$['a=b']=c", Field("$['a=b']", "=", "c")),
+        ("camera=Canon", FieldCondition("camera", "=", "Canon")),
+        ("rating >= 4", FieldCondition("rating", ">=", "4")),
+        ("exif.Model!=a=b", FieldCondition("exif.Model", "!=", "a=b")),
+        ("note~<b>", FieldCondition("note", "~", "<b>")),
+        ("camera=", FieldCondition("camera", "=", "")),
+        ("camera", FieldCondition("camera")),
+        ("$.labels[?@.Name=='cat'].Confidence>90", FieldCondition("$.labels[?@.Name=='cat'].Confidence", ">", "90")),
+        ("$['a=b']=c", FieldCondition("$['a=b']", "=", "c")),
     ],
 )
 def test_fields(text, parsed):
-    assert Field.parse(text) == parsed
+    assert FieldCondition.parse(text) == parsed
 
 
 @pytest.mark.parametrize("text", ["", "=x", " >= 3", "note~"])
 def test_what_is_no_field_is_refused(text):
     with pytest.raises(UsageError) as refused:
-        Field.parse(text)
+        FieldCondition.parse(text)
     assert "NAME=VALUE" in str(refused.value.hint)
 
 
 def held(text: str, values: list, kind: pa.DataType) -> list[bool]:
-    found = Field.parse(text).on(SCHEMA)
-    assert isinstance(found, Column)
+    found = FieldCondition.parse(text).bind(SCHEMA)
+    assert isinstance(found, ColumnCondition)
     return found.holds(pa.array(values, kind)).tolist()
 
 
@@ -201,7 +201,7 @@ def test_fields_about_columns():
 )
 def test_fields_that_make_no_sense_are_refused(text, says):
     with pytest.raises(UsageError, match=says) as refused:
-        Field.parse(text).on(SCHEMA)
+        FieldCondition.parse(text).bind(SCHEMA)
     assert refused.value.hint
 
 
@@ -239,8 +239,8 @@ DOCUMENTS = [
     ],
 )
 def test_paths_inside_metadata(text, rows):
-    found = Field.parse(text).on(SCHEMA)
-    assert isinstance(found, Inside)
+    found = FieldCondition.parse(text).bind(SCHEMA)
+    assert isinstance(found, JsonCondition)
     values = found.path.of(pa.array(DOCUMENTS, pa.string()))
     assert np.flatnonzero(found._holds(values)).tolist() == rows
 
@@ -264,8 +264,8 @@ def test_numbers_of_any_length_and_lists_of_any_depth_inside_metadata_break_no_s
     """Python's limit for the digits of a number, and for the depth of JSON, are no limits of what extractors find."""
     number, deep = "1" * 5000, "[" * 5000 + "]" * 5000
     documents = [f'{{"exif": {{"iso": {value}}}}}' for value in (number, f"[1, {number}]", deep)]
-    found = Field.parse(text).on(SCHEMA)
-    assert isinstance(found, Inside)
+    found = FieldCondition.parse(text).bind(SCHEMA)
+    assert isinstance(found, JsonCondition)
     assert np.flatnonzero(found._holds(found.path.of(pa.array(documents, pa.string())))).tolist() == rows
 
 
@@ -294,7 +294,7 @@ def test_a_path_that_takes_too_long_is_ended_in_the_middle_of_a_row(text):
 
 def test_the_time_of_a_path_is_that_of_all_it_looks_into(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(byhand, "monotonic", lambda: now[0])
+    monkeypatch.setattr(jsonpath_fallback, "monotonic", lambda: now[0])
     path = Path.parse("$[?@.a > 1]", seconds=0.2)
     assert path.of(pa.array(['[{"a": 2}]'])).texts == ['{"a": 2}']
     with path.clock:
@@ -304,8 +304,8 @@ def test_the_time_of_a_path_is_that_of_all_it_looks_into(monkeypatch):
 
 
 def test_a_path_leads_to_at_most_so_many_values_of_a_row():
-    numbers = f"[{','.join('1' * byhand.MAX_VALUES)}]"
-    assert len(Path.parse("$[0:]").of(pa.array([numbers, numbers])).rows) == 2 * byhand.MAX_VALUES
+    numbers = f"[{','.join('1' * jsonpath_fallback.MAX_VALUES)}]"
+    assert len(Path.parse("$[0:]").of(pa.array([numbers, numbers])).rows) == 2 * jsonpath_fallback.MAX_VALUES
     with pytest.raises(UsageError, match="10,000 values"):
         Path.parse("$[*, 0]").of(pa.array([numbers]))
 
@@ -313,15 +313,15 @@ def test_a_path_leads_to_at_most_so_many_values_of_a_row():
 @pytest.mark.parametrize("text", ["$[?match(@.a, '(a*)*b')]", "$[?search (@.a, 'x')]", "$[?@.a =~ /x/]", "$..a..b"])
 def test_paths_that_cost_too_much_for_a_server_are_known(text):
     with pytest.raises(UsageError) as refused:
-        byhand.check_cheap(text)
+        jsonpath_fallback.require_cheap(text)
     assert refused.value.hint
-    byhand.check_cheap("$..labels[?@.Confidence > 90].Name")
+    jsonpath_fallback.require_cheap("$..labels[?@.Confidence > 90].Name")
 
 
 @pytest.mark.parametrize("what", ["label", "tag", "field", "exif", "text"])
 def test_a_search_has_so_many_terms_and_each_once(what):
     def ask(*terms: str) -> Search:
-        return asked(**{what: " ".join(terms) if what == "text" else terms})
+        return parse_search(**{what: " ".join(terms) if what == "text" else terms})
 
     many = [f"a{n}.b" for n in range(MAX_TERMS)]
     assert ask(*many, *many) == ask(*many)
@@ -337,10 +337,10 @@ def test_a_search_has_so_many_terms_and_each_once(what):
 def test_an_end_of_a_page_that_is_none_is_refused(values):
     token = base64.urlsafe_b64encode(values.encode()).decode().rstrip("=")
     with pytest.raises(UsageError, match="end of a page"):
-        Order.of(asked(), "key", token)
-    for sort in get_args(paging.Sort):
+        HitOrder.of(parse_search(), "key", token)
+    for sort in get_args(ListSort):
         with pytest.raises(UsageError, match="end of a page"):
-            paging.Order.of(sort, token)
+            HitOrder.of_list(sort, token)
 
 
 def test_simple_paths_are_left_to_duckdb():
@@ -354,19 +354,19 @@ def test_simple_paths_are_left_to_duckdb():
 
 def test_labels_are_found_by_words():
     labels = pa.array(["tabby cat", "Cat", "caterpillar", "cat-flap", None, "wildcat"]).dictionary_encode()
-    assert judged(labels, has_words("cat")).tolist() == [True, True, False, True, False, False]
-    assert judged(labels, has_words("*cat*")).tolist() == [True, True, True, True, False, True]
-    assert judged(labels, has_words("TABBY CAT")).tolist() == [True, False, False, False, False, False]
-    assert judged(pa.array(["chat à neige", "été"]), has_words("à")).tolist() == [True, False]
-    assert judged(pa.array(["a.c", "abc"]), has_words("a.c")).tolist() == [True, False]
+    assert evaluate_test(labels, has_words("cat")).tolist() == [True, True, False, True, False, False]
+    assert evaluate_test(labels, has_words("*cat*")).tolist() == [True, True, True, True, False, True]
+    assert evaluate_test(labels, has_words("TABBY CAT")).tolist() == [True, False, False, False, False, False]
+    assert evaluate_test(pa.array(["chat à neige", "été"]), has_words("à")).tolist() == [True, False]
+    assert evaluate_test(pa.array(["a.c", "abc"]), has_words("a.c")).tolist() == [True, False]
 
 
 def test_texts_in_whatever_case():
     texts = pa.array(["Straße", "ÉTÉ", None, "a%b"])
-    assert judged(texts, contains("été")).tolist() == [False, True, False, False]
-    assert judged(texts, same_text("STRASSE")).tolist() == [False, False, False, False]
-    assert judged(texts, contains("%")).tolist() == [False, False, False, True]
-    assert judged(pa.array([], pa.list_(pa.string())), contains("x")).tolist() == []
+    assert evaluate_test(texts, contains("été")).tolist() == [False, True, False, False]
+    assert evaluate_test(texts, same_text("STRASSE")).tolist() == [False, False, False, False]
+    assert evaluate_test(texts, contains("%")).tolist() == [False, False, False, True]
+    assert evaluate_test(pa.array([], pa.list_(pa.string())), contains("x")).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_texts_in_whatever_case():
     ],
 )
 def test_patterns_of_keys(glob, yes, no):
-    truths = judged(pa.array(yes + no), matches(key_pattern(glob)))
+    truths = evaluate_test(pa.array(yes + no), matches(key_pattern(glob)))
     assert truths.tolist() == [True] * len(yes) + [False] * len(no)
     prefix = literal_prefix(glob)
     assert all(key.startswith(prefix or "") for key in yes)
@@ -396,7 +396,7 @@ def test_patterns_of_keys(glob, yes, no):
     ("rating", "bounds"), [("4", (4, 4)), ("4..", (4, 5)), ("..2", (1, 2)), ("2..3", (2, 3))]
 )  # fmt: skip
 def test_ratings(rating, bounds):
-    assert asked(rating=rating).rating == bounds
+    assert parse_search(rating=rating).rating == bounds
 
 
 @pytest.mark.parametrize(
@@ -410,17 +410,17 @@ def test_ratings(rating, bounds):
 )  # fmt: skip
 def test_searches_that_make_no_sense_are_refused(wrong):
     with pytest.raises(UsageError) as refused:
-        asked(**wrong)
+        parse_search(**wrong)
     assert refused.value.hint
 
 
 def test_tags_of_exif_need_no_name_before_them():
-    assert [f.name for f in asked(exif=["ISO=1", "exif.ISO=2", "$.exif.ISO=1"]).fields] == [
+    assert [f.name for f in parse_search(exif=["ISO=1", "exif.ISO=2", "$.exif.ISO=1"]).fields] == [
         "exif.ISO",
         "exif.ISO",
         "$.exif.ISO",
     ]
-    assert asked() == Search()
+    assert parse_search() == Search()
 
 
 @pytest.mark.parametrize("distance", [-1, 65])
@@ -454,7 +454,7 @@ def test_chains_are_groups():
 
 
 def test_too_many_comparisons_are_refused(monkeypatch):
-    monkeypatch.setattr(alike, "MAX_PAIRS", 100)
+    monkeypatch.setattr(similarity, "MAX_PAIRS", 100)
     with pytest.raises(UsageError, match="cannot be compared") as refused:
         list(pairs_within(np.arange(1000, dtype=np.uint64), 10))
     assert "smaller distance" in str(refused.value.hint)

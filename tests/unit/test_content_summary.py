@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from frazil.cli.content_scan import _headlines
 from frazil.cli.content_summary import as_json, lines, print_summary
 from frazil.cli.printing import json_text
-from frazil.content.search.words import key_pattern
-from frazil.content.summary import Share, Summary, _below
+from frazil.content.query.summary import Share, Summary, _below
+from frazil.content.query.words import key_pattern
 
 FULL = Summary(
     shares={

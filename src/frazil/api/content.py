@@ -15,11 +15,11 @@ from frazil.api.messages import Shared
 from frazil.api.reading import json_bytes
 from frazil.api.request_body import JSON
 from frazil.api.service import Service
-from frazil.content import reading
-from frazil.content.choice import Choice, Deleted
-from frazil.content.paging import Sort
+from frazil.content.query import objects
+from frazil.content.query.filters import Deleted, ObjectFilter
+from frazil.content.query.order import ListSort
+from frazil.content.query.totals import By, totals
 from frazil.content.tables import ContentTables
-from frazil.content.totals import By, totals
 from frazil.errors import UnavailableError, UsageError
 
 router = APIRouter(prefix="/content", tags=["content"])
@@ -85,19 +85,19 @@ async def list_objects(
     versions: Annotated[bool, Query(description="old versions too")] = False,
     markers: Annotated[bool, Query(description="delete markers too")] = False,
     deleted: Annotated[Deleted, Query(description="tombstones: `no`, `too` or `only`")] = "no",
-    sort: Annotated[Sort, Query(description="`key`; `size`: largest first; `modified`: newest first")] = "key",
+    sort: Annotated[ListSort, Query(description="`key`; `size`: largest first; `modified`: newest first")] = "key",
     limit: Limit = 100,
     after: Annotated[str | None, Query(description="`after` of the page before, with the same parameters")] = None,
 ) -> Response:
     """Lists objects, as the table and the tail of the log have them; the bucket is not asked."""
-    choice = Choice(
+    choice = ObjectFilter(
         bucket=bucket, key=key, prefix=prefix, min_size=min_size, max_size=max_size, since=_time(since),
         until=_time(until), storage_class=storage_class, content_type=content_type, tags=tuple(tag or ()),
         versions=versions, markers=markers, deleted=deleted,
     )  # fmt: skip
 
     def look(tables: ContentTables) -> Any:
-        page = reading.list_objects(tables, choice, sort=sort, limit=limit, after=after)
+        page = objects.list_objects(tables, choice, sort=sort, limit=limit, after=after)
         return {"objects": page.rows, "after": page.after}
 
     return await content_looks(request).answer(service, look)
@@ -109,7 +109,7 @@ async def show_object(
 ) -> Response:
     """Shows all that is known of an object: the latest version, or the one that is named."""
     return await content_looks(request).answer(
-        service, lambda tables: reading.show_object(tables, bucket, key, version_id)
+        service, lambda tables: objects.show_object(tables, bucket, key, version_id)
     )
 
 
@@ -128,7 +128,7 @@ async def show_history(
     first, before = _time(since), _time(until)
 
     def look(tables: ContentTables) -> Any:
-        page = reading.history(tables, bucket, key, version_id=version_id, since=first, until=before, limit=limit)
+        page = objects.history(tables, bucket, key, version_id=version_id, since=first, until=before, limit=limit)
         return {"changes": page.rows, "more": page.after is not None}
 
     return await content_looks(request).answer(service, look)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from inspect import Parameter, Signature
+from typing import Annotated, Any, get_type_hints
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
@@ -13,16 +14,16 @@ from fastapi.responses import Response
 from frazil.api.content import Bucket, Key, Limit, MaybeBucket, Version, content_looks
 from frazil.api.messages import Shared
 from frazil.api.search_models import ContentDuplicates, ContentFacets, ContentFound
-from frazil.content import reading
 from frazil.content.buckets import require_readable
-from frazil.content.search import alike
-from frazil.content.search.asked import DISTANCE, Search, Similar, asked
-from frazil.content.search.byhand import check_cheap
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.facets import facets
-from frazil.content.search.finding import find
-from frazil.content.search.order import Sort
-from frazil.content.search.pictures import hash_of_object
+from frazil.content.query import objects, similarity
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.facets import facets
+from frazil.content.query.filters import DISTANCE, Search, Similar
+from frazil.content.query.jsonpath_fallback import require_cheap
+from frazil.content.query.order import Sort
+from frazil.content.query.picture_hash import hash_of_object
+from frazil.content.query.request import SearchRequest
+from frazil.content.query.search import find
 from frazil.content.tables import ContentTables
 from frazil.content.thumbnails import ThumbnailStore, thumbnail_key
 from frazil.errors import NotFoundError, UsageError
@@ -43,65 +44,48 @@ class Searches:
     """What searches of one app share: columns that were decoded, and where thumbnails lie."""
 
     def __init__(self, settings: SettingsModel) -> None:
-        self.kept = ByteCache()
+        self.cache = ByteCache()
         self.thumbnails = ThumbnailStore.of_model(settings)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What a request looks for."""
-
-    values: dict[str, Any]
-
-    def search(self, tables: ContentTables, similar: str | None = None, distance: int | None = None) -> Search:
-        """The search; the hash of a picture comes out of the table, never out of a file of this machine."""
-        if similar is None:
-            if distance is not None:
-                raise UsageError("a distance needs a picture to be distant from", hint="similar=KEY")
-            return _bounded(asked(**self.values))
-        number = hash_of_object(tables, self.values["bucket"], similar)
-        return _bounded(asked(**self.values, similar=Similar(number, DISTANCE if distance is None else distance)))
+def _search(
+    request: SearchRequest, tables: ContentTables, similar: str | None = None, distance: int | None = None
+) -> Search:
+    """The search; the hash of a picture comes out of the table, never out of a file of this machine."""
+    if similar is None:
+        if distance is not None:
+            raise UsageError("a distance needs a picture to be distant from", hint="similar=KEY")
+        return _bounded(request.parse())
+    number = hash_of_object(tables, request.bucket, similar)
+    return _bounded(request.parse(Similar(number, DISTANCE if distance is None else distance)))
 
 
 def _bounded(search: Search) -> Search:
     """The same, for a server that answers others too."""
     for field in search.fields:
-        check_cheap(field.name)
+        require_cheap(field.name)
     return replace(search, fields=tuple(replace(field, seconds=_PATIENCE_S) for field in search.fields))
 
 
-async def wanted(
-    bucket: MaybeBucket = None,
-    label: Annotated[list[str] | None, Query(description="a label, or words of it; several must all hold")] = None,
-    any_label: Annotated[bool, Query(description="one of the labels is enough")] = False,
-    camera: Annotated[str | None, Query(description="part of the camera's name")] = None,
-    taken: Annotated[str | None, Query(description="`2024`, `2024-05`, `2024-05-01`, or from..to")] = None,
-    near: Annotated[str | None, Query(description="`LATITUDE,LONGITUDE`")] = None,
-    radius: Annotated[str | None, Query(description="around it: `800m`, `5km`, `3mi`")] = None,
-    box: Annotated[str | None, Query(description="`SOUTH,WEST,NORTH,EAST`, also across the date line")] = None,
-    tag: Annotated[list[str] | None, Query(description="a person's tag, or `KEY=VALUE` of the store")] = None,
-    rating: Annotated[str | None, Query(description="`5`, `4..5`, `4..`")] = None,
-    field: Annotated[list[str] | None, Query(description="`NAME=VALUE`: a column, or a path in metadata")] = None,
-    exif: Annotated[list[str] | None, Query(description="`TAG=VALUE`: the same for a tag of EXIF")] = None,
-    text: Annotated[str | None, Query(description="words, all in title, author, note, key or text")] = None,
-    path: Annotated[str | None, Query(description="a pattern of keys: `2024/**/*.jpg`")] = None,
-    media_type: Annotated[str | None, Query(alias="type", description="a media type, or family: `image/*`")] = None,
-    min_size: Annotated[int | None, Query(ge=0, lt=2**63, description="bytes, included")] = None,
-    max_size: Annotated[int | None, Query(ge=0, lt=2**63, description="bytes, included")] = None,
-    status: Annotated[str | None, Query(description="`pending`, `ok`, `failed` or `erased`")] = None,
-) -> Wanted:
+async def search_request(**values: Any) -> SearchRequest:
     """The parameters that all searches have. A coroutine: FastAPI would hand a function to a thread."""
-    return Wanted(
-        {
-            "bucket": bucket, "label": label or (), "any_label": any_label, "camera": camera, "taken": taken,
-            "near": near, "radius": radius, "box": box, "tag": tag or (), "rating": rating, "field": field or (),
-            "exif": exif or (), "text": text, "path": path, "media_type": media_type, "min_size": min_size,
-            "max_size": max_size, "status": status,
-        }
-    )  # fmt: skip
+    return SearchRequest.of(**values)
 
 
-Asked = Annotated[Wanted, Depends(wanted)]
+def _parameters() -> list[Parameter]:
+    hints = get_type_hints(SearchRequest)
+    found = [Parameter("bucket", Parameter.KEYWORD_ONLY, default=None, annotation=MaybeBucket)]
+    for option in SearchRequest.options():
+        limits: dict[str, Any] = {"ge": 0, "lt": 2**63} if option.name.endswith("_size") else {}
+        query = Query(description=option.metadata["about"], alias=option.metadata.get("name"), **limits)
+        kind, default = (list[str] | None, None) if option.default == () else (hints[option.name], option.default)
+        found.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, query]))
+    return found
+
+
+search_request.__signature__ = Signature(_parameters())  # type: ignore[attr-defined]
+
+Asked = Annotated[SearchRequest, Depends(search_request)]
 Bits = Annotated[int | None, Query(ge=0, le=64, description="bits in which pictures may differ")]
 
 
@@ -127,9 +111,9 @@ async def search(
         )
 
     def look(tables: ContentTables) -> Any:
-        wanted = asked_for.search(tables, similar, distance)
+        wanted = _search(asked_for, tables, similar, distance)
         page = find(
-            tables, wanted, sort=sort, limit=limit, after=after, columns=names, kept=_searches(request).kept
+            tables, wanted, sort=sort, limit=limit, after=after, columns=names, cache=_searches(request).cache
         )  # fmt: skip
         return {"objects": page.rows, "after": page.after}
 
@@ -147,7 +131,7 @@ async def show_facets(
     """Counts what a search finds, by something."""
 
     def look(tables: ContentTables) -> Any:
-        found = facets(tables, asked_for.search(tables), by, limit, kept=_searches(request).kept)
+        found = facets(tables, _search(asked_for, tables), by, limit, cache=_searches(request).cache)
         return {"by": by, "groups": found.groups, "more": found.more}
 
     return await content_looks(request).answer(service, look)
@@ -167,11 +151,11 @@ async def show_duplicates(
         raise UsageError("a distance is about pictures that look alike", hint="similar=true")
 
     def look(tables: ContentTables) -> Any:
-        wanted, kept = asked_for.search(tables), _searches(request).kept
+        wanted, cache = _search(asked_for, tables), _searches(request).cache
         if alike_too:
-            bits = alike.DISTANCE if distance is None else distance
-            return alike.similar_groups(tables, wanted, bits, limit, kept=kept).to_dict()
-        return duplicates(tables, wanted, limit, kept=kept).to_dict()
+            bits = similarity.DISTANCE if distance is None else distance
+            return similarity.similar_groups(tables, wanted, bits, limit, cache=cache).to_dict()
+        return duplicates(tables, wanted, limit, cache=cache).to_dict()
 
     return await content_looks(request).answer(service, look)
 
@@ -184,7 +168,7 @@ async def show_thumbnail(
     store = _searches(request).thumbnails
 
     def look(tables: ContentTables) -> bytes:
-        row = reading.show_object(tables, bucket, key, version_id)
+        row = objects.show_object(tables, bucket, key, version_id)
         require_readable(row["bucket"], service.settings.content.buckets)
         told = (row["bucket"], row["key"], row["version_id"], row["etag"])
         gone, status = row["is_deleted"] or row["is_delete_marker"], row.get("extraction_status")

@@ -338,7 +338,6 @@ def _require_allowed(erased: list[CopiedFile], target: RestoreTarget) -> None:
     if not target.allow_erased:
         paths = [file.path for file in erased]
         raise NotAllowedError(
-            f"the content of {format_count(len(paths), 'file')} of this backup was erased on purpose: "
-            f"{shorten(paths)}",
+            f"the content of {format_count(len(paths), 'file')} of this backup was erased on purpose: {shorten(paths)}",
             hint="--allow-erased restores the table without these files and their rows",
         ).adding("nothing was restored", erased_files=paths)

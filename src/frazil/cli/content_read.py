@@ -16,7 +16,7 @@ from frazil.errors import UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from frazil.content.choice import Choice
+    from frazil.content.query.filters import ObjectFilter
     from frazil.content.tables import ContentTables
 
 SECTIONS = (*CATALOG_SECTIONS, "content", "log")
@@ -76,7 +76,7 @@ def list_(
     catalog: CatalogOption = None,
 ) -> None:
     """List objects, as the table and the log have them. No server is needed, and the bucket is not asked."""
-    from frazil.content.reading import list_objects
+    from frazil.content.query.objects import list_objects
 
     choice = _choice(
         bucket=bucket, prefix=prefix, min_size=min_size, max_size=max_size, since=since, until=until,
@@ -102,7 +102,7 @@ def show(
     catalog: CatalogOption = None,
 ) -> None:
     """Show one object: all that is known of it, its versions, and whether the bucket is still to be asked."""
-    from frazil.content.reading import show_object
+    from frazil.content.query.objects import show_object
 
     at, name = _object(bucket, key)
     with tables_of(run, catalog) as tables:
@@ -136,12 +136,12 @@ def history(
     catalog: CatalogOption = None,
 ) -> None:
     """Show what has happened to an object, oldest first: each event and each look, as the journal has them."""
-    from frazil.content import reading
+    from frazil.content.query import objects
 
     at, name = _object(bucket, key)
     first, before = parse_time(since), parse_time(until)
     with tables_of(run, catalog) as tables:
-        page = reading.history(
+        page = objects.history(
             tables, at, name, version_id=version_id, since=first, until=before, limit=limit, suggest=True
         )
     if run.printer.json_output:
@@ -170,7 +170,7 @@ def stats(
     catalog: CatalogOption = None,
 ) -> None:
     """Add up objects, bytes, versions, tombstones and delete markers."""
-    from frazil.content.totals import totals
+    from frazil.content.query.totals import totals
 
     at = _bucket(bucket)
     with tables_of(run, catalog) as tables:
@@ -236,14 +236,14 @@ def _choice(
     since: str | None,
     until: str | None,
     **others: Any,
-) -> Choice:
+) -> ObjectFilter:
     from frazil.cli.amounts import size
     from frazil.content.buckets import require_text
-    from frazil.content.choice import Choice
+    from frazil.content.query.filters import ObjectFilter
 
     for name in ("prefix", "storage_class", "content_type"):
         require_text(others[name] or "", name.replace("_", " "))
-    return Choice(
+    return ObjectFilter(
         bucket=_bucket(bucket),
         min_size=None if min_size is None else size(min_size),
         max_size=None if max_size is None else size(max_size),

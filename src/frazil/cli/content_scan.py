@@ -20,8 +20,8 @@ from frazil.errors import FrazilError, InterruptedByUser
 
 if TYPE_CHECKING:
     from frazil.content.full_scan import ScanRequest
+    from frazil.content.query.summary import Summary
     from frazil.content.scan.listing import ScanTarget
-    from frazil.content.summary import Summary
     from frazil.settings import Settings
 
 #: Seconds from a signal to the end of the process, whatever hangs.
@@ -106,7 +106,7 @@ class _Scan:
                 ) from None
 
     def _summary(self) -> Summary:
-        from frazil.content.summary import summary_of
+        from frazil.content.query.summary import summary_of
         from frazil.content.tables import ContentTables
         from frazil.tables.store import LazyStore
 

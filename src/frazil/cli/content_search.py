@@ -16,7 +16,7 @@ from frazil.cli.search_options import Wanted, searching
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
-    from frazil.content.search.export import Format
+    from frazil.content.query.export import Format
 
 Place = Annotated[str | None, typer.Argument(metavar="[PLACE]", help="only this bucket or folder")]
 Distance = Annotated[int | None, typer.Option(min=0, max=64, help="bits of 64 in which pictures may differ")]
@@ -57,7 +57,7 @@ def search(
     catalog: CatalogOption = None,
 ) -> None:
     """Find objects by what is in them: labels, EXIF, place, time, tags, words, or a picture they look like."""
-    from frazil.content.search.finding import find
+    from frazil.content.query.search import find
 
     names = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
     with tables_of(run, catalog) as tables:
@@ -94,7 +94,7 @@ def facets(
     catalog: CatalogOption = None,
 ) -> None:
     """Count what a search finds: objects and bytes by camera, label, year or any column."""
-    from frazil.content.search.facets import facets as counted
+    from frazil.content.query.facets import facets as counted
 
     with tables_of(run, catalog) as tables:
         found = counted(tables, wanted.search(tables), by, limit)
@@ -120,8 +120,8 @@ def duplicates(
     catalog: CatalogOption = None,
 ) -> None:
     """Show what is there more than once, and the bytes that this wastes. Nothing is deleted."""
-    from frazil.content.search.alike import DISTANCE, similar_groups
-    from frazil.content.search.duplicates import duplicates as same
+    from frazil.content.query.duplicates import duplicates as same
+    from frazil.content.query.similarity import DISTANCE, similar_groups
 
     if distance is not None and not similar:
         raise UsageError("a distance is about pictures that look alike", hint="--similar --distance 4")
@@ -169,7 +169,7 @@ def export(
 
     from frazil.cli.results import check_output, written_file
     from frazil.content.buckets import bucket_of
-    from frazil.content.search.export import export as write
+    from frazil.content.query.export import export as write
 
     if len(places) > 2:
         raise UsageError(f"{places[2]!r} is one name too many", hint="frazil content export [PLACE] FILE")

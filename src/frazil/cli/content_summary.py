@@ -12,7 +12,7 @@ from frazil.cli.amounts import shown_size
 from frazil.cli.printing import visible
 
 if TYPE_CHECKING:
-    from frazil.content.summary import Share, Summary
+    from frazil.content.query.summary import Share, Summary
 
 _NARROW, _WIDE = 48, 100
 _BAR = 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from frazil.cli.invocation import Run
+from frazil.content.query.request import SearchRequest
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
-    from frazil.content.search.asked import Search
+    from frazil.content.query.filters import Search
     from frazil.content.tables import ContentTables
 
 
@@ -26,36 +28,23 @@ class StatusChoice(StrEnum):
     erased = "erased"
 
 
-def _text(metavar: str, about: str, *names: str) -> tuple[Any, Any]:
+def _option(option: dataclasses.Field[Any]) -> tuple[Any, Any]:
+    """The annotation of a condition's option, and its default."""
+    about = option.metadata["about"]
+    if option.name == "status":
+        return Annotated[StatusChoice | None, typer.Option(help=about)], None
+    if option.name == "any_label":
+        return Annotated[bool, typer.Option("--any-label", help=about)], False
+    metavar = option.metadata["metavar"]
+    if option.default == ():
+        return Annotated[list[str] | None, typer.Option(metavar=metavar, help=f"{about}; may be repeated")], None
+    if option.name.endswith("_size"):
+        about += ", such as 1MB"
+    names = [f"--{option.metadata['name']}"] if "name" in option.metadata else []
     return Annotated[str | None, typer.Option(*names, metavar=metavar, help=about)], None
 
 
-def _texts(metavar: str, about: str) -> tuple[Any, Any]:
-    return Annotated[list[str] | None, typer.Option(metavar=metavar, help=f"{about}; may be repeated")], None
-
-
-_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "label": _texts("WORDS", "with this label, or a label that contains these words; `*` matches anything"),
-    "any_label": (Annotated[bool, typer.Option("--any-label", help="match any of the labels instead of all")], False),
-    "camera": _text("TEXT", "taken with this camera: part of its name"),
-    "taken": _text("TIME", "time taken: 2024, 2024-05, 2024-05-01, 2024-05..2024-08, 2024.."),
-    "near": _text("LAT,LON", "taken near this place; nearest first"),
-    "radius": _text("DISTANCE", "at most this far away: 800m, 5km, 3mi"),
-    "box": _text("S,W,N,E", "taken inside this box, in degrees; W > E crosses the date line"),
-    "tag": _texts("TAG", "with this tag from users, or as KEY=VALUE from the object store"),
-    "rating": _text("N", "with this rating: 5, 4..5, 4.."),
-    "field": _texts(
-        "NAME=VALUE",
-        "a column, or a path in metadata (exif.Model, $.labels[*].Name); also <, <=, >, >=, != and ~ for contains",
-    ),
-    "exif": _texts("TAG=VALUE", "the same for an EXIF tag: ISOSpeedRatings>=800"),
-    "text": _text("WORDS", "all words occur in title, author, note, key or text"),
-    "path": _text("GLOB", "key matches this pattern: '*.jpg', '2024/**/*.png'"),
-    "media_type": _text("TYPE", "of this media type or family: 'image/*'", "--type"),
-    "min_size": _text("SIZE", "at least this large, such as 1MB"),
-    "max_size": _text("SIZE", "at most this large"),
-    "status": (Annotated[StatusChoice | None, typer.Option(help="state of extraction")], None),
-}
+_OPTIONS: dict[str, tuple[Any, Any]] = {option.name: _option(option) for option in SearchRequest.options()}
 
 
 @dataclass(frozen=True)
@@ -78,19 +67,14 @@ class Wanted:
             NotFoundError: there is no such picture.
         """
         from frazil.cli.amounts import size
-        from frazil.content.search.asked import asked
-        from frazil.content.search.pictures import similar_to
+        from frazil.content.query.picture_hash import similar_to
 
-        values = {name: value for name, value in self.values.items() if value is not None}
-        for name in ("min_size", "max_size"):
-            if name in values:
-                values[name] = size(values[name])
-        found = asked(bucket=self.bucket, **values)
-        if similar is None:
-            if distance is not None:
-                raise UsageError("--distance requires a picture to compare with", hint="--similar FILE")
-            return found
-        return asked(bucket=self.bucket, similar=similar_to(tables, self.bucket, similar, distance), **values)
+        sizes = {name: size(self.values[name]) for name in ("min_size", "max_size") if self.values[name] is not None}
+        request = SearchRequest.of(bucket=self.bucket, **{**self.values, **sizes})
+        if similar is None and distance is not None:
+            raise UsageError("--distance requires a picture to compare with", hint="--similar FILE")
+        request.parse()  # before a picture is read
+        return request.parse(None if similar is None else similar_to(tables, self.bucket, similar, distance))
 
 
 def searching(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,13 +12,13 @@ from frazil.content.extraction.selection import ExtractionRequest
 from frazil.content.fields import FieldSpec
 from frazil.content.intake import messages
 from frazil.content.names import objects_name
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.facets import facet
+from frazil.content.query.request import parse_search
+from frazil.content.query.search import find
 from frazil.content.scan.engine import RunningEngine
 from frazil.content.scan.folder import open_folder
 from frazil.content.scan.session import ScanSession
-from frazil.content.search.asked import asked
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.facets import facet
-from frazil.content.search.finding import find
 from frazil.content.tables import ContentTables
 from frazil.content.topic import ensure_events_topic
 from frazil.demo.pictures import write
@@ -55,15 +55,19 @@ def chapter(stage: Stage, settings: Settings, session: SharedSession) -> None:
             done = extract(work, ExtractionRequest(bucket=there.bucket))
             work.wait_until_visible(done.end)
             record["objects"], record["bytes_read"] = done.objects, done.bytes_read
-        everything = asked(bucket=there.bucket)
+        everything = parse_search(bucket=there.bucket)
         _counts(stage, "camera", facet(tables, everything, "camera", 4))
         with stage.step(f"frazil content search ./photos --near {_LISBON} --radius 10km --sort taken"):
-            near = find(tables, asked(bucket=there.bucket, near=_LISBON, radius="10km"), sort="taken", limit=3).rows
+            near = find(
+                tables, parse_search(bucket=there.bucket, near=_LISBON, radius="10km"), sort="taken", limit=3
+            ).rows
         stage.table(["key", "taken", "camera"], [[r["key"], r["taken_at"], r["camera"]] for r in near])
         same = duplicates(tables, everything)
         stage.say(f"frazil content duplicates ./photos: {same.count} photos have duplicates.")
         _add_column(stage, work, store)
-        found = find(tables, asked(bucket=there.bucket, field=["iso>=1600"]), columns=["key", "iso"], limit=3).rows
+        found = find(
+            tables, parse_search(bucket=there.bucket, field=["iso>=1600"]), columns=["key", "iso"], limit=3
+        ).rows
         stage.table(["key", "iso"], [[r["key"], r["iso"]] for r in found])
         if not near or not found or not same.count:
             raise IntegrityError("the photos are not found by their metadata", hint="please report it")

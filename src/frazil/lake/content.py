@@ -10,19 +10,20 @@ from datetime import datetime
 from types import EllipsisType
 from typing import Any, Literal
 
-from frazil.content import reading
 from frazil.content.annotations.edits import STAYS, Edit
 from frazil.content.annotations.publish_edits import make_entries, publish
 from frazil.content.buckets import bucket_of, require_text
-from frazil.content.choice import Choice, Deleted
 from frazil.content.full_scan import ScanReport, ScanRequest, run_full_scan
-from frazil.content.paging import Sort
+from frazil.content.query import objects
+from frazil.content.query.filters import Deleted, ObjectFilter
+from frazil.content.query.order import ListSort
+from frazil.content.query.order import Sort as SearchSort
+from frazil.content.query.page import Page as ContentPage
+from frazil.content.query.picture_hash import similar_to
+from frazil.content.query.request import parse_search
+from frazil.content.query.search import find
 from frazil.content.scan.listing import open_target
 from frazil.content.scan.session import ScanSession
-from frazil.content.search.asked import asked
-from frazil.content.search.finding import find
-from frazil.content.search.order import Sort as SearchSort
-from frazil.content.search.pictures import similar_to
 from frazil.content.tables import ContentTables
 from frazil.content.tail import ContentTail
 from frazil.content.topic import ensure_events_topic
@@ -196,7 +197,7 @@ class Content:
             "min_size": min_size, "max_size": max_size, "status": status,
         }  # fmt: skip
         picture = None if similar is None else similar_to(tables, bucket, similar, distance)
-        search = asked(bucket=bucket, similar=picture, **conditions)
+        search = parse_search(bucket=bucket, similar=picture, **conditions)
         return _page(tables, find(tables, search, sort=sort, limit=limit, after=after, columns=columns))
 
     def list(
@@ -214,7 +215,7 @@ class Content:
         deleted: Deleted = "no",
         versions: bool = False,
         markers: bool = False,
-        sort: Sort = "key",
+        sort: ListSort = "key",
         limit: int = 100,
         after: str | None = None,
     ) -> Page:
@@ -240,7 +241,7 @@ class Content:
         Raises:
             NotFoundError: the place is not known, or no object was ever recorded.
         """
-        choice = Choice(
+        choice = ObjectFilter(
             bucket=None if place is None else bucket_of(place),
             prefix=prefix,
             min_size=min_size,
@@ -255,7 +256,7 @@ class Content:
             markers=markers,
         )
         tables = self._tables()
-        return _page(tables, reading.list_objects(tables, choice, sort=sort, limit=limit, after=after))
+        return _page(tables, objects.list_objects(tables, choice, sort=sort, limit=limit, after=after))
 
     def get(self, place: str, key: str, *, version_id: str | None = None) -> dict[str, Any]:
         """Returns all that is known of an object, with its versions.
@@ -265,7 +266,7 @@ class Content:
         """
         require_text(key, "key")
         tables = self._tables()
-        found = reading.show_object(tables, bucket_of(place), key, version_id, suggest=True)
+        found = objects.show_object(tables, bucket_of(place), key, version_id, suggest=True)
         return found if tables.lag is None else {**found, "lag": tables.lag.to_dict()}
 
     def history(
@@ -285,7 +286,7 @@ class Content:
         """
         require_text(key, "key")
         tables = self._tables()
-        found = reading.history(
+        found = objects.history(
             tables, bucket_of(place), key, version_id=version_id, since=since, until=until, limit=limit, suggest=True
         )
         return _page(tables, found)
@@ -365,7 +366,7 @@ class Content:
         return ContentTables.of(connection.store.store(), connection.settings, self._tail)
 
 
-def _page(tables: ContentTables, found: reading.Page) -> Page:
+def _page(tables: ContentTables, found: ContentPage) -> Page:
     return Page(found.rows, found.after, tables.lag)
 
 

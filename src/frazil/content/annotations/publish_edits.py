@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.content.annotations.edits import MAX_TAGS, Edit
 from frazil.content.annotations.messages import edit as edit_message
-from frazil.content.choice import plain_version
 from frazil.content.intake.messages import headers_of, store
-from frazil.content.reading import nearest_key, quoted_name, require_bucket
+from frazil.content.query.filters import plain_version
+from frazil.content.query.objects import nearest_key, quoted_name, require_bucket
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UnavailableError, UsageError
 from frazil.log.protocol import Ack, LogAccess

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.choice import Choice
+from frazil.content.query.filters import ObjectFilter
 from frazil.content.scan.listing import Object
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
@@ -166,8 +166,8 @@ def rows_of(
     """Returns the rows of a bucket with some columns, without tombstones, a part at a time."""
     if table.metadata.current_snapshot_id is None:
         return iter(())
-    choice = Choice(bucket=bucket, prefix=prefix, versions=True, markers=True)
-    return iter(RowScan(tables.store, table, choice.condition(), columns))
+    choice = ObjectFilter(bucket=bucket, prefix=prefix, versions=True, markers=True)
+    return iter(RowScan(tables.store, table, choice.to_expression(), columns))
 
 
 def _of_rows(rows: pa.Table) -> tuple[Digests, Digests]:

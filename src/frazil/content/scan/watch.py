@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from frazil.content.choice import Choice
 from frazil.content.names import objects_name
+from frazil.content.query.filters import ObjectFilter
 from frazil.content.scan.debounce import Debouncer, FileChange
 from frazil.content.scan.folder import Folder
 from frazil.content.scan.known_objects import rows_of
@@ -71,7 +71,7 @@ def known_etags(store: LazyStore, settings: Settings, bucket: str) -> dict[str, 
     table = find_table(store.store(), objects_name(settings))
     if table is None or table.metadata.current_snapshot_id is None:
         return {}
-    rows = RowScan(store.store(), table, Choice(bucket=bucket).condition(), ["key", "etag"])
+    rows = RowScan(store.store(), table, ObjectFilter(bucket=bucket).to_expression(), ["key", "etag"])
     return {
         key: etag or ""
         for batch in rows

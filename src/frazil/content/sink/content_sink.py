@@ -22,9 +22,9 @@ from frazil.content.annotations.custom_columns import (
 from frazil.content.fields import Fields
 from frazil.content.fields.configured import load_configured
 from frazil.content.names import CONTENT, journal_name, objects_name
-from frazil.content.pending import Due, Pending, due_rows, old_tombstones
 from frazil.content.sink.evidence import of_changes, packed
 from frazil.content.sink.head_requests import HeadRequests
+from frazil.content.sink.pending_checks import Due, Pending, due_rows, old_tombstones
 from frazil.content.sink.stages import LAYOUT, Backfill, EventReader, ObjectDecider
 from frazil.content.tables import ensure_journal, ensure_objects
 from frazil.log.protocol import TopicInfo

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from frazil.content.arrays import NEVER, Bools, Ints, as_times, flags_of, rank_of, taken, times_of, value_at
 from frazil.content.columns import BASE, ORDER
-from frazil.content.latest import Versions, find_latest
 from frazil.content.sink.evidence import REGISTERS, TIE, demote
+from frazil.content.sink.latest_version import Versions, find_latest
 
 _VERSION = ("bucket", "key", "version_id")
 #: Columns about the content, from its creation or an observation.

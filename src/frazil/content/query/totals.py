@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from frazil.content.choice import Choice
-from frazil.content.reading import require_bucket
-from frazil.content.search.summing import summed
+from frazil.content.query.aggregation import aggregate
+from frazil.content.query.filters import ObjectFilter
+from frazil.content.query.objects import require_bucket
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.reading.rows import RowScan
@@ -85,16 +85,18 @@ def totals(
     """
     if by is not None and by not in _GROUPS:
         raise UsageError(f"objects cannot be grouped by {by!r}", hint=", ".join(_GROUPS))
-    choice = Choice(bucket=bucket, prefix=prefix, versions=True, markers=True, deleted="too")
-    found = tables.read(tables.objects, lambda table: _added(tables, table, choice, by, depth, limit))
+    selection = ObjectFilter(bucket=bucket, prefix=prefix, versions=True, markers=True, deleted="too")
+    found = tables.read(tables.objects, lambda table: _added(tables, table, selection, by, depth, limit))
     if bucket is not None and not found.total["versions"] + found.total["tombstones"] + found.total["markers"]:
         require_bucket(tables, bucket)
     return found
 
 
-def _added(tables: ContentTables, table: Table, choice: Choice, by: By | None, depth: int, limit: int) -> Totals:
-    rows = RowScan(tables.store, table, choice.condition(), _COLUMNS)
-    with summed("objects", rows.schema, iter(rows)) as connection:
+def _added(
+    tables: ContentTables, table: Table, selection: ObjectFilter, by: By | None, depth: int, limit: int
+) -> Totals:
+    rows = RowScan(tables.store, table, selection.to_expression(), _COLUMNS)
+    with aggregate("objects", rows.schema, iter(rows)) as connection:
         total, *groups = _sums(connection, by, depth, limit)
     return Totals(total, groups[:limit], len(groups) > limit)
 

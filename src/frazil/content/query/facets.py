@@ -1,4 +1,4 @@
-"""How many hits there are by camera, label, year and so on: what a search could be narrowed down to."""
+"""Facets: hits counted by camera, label, year and so on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.reading import require_bucket
-from frazil.content.search.asked import Search
-from frazil.content.search.finding import Hits
-from frazil.content.search.summing import summed
-from frazil.content.search.values import filled, first_valid
+from frazil.content.query.aggregation import aggregate
+from frazil.content.query.column_tests import filled, first_valid
+from frazil.content.query.filters import Search
+from frazil.content.query.objects import require_bucket
+from frazil.content.query.page import Hits
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache
@@ -84,14 +84,14 @@ NAMES: dict[str, Group] = {
 
 
 def facet(
-    tables: ContentTables, search: Search, by: str, limit: int = 100, *, kept: ByteCache | None = None
+    tables: ContentTables, search: Search, by: str, limit: int = 100, *, cache: ByteCache | None = None
 ) -> list[dict[str, Any]]:
     """The groups of `facets` alone."""
-    return facets(tables, search, by, limit, kept=kept).groups
+    return facets(tables, search, by, limit, cache=cache).groups
 
 
 def facets(
-    tables: ContentTables, search: Search, by: str, limit: int = 100, *, kept: ByteCache | None = None
+    tables: ContentTables, search: Search, by: str, limit: int = 100, *, cache: ByteCache | None = None
 ) -> Facets:
     """Counts hits by something.
 
@@ -100,29 +100,29 @@ def facets(
         search: which objects.
         by: one of `NAMES`, or a column. Of lists each value counts; null is what has none.
         limit: at most so many groups.
-        kept: what was decoded before.
+        cache: what was decoded before.
 
     Raises:
         NotFoundError: nobody knows the bucket, or the table is not there yet.
         UsageError: it cannot be grouped by that.
     """
-    found = tables.read(tables.objects, lambda table: _counted(tables, table, search, by, limit, kept))
+    found = tables.read(tables.objects, lambda table: _counted(tables, table, search, by, limit, cache))
     if not found.groups and search.bucket is not None:
         require_bucket(tables, search.bucket)
     return found
 
 
 def _counted(
-    tables: ContentTables, table: Table, search: Search, by: str, limit: int, kept: ByteCache | None
+    tables: ContentTables, table: Table, search: Search, by: str, limit: int, cache: ByteCache | None
 ) -> Facets:  # fmt: skip
-    hits = Hits(tables, table, search, kept)
+    hits = Hits(tables, table, search, cache)
     group = _group(by, hits.schema)
     kind = _kind(group, hits.schema)
     schema = pa.schema([("value", kind), ("objects", pa.int64()), ("bytes", pa.int64())])
     statement = f"""
         SELECT value, CAST(sum(objects) AS BIGINT) AS objects, CAST(sum(bytes) AS BIGINT) AS bytes
         FROM parts GROUP BY value ORDER BY objects DESC, value IS NULL, value LIMIT {limit + 1}"""  # noqa: S608 - a number
-    with summed("parts", schema, (_part(block, at, group, schema) for block, at in hits)) as connection:
+    with aggregate("parts", schema, (_part(block, at, group, schema) for block, at in hits)) as connection:
         rows: list[dict[str, Any]] = connection.execute(statement).to_arrow_table().to_pylist()
     for row in rows:
         row["value"] = None if row["value"] is None else group.shown(row["value"])

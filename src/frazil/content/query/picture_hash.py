@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.content.buckets import bucket_of
-from frazil.content.choice import Choice
-from frazil.content.search.asked import DISTANCE, Similar
+from frazil.content.query.filters import DISTANCE, ObjectFilter, Similar
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError, UsageError, first_line
 from frazil.tables.reading.rows import RowScan
@@ -77,14 +76,14 @@ def hash_of_object(tables: ContentTables, bucket: str | None, key: str) -> int:
         NotFoundError: nobody knows the object, or it has no hash; says why.
     """
 
-    def look(table: Table) -> list[tuple[int | None, str | None]]:
+    def read(table: Table) -> list[tuple[int | None, str | None]]:
         names = [n for n in ("perceptual_hash", "extraction_status") if n in table.schema().column_names]
         found = []
-        for rows in RowScan(tables.store, table, Choice(bucket=bucket, key=key).condition(), ["key", *names]):
+        for rows in RowScan(tables.store, table, ObjectFilter(bucket=bucket, key=key).to_expression(), ["key", *names]):
             found += [(row.get("perceptual_hash"), row.get("extraction_status")) for row in rows.to_pylist()]
         return found
 
-    found = tables.read(tables.objects, look)
+    found = tables.read(tables.objects, read)
     hashes = [number for number, _ in found if number is not None]
     if hashes:
         return hashes[0]

@@ -1,4 +1,4 @@
-"""Words in titles, notes, keys and texts; and patterns of keys."""
+"""Words in titles, notes, keys and extracted texts; and glob patterns of keys."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from frazil.content.search.inside import texts_inside
-from frazil.content.search.values import contains, judged, matches
+from frazil.content.query.column_tests import contains, evaluate_test, matches
+from frazil.content.query.json_values import extract_texts
 from frazil.tables.reading.column_blocks import Block
 
 _COLUMNS = ("key", "title", "author", "note")
@@ -32,7 +32,7 @@ class WordsInside:
         has = self._in(block.rows_of(self._columns, at), len(at))
         if self._has_metadata:
             rest = np.flatnonzero(~has.all(axis=0))
-            for inside, local, texts in block.derived("metadata", "texts", texts_inside, _size, at[rest]):
+            for inside, local, texts in block.derived("metadata", "texts", extract_texts, _size, at[rest]):
                 has[:, rest[inside]] |= self._in([texts], len(texts))[:, local]
         return at[has.all(axis=0)]
 
@@ -41,7 +41,7 @@ class WordsInside:
         has = np.zeros((len(self._words), count), bool)
         for number, word in enumerate(self._words):
             for column in columns:
-                has[number] |= judged(column, contains(word))
+                has[number] |= evaluate_test(column, contains(word))
         return has
 
 
@@ -75,7 +75,7 @@ def key_pattern(glob: str) -> str:
 def is_pattern(glob: str) -> bool:
     """Whether it is one: ranges in brackets may be none."""
     try:
-        judged(pa.array([""]), matches(key_pattern(glob)))
+        evaluate_test(pa.array([""]), matches(key_pattern(glob)))
     except pa.ArrowInvalid:
         return False
     return True

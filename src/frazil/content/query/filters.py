@@ -1,15 +1,17 @@
-"""Which objects somebody means: as Iceberg's condition, so that files without any are not read, and for read rows."""
+"""Filters of objects: of a list, and of a search."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from frazil.content.buckets import require_text
+from frazil.content.query.field_conditions import FieldCondition
+from frazil.content.query.geo import Box, Circle
+from frazil.content.query.time_range import TimeRange
+from frazil.content.query.words import is_pattern
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +21,8 @@ Deleted = Literal["no", "too", "only"]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Objects of which all this is true; None: whatever it is.
+class ObjectFilter:
+    """Objects for which all of this is true; None: no condition.
 
     Attributes:
         bucket: the bucket, as the tables have it.
@@ -64,11 +66,11 @@ class Choice:
         if any(not tag.partition("=")[0] for tag in self.tags):
             raise UsageError("a tag has no key", hint="KEY or KEY=VALUE, such as project=birds")
 
-    def condition(self) -> BooleanExpression:
-        """What Iceberg can judge: everything but tags."""
+    def to_expression(self) -> BooleanExpression:
+        """Returns everything but the tags as an expression of Iceberg."""
         from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, StartsWith
 
-        terms: list[BooleanExpression] = [self._which()]
+        terms: list[BooleanExpression] = [self._state()]
         same = {"bucket": self.bucket, "key": self.key, "version_id": plain_version(self.version_id)}
         terms += [EqualTo(term=k, value=v) for k, v in same.items() if v is not None]
         if self.prefix:
@@ -89,7 +91,7 @@ class Choice:
             terms.append(term if family != self.content_type else EqualTo(term="content_type", value=family))
         return all_of(terms)
 
-    def _which(self) -> BooleanExpression:
+    def _state(self) -> BooleanExpression:
         from pyiceberg.expressions import AlwaysTrue, And, EqualTo, Or
 
         wanted: list[BooleanExpression] = []
@@ -101,21 +103,80 @@ class Choice:
         either = reduce(Or, wanted)
         return And(either, AlwaysTrue() if self.markers else EqualTo(term="is_delete_marker", value=False))
 
-    def columns(self) -> list[str]:
-        """Those that rows are still to be judged by."""
-        return ["tags"] if self.tags else []
 
-    def of(self, rows: pa.Table) -> pa.Table:
-        """The rows that are meant, out of those of which the condition is true."""
-        for tag in self.tags:
-            key, equals, value = tag.partition("=")
-            found = _looked_up(rows.column("tags"), key)
-            rows = rows.filter(pc.fill_null(pc.equal(found, value), False) if equals else pc.is_valid(found))
-        return rows
+STATUSES = ("pending", "ok", "failed", "erased")
+#: Bits of 64 in which pictures that look alike may differ, where nobody says more.
+DISTANCE = 10
 
 
-def _looked_up(tags: Any, key: str) -> Any:
-    return pc.map_lookup(tags, query_key=pa.scalar(key, tags.type.key_type), occurrence="last")
+@dataclass(frozen=True)
+class Similar:
+    """Pictures whose perceptual hash differs from this one in at most so many bits."""
+
+    hash: int
+    distance: int = DISTANCE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.distance <= 64:
+            raise UsageError(f"{self.distance} is no distance of pictures", hint="0 (the same) to 64; 10 is alike")
+
+
+@dataclass(frozen=True)
+class Search:
+    """Objects that are there now, and of which all this is true; None or empty: whatever it is.
+
+    Attributes:
+        bucket: the bucket, as the tables have it.
+        labels: what is to be seen: each a label, or words of it; `*` is anything.
+        any_label: one of the labels is enough.
+        fields: conditions on columns and on `metadata`.
+        tags: what people have tagged it; `KEY=VALUE` is a tag of the object store too.
+        taken: when.
+        camera: part of its name.
+        circle: around a point.
+        box: between degrees.
+        min_size: bytes, included.
+        max_size: bytes, included.
+        media_type: as it was detected, else as it was uploaded: a type, or a family, as `image/*`.
+        words: all of them are in title, author, note, key or text.
+        path: which keys; `*` stays in a folder, `**` does not; without a slash it is about the name alone.
+        similar: looks like a picture.
+        rating: the least and the greatest.
+        status: of its extraction.
+    """
+
+    bucket: str | None = None
+    labels: tuple[str, ...] = ()
+    any_label: bool = False
+    fields: tuple[FieldCondition, ...] = ()
+    tags: tuple[str, ...] = ()
+    taken: TimeRange | None = None
+    camera: str | None = None
+    circle: Circle | None = None
+    box: Box | None = None
+    min_size: int | None = None
+    max_size: int | None = None
+    media_type: str | None = None
+    words: tuple[str, ...] = ()
+    path: str | None = None
+    similar: Similar | None = None
+    rating: tuple[int, int] | None = None
+    status: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_size is not None and self.max_size is not None and self.max_size < self.min_size:
+            raise UsageError(f"no size lies between {self.min_size} and {self.max_size}", hint="a larger max size")
+        if self.status is not None and self.status not in STATUSES:
+            raise UsageError(f"{self.status!r} is no status of an extraction", hint=", ".join(STATUSES))
+        texts = {"label": self.labels, "tag": self.tags, "text": self.words}
+        texts |= {"camera": (self.camera,), "type": (self.media_type,), "path": (self.path,)}  # type: ignore[dict-item]
+        for what, values in texts.items():
+            for value in values:
+                if value is not None and not value.strip():
+                    raise UsageError(f"the {what} is empty", hint=f"a {what}, or none at all")
+                require_text(value or "", what)
+        if self.path is not None and not is_pattern(self.path):
+            raise UsageError(f"{self.path!r} is no pattern of keys", hint="'*.jpg', '2024/**/*.png'")
 
 
 def plain_version(version_id: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""JSONPaths that DuckDB does not know, row by row, and bounded: a short path can ask for endless work."""
+"""JSONPaths that DuckDB does not support, evaluated row by row in bounded time: a short path can cause endless work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_VALUES = 10_000
 _MATCHING = re.compile(r"\b(?:match|search)\s*\(|=~")
 
 
-def compiled(text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
+def compile_path(text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
     """Reads a JSONPath.
 
     Raises:
@@ -37,7 +37,7 @@ def compiled(text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
         raise UsageError(f"{text!r} is no JSONPath", cause=told, hint=HINT) from None
 
 
-def check_cheap(text: str) -> None:
+def require_cheap(text: str) -> None:
     """Refuses what costs too much for a server that answers others too.
 
     Raises:
@@ -87,7 +87,7 @@ class _Tick:
             yield node
 
 
-def found(text: str, documents: Any, clock: Clock) -> tuple[Any, Any]:
+def find_values(text: str, documents: Any, clock: Clock) -> tuple[Any, Any]:
     """What a path leads to in some JSON texts: numbers of rows, and values as JSON.
 
     Raises:
@@ -96,8 +96,8 @@ def found(text: str, documents: Any, clock: Clock) -> tuple[Any, Any]:
     import jsonpath
     import orjson
 
-    path = compiled(text)
-    _watched(path, clock)
+    path = compile_path(text)
+    _watch_steps(path, clock)
     rows, values = [], []
     with clock:
         for number, document in enumerate(documents.to_pylist()):
@@ -122,7 +122,7 @@ def found(text: str, documents: Any, clock: Clock) -> tuple[Any, Any]:
     return pa.array(rows, pa.int64()), pa.array(values, pa.string())
 
 
-def _watched(path: jsonpath.JSONPath | jsonpath.CompoundJSONPath, clock: Clock) -> None:
+def _watch_steps(path: jsonpath.JSONPath | jsonpath.CompoundJSONPath, clock: Clock) -> None:
     """Has each step of a path, and of those in its filters, look at the clock."""
     from jsonpath import CompoundJSONPath
     from jsonpath.filter import FilterQuery, walk
@@ -130,7 +130,7 @@ def _watched(path: jsonpath.JSONPath | jsonpath.CompoundJSONPath, clock: Clock) 
 
     if isinstance(path, CompoundJSONPath):
         for one in (path.path, *(other for _, other in path.paths)):
-            _watched(one, clock)
+            _watch_steps(one, clock)
         return
     selectors = [selector for segment in path.segments for selector in segment.selectors]
     inner = [walk(selector.expression) for selector in selectors if isinstance(selector, Filter)]

@@ -1,4 +1,4 @@
-"""The same content under several names, and what that wastes."""
+"""Objects with the same content, and the bytes that they waste."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.reading import plain_rows, require_bucket
-from frazil.content.search.asked import Search
-from frazil.content.search.finding import NAMED, Hits
-from frazil.content.search.summing import summed
+from frazil.content.query.aggregation import aggregate
+from frazil.content.query.filters import Search
+from frazil.content.query.objects import require_bucket
+from frazil.content.query.page import Hits, plain_rows
+from frazil.content.query.search import KEY_COLUMNS
 from frazil.content.tables import ContentTables
 from frazil.tables.cache import ByteCache
 from frazil.tables.reading.column_blocks import Block
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Objects of one group that are named.
 MAX_NAMED = 100
-_COLUMNS = (*NAMED, "size", "last_modified")
+_COLUMNS = (*KEY_COLUMNS, "size", "last_modified")
 #: An object that was uploaded in one part and without keys of KMS has the MD5 of its content for an etag.
 _MD5 = "^[0-9a-f]{32}$"
 _SCHEMA = pa.schema([("digest", pa.string()), ("size", pa.int64()), ("file", pa.int64()), ("position", pa.int64())])
@@ -54,26 +55,28 @@ class Duplicates:
         return {**asdict(self), "more": self.more}
 
 
-def duplicates(tables: ContentTables, search: Search, limit: int = 100, *, kept: ByteCache | None = None) -> Duplicates:
+def duplicates(
+    tables: ContentTables, search: Search, limit: int = 100, *, cache: ByteCache | None = None
+) -> Duplicates:
     """Hits with the same content: by their hash, else by size and MD5. Empty ones are left out.
 
     Args:
         tables: where.
         search: which objects.
         limit: at most so many groups.
-        kept: what was decoded before.
+        cache: what was decoded before.
 
     Raises:
         NotFoundError: nobody knows the bucket, or the table is not there yet.
     """
-    found = tables.read(tables.objects, lambda table: _same(Hits(tables, table, search, kept), limit))
+    found = tables.read(tables.objects, lambda table: _same(Hits(tables, table, search, cache), limit))
     if not found.groups and search.bucket is not None:
         require_bucket(tables, search.bucket)
     return found
 
 
 def _same(hits: Hits, limit: int) -> Duplicates:
-    with summed("hits", _SCHEMA, (_digests(block, at) for block, at in hits)) as connection:
+    with aggregate("hits", _SCHEMA, (_digests(block, at) for block, at in hits)) as connection:
         connection.execute("CREATE TEMP TABLE seen AS SELECT * FROM hits")
         connection.execute(
             "CREATE TEMP TABLE same AS SELECT digest, count(*) AS objects, max(size) AS size, "

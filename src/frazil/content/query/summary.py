@@ -1,4 +1,4 @@
-"""What is in a bucket or folder, in a few numbers: the answer to "what have I got there?"."""
+"""The summary of a bucket or folder after a scan."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.content.search.asked import Search
-from frazil.content.search.duplicates import duplicates
-from frazil.content.search.facets import facets
-from frazil.content.search.finding import find, largest
+from frazil.content.query.duplicates import duplicates
+from frazil.content.query.facets import facets
+from frazil.content.query.filters import Search
+from frazil.content.query.search import find, largest
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
 from frazil.tables.cache import ByteCache
@@ -74,10 +74,10 @@ def summary_of(tables: ContentTables, bucket: str, prefix: str = "") -> Summary:
 
 
 def _summary(tables: ContentTables, search: Search) -> Summary:
-    kept = ByteCache(_PASSES)  # the same columns are asked for again and again
+    cache = ByteCache(_PASSES)  # the same columns are asked for again and again
 
     def counted(by: str) -> list[dict[str, Any]]:
-        return facets(tables, search, by, _MANY, kept=kept).groups
+        return facets(tables, search, by, _MANY, cache=cache).groups
 
     statuses = {group["value"]: group["objects"] for group in counted("status")}
     if not statuses:
@@ -85,18 +85,18 @@ def _summary(tables: ContentTables, search: Search) -> Summary:
     groups = {name: [g for g in counted(by) if g["value"] is not None] for by, name in _SHOWN.items()}
     months = sorted(g["value"] for g in counted("month") if g["value"] is not None)
     places = [g for g in counted("place") if g["value"] is not None]
-    same = duplicates(tables, search, 0, kept=kept)
+    same = duplicates(tables, search, 0, cache=cache)
     return Summary(
         {name: _top(found, in_order=name == "year") for name, found in groups.items()},
         {name: max(0, len(found) - _TOP) for name, found in groups.items()},
         (months[0], months[-1]) if months else None,
         sum(group["objects"] for group in places),
         places[0]["value"] if places else None,
-        [(row["key"], row["size"] or 0) for row in largest(tables, search, _LARGEST, kept=kept)],
+        [(row["key"], row["size"] or 0) for row in largest(tables, search, _LARGEST, cache=cache)],
         same.objects,
         same.wasted_bytes,
         statuses,
-        _reasons(tables, search, kept) if statuses.get("failed") else [],
+        _reasons(tables, search, cache) if statuses.get("failed") else [],
     )
 
 
@@ -105,9 +105,9 @@ def _top(groups: Sequence[dict[str, Any]], *, in_order: bool) -> list[Share]:
     return sorted(shares, key=lambda share: share.name) if in_order else shares
 
 
-def _reasons(tables: ContentTables, search: Search, kept: ByteCache) -> list[tuple[str, int]]:
+def _reasons(tables: ContentTables, search: Search, cache: ByteCache) -> list[tuple[str, int]]:
     failed = Search(bucket=search.bucket, path=search.path, status="failed")
-    rows = find(tables, failed, limit=_FAILURES, columns=("extraction",), kept=kept).rows
+    rows = find(tables, failed, limit=_FAILURES, columns=("extraction",), cache=cache).rows
     told = Counter(
         f"{name}: {state['reason']}"
         for row in rows

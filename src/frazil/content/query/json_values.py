@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from frazil.content.search.byhand import HINT, Clock, compiled
-from frazil.content.search.byhand import found as found_by_hand
+from frazil.content.query.jsonpath_fallback import HINT, Clock, compile_path, find_values
 from frazil.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Path:
         if plain is None:
             if not text.startswith("$"):
                 raise UsageError(f"{text!r} is no path", hint=HINT)
-            compiled(text)
+            compile_path(text)
         return cls(text, plain, Clock(seconds))
 
     def of(self, texts: Any) -> Values:
@@ -82,7 +81,7 @@ class Path:
         Raises:
             UsageError: it cannot be looked up, or takes too long.
         """
-        rows, found = found_by_hand(self.text, texts, self.clock) if self.plain is None else self._looked_up(texts)
+        rows, found = find_values(self.text, texts, self.clock) if self.plain is None else self._looked_up(texts)
         one = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
         encoded = one.dictionary_encode()
         return Values(
@@ -144,7 +143,7 @@ def _looked_up(texts: Any, path: str) -> tuple[Any, Any]:
     return values.column("number"), values.column("value").cast(pa.string())
 
 
-def texts_inside(metadata: Any) -> pa.Array:
+def extract_texts(metadata: Any) -> pa.Array:
     """The text that was in objects, as extractors have found it; null where there was none."""
     parts = ", ".join(f"try(json_extract_string(metadata, '{path}'))" for path in _TEXTS)
     found = _asked(metadata, f"SELECT number, concat_ws(chr(10), {parts}) AS text FROM inside ORDER BY number")  # noqa: S608

@@ -1,4 +1,4 @@
-"""Judges columns: a test of plain values becomes a truth per row, whether values are plain, codes, or lists of them."""
+"""Tests of columns: plain values, dictionary codes, or lists of either become one boolean per row."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Test = Callable[[Any], Any]
 _EDGE = r"[^\pL\pN]"
 
 
-def judged(column: Any, test: Test) -> Any:
-    """Which rows have a value, or of a list any value, of which the test is true. Each code is judged once."""
+def evaluate_test(column: Any, test: Test) -> Any:
+    """Which rows have a value, or of a list any value, of which the test is true. Each code is evaluate_test once."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         truths = np.zeros(len(column), bool)
         if len(column):
             parents = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
-            truths[parents[judged(column.flatten(), test)]] = True
+            truths[parents[evaluate_test(column.flatten(), test)]] = True
         return truths
     if pa.types.is_dictionary(column.type):
-        of_code = np.append(judged(column.dictionary, test), False)  # the last is for null
+        of_code = np.append(evaluate_test(column.dictionary, test), False)  # the last is for null
         return of_code[pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False)]
     if pa.types.is_null(column.type) or not len(column):
         return np.zeros(len(column), bool)

@@ -1,4 +1,4 @@
-"""When a picture was taken, as people say it: a year, a month, a day, or from one to another."""
+"""Time ranges as people write them: a year, a month, a day, or from one to another."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _HINT = "2024, 2024-05, 2024-05-01, 2024-05-01T12:00, or two of them: 2024-05..2
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeRange:
     """From a time on, and before another, by the clock of the camera. None: open."""
 
     since: datetime | None
     until: datetime | None
 
     @classmethod
-    def parse(cls, text: str) -> Span:
+    def parse(cls, text: str) -> TimeRange:
         """One time is all of its year, month, day, minute or second; `A..B` is from the begin of A to the end of B.
 
         Raises:
@@ -28,14 +28,14 @@ class Span:
         first, dots, last = text.partition("..")
         if not (first or last):
             raise UsageError("the time is empty", hint=_HINT)
-        since = _moment(first)[0] if first else None
-        until = _moment(last)[1] if last else None if dots else _moment(first)[1]
+        since = _parse_time(first)[0] if first else None
+        until = _parse_time(last)[1] if last else None if dots else _parse_time(first)[1]
         if since is not None and until is not None and until <= since:
             raise UsageError(f"{text!r} ends before it begins", hint=_HINT)
         return cls(since, until)
 
 
-def _moment(text: str) -> tuple[datetime, datetime]:
+def _parse_time(text: str) -> tuple[datetime, datetime]:
     """When it begins, and when the next one does."""
     try:
         if found := re.fullmatch(r"(\d{4})(?:-(\d{2}))?", text):

@@ -1,4 +1,4 @@
-"""DuckDB for sums over hits: batches stream in, what does not fit goes to the disk, and errors keep their words."""
+"""DuckDB for aggregation over streamed rows: it spills to disk, and errors of the stream are raised unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MEMORY = "512MB"
 
 
 @contextmanager
-def summed(name: str, schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
+def aggregate(name: str, schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
     """DuckDB with a relation that is read once.
 
     Raises:

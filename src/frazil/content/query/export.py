@@ -1,4 +1,4 @@
-"""Hits with all their columns, one table after the other, for files: CSV, NDJSON, Parquet. Memory stays bounded."""
+"""Export of hits with all their columns to CSV, NDJSON or Parquet, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import IO, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.content.reading import plain_rows, require_bucket
-from frazil.content.search.asked import Search
-from frazil.content.search.finding import Hits
+from frazil.content.query.filters import Search
+from frazil.content.query.objects import require_bucket
+from frazil.content.query.page import Hits, plain_rows
 from frazil.content.tables import ContentTables
 from frazil.errors import ConflictError, UnavailableError
 from frazil.tables.reading.retrying import is_missing_file

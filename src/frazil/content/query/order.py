@@ -1,4 +1,4 @@
-"""The first hits in some order, and where the next page begins."""
+"""Orders of objects, and cursors: where the next page begins."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.content.search.asked import Search
-from frazil.content.search.conditions import degrees, hash_distances
-from frazil.content.search.values import numbers
+from frazil.content.query.column_tests import numbers
+from frazil.content.query.conditions import degrees, hash_distances
+from frazil.content.query.filters import Search
 from frazil.errors import UsageError
 from frazil.tables.metadata.bounds import decode_bounds
 from frazil.tables.reading.column_blocks import Block
 
 if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask
 
 Sort = Literal["key", "size", "modified", "taken", "distance", "rating"]
+#: Orders of a list, which has nothing to measure a distance from.
+ListSort = Literal["key", "size", "modified"]
 
 #: Ranked by a column, the greatest first.
 _COLUMNS = {"size": "size", "modified": "last_modified", "taken": "taken_at", "rating": "rating"}
@@ -35,7 +38,7 @@ _KEY_NAMES = ["rank", *_NAME]
 
 
 @dataclass(frozen=True)
-class Order:
+class HitOrder:
     """By rank, the greatest first, then by bucket, key and version. By key all ranks are the same.
 
     Attributes:
@@ -44,12 +47,23 @@ class Order:
         after: rank and name of the row that the page before has ended with.
     """
 
-    search: Search
+    search: Search | None
     sort: Sort
     after: tuple[Any, ...] | None = None
 
     @classmethod
-    def of(cls, search: Search, sort: Sort | None, after: str | None = None) -> Order:
+    def of_list(cls, sort: ListSort, after: str | None = None) -> HitOrder:
+        """Returns an order of a list.
+
+        Raises:
+            UsageError: there is no such order, or `after` is of another order.
+        """
+        if sort not in get_args(ListSort):
+            raise UsageError(f"{sort!r} is no order of objects", hint=", ".join(get_args(ListSort)))
+        return cls(None, sort, None if after is None else _decode_cursor(after, sort))
+
+    @classmethod
+    def of(cls, search: Search, sort: Sort | None, after: str | None = None) -> HitOrder:
         """An order; where nobody names one, by distance from a picture or a place, else by key.
 
         Raises:
@@ -63,7 +77,17 @@ class Order:
             raise UsageError(
                 "there is nothing to measure a distance from", hint="near a place, or similar to a picture"
             )
-        return cls(search, sort, None if after is None else _opened(after, sort))
+        return cls(search, sort, None if after is None else _decode_cursor(after, sort))
+
+    def to_expression(self) -> BooleanExpression:
+        """Returns what Iceberg can tell of rows behind `after`, so that files before it are not read."""
+        from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThan, GreaterThanOrEqual, Or
+
+        if self.after is None or self.sort != "key":
+            return AlwaysTrue()
+        _, bucket, key, _ = self.after
+        same = And(EqualTo(term="bucket", value=bucket), GreaterThanOrEqual(term="key", value=key))
+        return Or(GreaterThan(term="bucket", value=bucket), same)
 
     def ranks(self, block: Block, at: Any) -> Any:
         """Ranks of some rows of a block."""
@@ -75,8 +99,9 @@ class Order:
                 return np.full(len(at), _LOWEST)
             (column,) = block.columns([name])
             return numbers(column.take(pa.array(at)), _LOWEST).astype(np.int64)
+        assert self.search is not None
         names = ["perceptual_hash"] if self.search.similar is not None else ["latitude", "longitude"]
-        return -_measured(self.search, *(column.take(pa.array(at)) for column in block.columns(names)))
+        return -_measure(self.search, *(column.take(pa.array(at)) for column in block.columns(names)))
 
     def candidates(self, block: Block, at: Any, best: pa.Table | None, count: int) -> pa.Table:
         """Rows of a block that may be among the first: with rank, name, file and position."""
@@ -135,14 +160,14 @@ class Order:
             return bool(first > (last.column("bucket")[0].as_py(), last.column("key")[0].as_py()))
         return bool(first < last.column("rank")[0].as_py())
 
-    def place(self, rows: pa.Table) -> str:
+    def cursor(self, rows: pa.Table) -> str:
         """The place behind the last of some rows, as a text for others to give back."""
         last = rows.slice(rows.num_rows - 1).select(_KEY_NAMES).to_pylist()[0]
         text = json.dumps([self.sort, *last.values()], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _measured(search: Search, *columns: Any) -> Any:
+def _measure(search: Search, *columns: Any) -> Any:
     """Bits, or millimetres."""
     if search.similar is not None:
         return hash_distances(columns[0], search.similar.hash)
@@ -159,13 +184,15 @@ def _behind(rows: pa.Table, after: tuple[Any, ...]) -> Any:
     return behind
 
 
-def _opened(text: str, sort: Sort) -> tuple[Any, ...]:
+def _decode_cursor(text: str, sort: Sort) -> tuple[Any, ...]:
     try:
         of, *values = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        for value in values[1:]:
-            value.encode()  # a lone surrogate is in no table
+        for value in values:
+            str(value).encode()  # a lone surrogate is in no table
     except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
         of, values = None, []
+    if sort == "key" and len(values) == len(_NAME):  # as lists wrote it before
+        values = [0, *values]
     fits = [type(value) for value in values] == [int, str, str, str] and _LOWEST <= values[0] < 2**63
     if of != sort or not fits:
         raise UsageError(

@@ -1,11 +1,11 @@
-"""Answers about objects: a list of them, one with its versions, and what has happened to one."""
+"""Lists of objects, one object with its versions, and the history of one."""
 
 from __future__ import annotations
 
 import difflib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.buckets import is_folder, nearest
-from frazil.content.choice import Choice, all_of, plain_version
 from frazil.content.columns import OBJECTS
-from frazil.content.paging import Order, Sort
+from frazil.content.query.filters import ObjectFilter, all_of, plain_version
+from frazil.content.query.order import HitOrder, ListSort
+from frazil.content.query.page import Hits, Page, plain_rows, read_page
 from frazil.content.tables import ContentTables
 from frazil.errors import NotFoundError
 from frazil.tables.reading.rows import RowScan
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 #: What a list tells of each object.
-LISTED = (
+LIST_COLUMNS = (
     "bucket", "key", "version_id", "size", "last_modified", "etag", "storage_class", "content_type", "tags",
     "is_latest", "is_deleted", "is_delete_marker",
 )  # fmt: skip
 #: What `show` tells of one; the rest is for Frazil itself.
-SHOWN = tuple(name for name in OBJECTS.names if not name.startswith("frazil_"))
+OBJECT_COLUMNS = tuple(name for name in OBJECTS.names if not name.startswith("frazil_"))
 #: What the history tells of each change.
-TOLD = (
+HISTORY_COLUMNS = (
     "record_timestamp", "record_type", "version_id", "is_delete_marker", "size", "e_tag", "storage_class", "dialect",
     "event_name", "sequence_number", "sequencer", "requester", "source_ip_address", "request_id", "topic", "partition",
     "offset", "index",
@@ -44,33 +45,30 @@ _COMPARED = 300
 _ALIKE = 0.6
 
 
-@dataclass(frozen=True)
-class Page:
-    """Rows in order. `after` is where the next page begins; None: there is none."""
-
-    rows: list[dict[str, Any]]
-    after: str | None
-
-
 def list_objects(
-    tables: ContentTables, choice: Choice, *, sort: Sort = "key", limit: int = 100, after: str | None = None
+    tables: ContentTables,
+    selection: ObjectFilter,
+    *,
+    sort: ListSort = "key",
+    limit: int = 100,
+    after: str | None = None,
 ) -> Page:
-    """The first objects of a choice.
+    """The first objects of a selection.
 
     Args:
         tables: where.
-        choice: which.
+        selection: which.
         sort: `key`: by bucket, key and version; `size`: largest first; `modified`: newest first.
         limit: at most so many.
-        after: `after` of the page before, with the same choice and sort.
+        after: `after` of the page before, with the same selection and sort.
 
     Raises:
         NotFoundError: nobody knows the bucket, or the table is not there yet.
         UsageError: `after` is not of such a page.
     """
-    found = _page(tables, choice, LISTED, Order.of(sort, after), limit)
-    if not found.rows and after is None and choice.bucket is not None:
-        require_bucket(tables, choice.bucket)
+    found = _page(tables, selection, LIST_COLUMNS, HitOrder.of_list(sort, after), limit)
+    if not found.rows and after is None and selection.bucket is not None:
+        require_bucket(tables, selection.bucket)
     return found
 
 
@@ -89,16 +87,16 @@ def show_object(
     Raises:
         NotFoundError: nobody knows it.
     """
-    everything = Choice(bucket=bucket, key=key, versions=True, markers=True, deleted="too")
-    newest = Order.of("modified")
-    listed = _page(tables, everything, (*LISTED, "dialect", "frazil_order"), newest, MAX_VERSIONS)
+    everything = ObjectFilter(bucket=bucket, key=key, versions=True, markers=True, deleted="too")
+    newest = HitOrder.of_list("modified")
+    listed = _page(tables, everything, (*LIST_COLUMNS, "dialect", "frazil_order"), newest, MAX_VERSIONS)
     if not listed.rows:
         raise _unknown_key(tables, bucket, key, "show" if suggest else None)
     if version_id is None:
         first = max(listed.rows, key=lambda row: (row["is_latest"], not row["is_deleted"]))
         version_id = str(first["version_id"])
     custom = _custom_columns(tables)
-    one = _page(tables, replace(everything, version_id=version_id), (*SHOWN, *custom), newest, 1)
+    one = _page(tables, replace(everything, version_id=version_id), (*OBJECT_COLUMNS, *custom), newest, 1)
     if not one.rows:
         raise NotFoundError(
             f"'{key}' in bucket '{bucket}' has no version '{version_id}'",
@@ -161,10 +159,10 @@ def history(
     Raises:
         NotFoundError: the journal has nothing about it.
     """
-    where = _told(bucket, key, version_id, since, until)
+    where = _history_expression(bucket, key, version_id, since, until)
 
-    def look(table: Table) -> Page:
-        rows = RowScan(tables.store, table, where, TOLD)
+    def read(table: Table) -> Page:
+        rows = RowScan(tables.store, table, where, HISTORY_COLUMNS)
         keys = [(name, "descending") for name in ("record_timestamp", "sequence_number", "offset", "index")]
         best = rows.schema.empty_table()
         more = False
@@ -172,16 +170,16 @@ def history(
             best = pa.concat_tables([best, new])
             more = more or best.num_rows > limit
             best = best.take(pc.sort_indices(best, sort_keys=keys)[:limit])
-        oldest_first = best.take(pa.array(range(best.num_rows - 1, -1, -1), pa.int64())).select(list(TOLD))
-        return Page([_dated(row) for row in plain_rows(oldest_first)], "more" if more else None)
+        oldest_first = best.take(pa.array(range(best.num_rows - 1, -1, -1), pa.int64())).select(list(HISTORY_COLUMNS))
+        return Page([_with_zone(row) for row in plain_rows(oldest_first)], "more" if more else None)
 
-    found = tables.read(tables.journal, look)
+    found = tables.read(tables.journal, read)
     if not found.rows and version_id is None and since is None and until is None:
         raise _unknown_key(tables, bucket, key, "history" if suggest else None)
     return found
 
 
-def _dated(row: dict[str, Any]) -> dict[str, Any]:
+def _with_zone(row: dict[str, Any]) -> dict[str, Any]:
     """The journal's times are UTC without saying so, as those of S3 Metadata; here they say it."""
     return {**row, "record_timestamp": row["record_timestamp"].replace(tzinfo=UTC)}
 
@@ -189,7 +187,7 @@ def _dated(row: dict[str, Any]) -> dict[str, Any]:
 def known_buckets(tables: ContentTables) -> list[str]:
     """The buckets that the table has rows of."""
 
-    def look(table: Table) -> list[str]:
+    def read(table: Table) -> list[str]:
         from pyiceberg.expressions import AlwaysTrue
 
         found: set[str] = set()
@@ -197,7 +195,7 @@ def known_buckets(tables: ContentTables) -> list[str]:
             found.update(pc.unique(rows.column("bucket")).to_pylist())
         return sorted(found)
 
-    return tables.read(tables.objects, look)
+    return tables.read(tables.objects, read)
 
 
 def require_bucket(tables: ContentTables, bucket: str) -> None:
@@ -215,34 +213,17 @@ def require_bucket(tables: ContentTables, bucket: str) -> None:
     )
 
 
-def _page(tables: ContentTables, choice: Choice, columns: Sequence[str], order: Order, limit: int) -> Page:
-    from pyiceberg.expressions import And
-
-    where = And(choice.condition(), order.condition())
-    asked = list(dict.fromkeys([*columns, *order.columns, *choice.columns()]))
-
-    def look(table: Table) -> Page:
+def _page(tables: ContentTables, selection: ObjectFilter, columns: Sequence[str], order: HitOrder, limit: int) -> Page:
+    def read(table: Table) -> Page:
+        hits = Hits(tables, table, selection, order=order)
         # A table that no newer Frazil has written to yet lacks some columns.
-        there = {f.name for f in table.schema().fields}
-        wanted = [name for name in asked if name in there]
-        rows = RowScan(tables.store, table, where, wanted)
-        # Not empty_table(): it cannot make a list of UUIDs.
-        best = order.ranked(pa.table([pa.nulls(0, f.type) for f in rows.schema], schema=rows.schema))
-        for file, bound in order.by_bound(table.schema(), rows.files):
-            # One more than wanted, which tells that there is a next page.
-            if best.num_rows > limit and order.is_beyond(bound, best):
-                break
-            for new in rows.of(file):
-                best = order.first(pa.concat_tables([best, order.ranked(choice.of(new))]), limit + 1)
-        taken = best.slice(0, limit)
-        after = order.place(taken) if best.num_rows > limit else None
-        known = plain_rows(taken.select([name for name in columns if name in there]))
-        return Page([{name: row.get(name) for name in columns} for row in known], after)
+        rows, after = read_page(hits, order, limit, [name for name in columns if name in hits.schema.names])
+        return Page([{name: row.get(name) for name in columns} for row in plain_rows(rows)], after)
 
-    return tables.read(tables.objects, look)
+    return tables.read(tables.objects, read)
 
 
-def _told(
+def _history_expression(
     bucket: str, key: str, version_id: str | None, since: datetime | None, until: datetime | None
 ) -> BooleanExpression:
     from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, IsNull, LessThan, Or
@@ -314,12 +295,3 @@ def quoted_name(name: str) -> str:
     """A name as it is to be typed; strangers choose names, and a terminal must not obey them."""
     plain = name.removeprefix("file://") if is_folder(name) else name
     return shlex.quote(plain) if plain.isprintable() else ascii(plain)
-
-
-def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as plain values; maps as dictionaries."""
-    maps = [f.name for f in rows.schema if pa.types.is_map(f.type)]
-    found: list[dict[str, Any]] = rows.to_pylist()
-    for row in found:
-        row.update({name: None if row[name] is None else dict(row[name]) for name in maps})
-    return found

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from frazil.content.reading import require_bucket
-from frazil.content.search.asked import Search, Similar
-from frazil.content.search.duplicates import MAX_NAMED, Duplicates, named_members
-from frazil.content.search.finding import Hits
+from frazil.content.query.duplicates import MAX_NAMED, Duplicates, named_members
+from frazil.content.query.filters import Search, Similar
+from frazil.content.query.objects import require_bucket
+from frazil.content.query.page import Hits
 from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache
@@ -31,7 +31,7 @@ DISTANCE = 4
 
 
 def similar_groups(
-    tables: ContentTables, search: Search, distance: int = DISTANCE, limit: int = 100, *, kept: ByteCache | None = None
+    tables: ContentTables, search: Search, distance: int = DISTANCE, limit: int = 100, *, cache: ByteCache | None = None
 ) -> Duplicates:
     """Hits that look alike. A group is a chain: each is like another of it, the first and the last need not be.
 
@@ -40,14 +40,14 @@ def similar_groups(
         search: which objects.
         distance: bits in which two may differ.
         limit: at most so many groups.
-        kept: what was decoded before.
+        cache: what was decoded before.
 
     Raises:
         NotFoundError: nobody knows the bucket, or the table is not there yet.
         UsageError: so many pictures cannot be compared with this distance.
     """
     Similar(0, distance)
-    found = tables.read(tables.objects, lambda table: _alike(Hits(tables, table, search, kept), distance, limit))
+    found = tables.read(tables.objects, lambda table: _alike(Hits(tables, table, search, cache), distance, limit))
     if not found.groups and search.bucket is not None:
         require_bucket(tables, search.bucket)
     return found

@@ -1,4 +1,4 @@
-"""Places on the earth: boxes, also across the date line, and circles."""
+"""Boxes, also across the date line, and circles on the earth."""
 
 from __future__ import annotations
 

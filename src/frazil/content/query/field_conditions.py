@@ -1,4 +1,4 @@
-"""`NAME=VALUE` and its like, about a column of the table or a path inside `metadata`."""
+"""Conditions such as `NAME=VALUE` on a column of the table or on a path inside `metadata`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.content.buckets import require_text
-from frazil.content.search.inside import Path, Values
-from frazil.content.search.values import Test, contains, filled, judged
+from frazil.content.query.column_tests import Test, contains, evaluate_test, filled
+from frazil.content.query.json_values import Path, Values
 from frazil.errors import UsageError
 from frazil.tables.reading.column_blocks import Block
 
@@ -27,7 +27,7 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldCondition:
     """A condition on one value.
 
     Attributes:
@@ -43,7 +43,7 @@ class Field:
     seconds: float | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Field:
+    def parse(cls, text: str) -> FieldCondition:
         """Reads `NAME`, `NAME=VALUE`, `NAME>=VALUE` …; signs in brackets and quotes belong to a JSONPath.
 
         Raises:
@@ -59,7 +59,7 @@ class Field:
             raise UsageError(f"{text!r} does not say what it shall contain", hint=_HINT)
         return found
 
-    def on(self, schema: pa.Schema) -> Column | Inside:
+    def bind(self, schema: pa.Schema) -> ColumnCondition | JsonCondition:
         """The same for the columns that a table has.
 
         Raises:
@@ -67,11 +67,11 @@ class Field:
         """
         name, _, rest = self.name.partition(".")
         if self.name in schema.names:
-            return Column.of(self, self.name, "", schema.field(self.name).type)
+            return ColumnCondition.of(self, self.name, "", schema.field(self.name).type)
         if rest and name in schema.names and pa.types.is_map(schema.field(name).type):
-            return Column.of(self, name, rest, schema.field(name).type)
+            return ColumnCondition.of(self, name, rest, schema.field(name).type)
         if self.name.startswith("$") or rest or "[" in self.name:
-            return Inside(self, Path.parse(self.name, self.seconds))
+            return JsonCondition(self, Path.parse(self.name, self.seconds))
         columns = ", ".join(n for n in schema.names if not n.startswith("frazil_"))
         raise UsageError(
             f"there is no column {self.name!r}",
@@ -81,7 +81,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnCondition:
     """A condition on a column; of a map, on the value under a key, and of a struct there, on one of its fields."""
 
     column: str
@@ -90,7 +90,7 @@ class Column:
     negated: bool
 
     @classmethod
-    def of(cls, field: Field, column: str, rest: str, kind: pa.DataType) -> Column:
+    def of(cls, field: FieldCondition, column: str, rest: str, kind: pa.DataType) -> ColumnCondition:
         keys: tuple[str, ...] = ()
         if rest:
             kind, keys = kind.item_type, (rest,)
@@ -117,14 +117,14 @@ class Column:
         there = filled(column)
         if self.test is None:
             return there
-        return there & ~judged(column, self.test) if self.negated else judged(column, self.test)
+        return there & ~evaluate_test(column, self.test) if self.negated else evaluate_test(column, self.test)
 
 
 @dataclass(frozen=True)
-class Inside:
+class JsonCondition:
     """A condition on what a path leads to; of several values, any counts."""
 
-    field: Field
+    field: FieldCondition
     path: Path
 
     def of(self, block: Block, at: Any) -> Any:
@@ -138,13 +138,13 @@ class Inside:
     def _holds(self, found: Values) -> Any:
         truths = np.zeros(found.count, bool)
         if found.texts:
-            good = np.array([self._true(text) for text in found.texts], bool)[found.codes]
+            good = np.array([self._is_match(text) for text in found.texts], bool)[found.codes]
             truths[found.rows[good]] = True
             if self.field.sign == "!=":
                 truths[found.rows[~good]] = False
         return truths
 
-    def _true(self, text: str) -> bool:
+    def _is_match(self, text: str) -> bool:
         if text == "null":
             return False
         sign, wanted = self.field.sign, self.field.value
@@ -156,11 +156,11 @@ class Inside:
             return wanted.lower() in shown.lower()
         ours, theirs = _number(shown), _number(wanted)
         if ours is None or theirs is None:
-            return _ordered(sign, shown, wanted)
-        return _ordered(sign, ours, theirs)
+            return _compare(sign, shown, wanted)
+        return _compare(sign, ours, theirs)
 
 
-def _ordered(sign: str, ours: Any, theirs: Any) -> bool:
+def _compare(sign: str, ours: Any, theirs: Any) -> bool:
     same, less = bool(ours == theirs), bool(ours < theirs)
     return {"=": same, "!=": not same, "<": less, "<=": less or same, ">": not (less or same), ">=": not less}[sign]
 
@@ -191,7 +191,7 @@ def _split(text: str) -> tuple[int, Sign | None]:
     return len(text), None
 
 
-def _test(field: Field, kind: pa.DataType) -> Test | None:
+def _test(field: FieldCondition, kind: pa.DataType) -> Test | None:
     if field.sign is None:
         return None
     if field.sign == "~":
@@ -204,7 +204,7 @@ def _test(field: Field, kind: pa.DataType) -> Test | None:
     return lambda values: compare(values, wanted if values.type == wanted.type else wanted.cast(values.type))
 
 
-def _typed(field: Field, kind: pa.DataType) -> Any:
+def _typed(field: FieldCondition, kind: pa.DataType) -> Any:
     """The value in the type of the column."""
     text = field.value
     if pa.types.is_dictionary(kind):

@@ -1,1 +1,0 @@
-"""Finding objects by what is in them: search, counts, duplicates, export. PyIceberg plans, Arrow decides, no JVM."""
