@@ -252,7 +252,7 @@ def test_pages_follow_each_other_in_every_order(cli):
         (["--near", "48"], "'48' is no place"),
         (["--radius", "5km"], "a radius needs a point"),
         (["--box", "1,2,3"], "is no place"),
-        (["--rating", "9"], "is no rating"),
+        (["--rating", "9"], "is not a rating"),
         (["--min-size", "big"], "is not a size"),
         (["--field", "Model=x"], "there is no column 'Model'"),
         (["--field", "rating=high"], "column 'rating' has values of type int32"),

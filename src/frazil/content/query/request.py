@@ -32,7 +32,9 @@ class SearchRequest:
     """
 
     bucket: str | None = None
-    label: Sequence[str] = _option("WORDS", "with this label, or a label that contains these words; `*` matches anything", ())
+    label: Sequence[str] = _option(
+        "WORDS", "with this label, or one that contains these words; `*` matches anything", ()
+    )
     any_label: bool = _option("", "match any of the labels instead of all", default=False)
     camera: str | None = _option("TEXT", "taken with this camera: part of its name")
     taken: str | None = _option("TIME", "time taken: 2024, 2024-05, 2024-05-01, 2024-05..2024-08, 2024..")
@@ -76,9 +78,7 @@ class SearchRequest:
         from frazil.content.query.time_range import TimeRange
 
         if self.radius is not None and self.near is None:
-            raise UsageError(
-                "a radius requires a point", hint="near LATITUDE,LONGITUDE, such as 48.8584,2.2945"
-            )
+            raise UsageError("a radius requires a point", hint="near LATITUDE,LONGITUDE, such as 48.8584,2.2945")
         if self.text is not None and not self.text.split():
             raise UsageError("the text has no words", hint="words that are in a title, a note, a key or a text")
         fields = _terms((*self.field, *map(_of_exif, self.exif)), "fields")
