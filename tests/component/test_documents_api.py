@@ -714,12 +714,14 @@ def test_streams_wait_for_a_turn_and_not_for_ever(client, monkeypatch):
         yield []
 
     monkeypatch.setattr(SqlDocumentStore, "iterate", wait)
-    monkeypatch.setattr("frazil.api.documents_access._PATIENCE_S", 0.05)
 
     async def run() -> None:
+        # The patience also limits the wait for the store's first opening, which takes longer.
+        assert (await client.send("GET", DOCUMENTS)).status == 200
+        monkeypatch.setattr("frazil.api.documents_access._PATIENCE_S", 0.05)
         streams = [asyncio.create_task(client.send("GET", DOCUMENTS, headers=NDJSON)) for _ in range(4)]
         for _ in streams:
-            await asyncio.to_thread(begun.acquire)
+            assert await asyncio.to_thread(begun.acquire, timeout=60)
         refused(await client.send("GET", DOCUMENTS, headers=NDJSON), 503)
         assert (await client.send("GET", DOCUMENTS)).status == 200, "others do not wait for streams"
         going_on.set()
