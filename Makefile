@@ -24,7 +24,7 @@ test: setup-dev ## Show every promise once, on real servers (at most 12 minutes 
 	@$(BIN)/python -m tests.run test $(ARGS)
 
 test-deep: setup-dev ## The rest of what CI runs: further catalogs, crash matrices, random schedules
-	@$(BIN)/python -m tests.services install
+	@$(BIN)/python -m tests.services install --deep
 	@$(BIN)/python -m tests.run deep $(ARGS)
 
 check: setup-dev lint ## The fast lane, under 90 seconds: lint, types, layers, unit tests
