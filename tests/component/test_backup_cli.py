@@ -486,7 +486,7 @@ def test_what_no_backup_needs_is_marked_and_deleted_by_a_later_run(backed_up: Cl
         (("prune", "--keep-last", "0"), "--keep-last"),
         (("prune", "--keep-within", "soon"), "soon"),
         (("prune", "--keep-last", "1", "--yes", "--dry-run"), "one of them"),
-        (("delete", "monday"), "needs --yes"),
+        (("delete", "monday"), "requires --yes"),
     ],
 )
 def test_a_wrong_call_of_prune_changes_nothing(backed_up: Cli, args: tuple[str, ...], says: str):
@@ -497,7 +497,7 @@ def test_erased_content_is_told_from_damage_and_is_left_out_of_a_restore(
     backed_up: Cli, care: UpkeepContext, photos: Table
 ):
     path = str(photos.inspect.files()["file_path"][0])
-    backed_up.refuses("erase", "monday", path, "--reason", "request 7", code=2, says="needs --yes")
+    backed_up.refuses("erase", "monday", path, "--reason", "request 7", code=2, says="requires --yes")
     backed_up.refuses("erase", "monday", f"{path}x", "--reason", "r", "--yes", code=10, says="has no file")
     assert backed_up.json("erase", "monday", path.removeprefix("file://"), "--reason", "request 7", "--yes")["done"]
     code, out, _ = backed_up("verify", "--level", "checksums")
@@ -614,7 +614,7 @@ def test_damaged_and_missing_objects_come_back_from_the_files_of_the_table(backe
         name = str(BlobRef.of(path.read_bytes()))
         (backed_up.repository / "meta" / name.partition("-")[2][:2] / f"{name}.zst").unlink()
     verify = ("verify", "--repair", "--level", "checksums")
-    backed_up.refuses(*verify, code=2, says="needs --yes")
+    backed_up.refuses(*verify, code=2, says="requires --yes")
     out = backed_up.prints(*verify, "--yes")
     assert str(folder(care.load("demo.photos"))) in out and "sound" in out
     assert backed_up.json("verify", "--level", "checksums")["sound"]

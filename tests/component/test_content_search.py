@@ -250,7 +250,7 @@ def test_pages_follow_each_other_in_every_order(cli):
     [
         (["--taken", "May"], "'May' is no time"),
         (["--near", "48"], "'48' is no place"),
-        (["--radius", "5km"], "a radius needs a point"),
+        (["--radius", "5km"], "a radius requires a point"),
         (["--box", "1,2,3"], "is no place"),
         (["--rating", "9"], "is not a rating"),
         (["--min-size", "big"], "is not a size"),

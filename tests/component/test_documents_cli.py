@@ -355,7 +355,7 @@ def test_bad_rows_go_to_a_file_on_request(filled, tmp_path):
     (bad,) = map(json.loads, (tmp_path / "bad.ndjson").read_text().splitlines())
     assert bad["line"] == 3
     assert bad["row"] == {"filename": "bad", "size_bytes": "x"}
-    filled.fails("import", "-", "--format", "csv", "--skip-bad", "no/such/bad", code=12, says="cannot be written")
+    filled.fails("import", "-", "--format", "csv", "--skip-bad", "no/such/bad", code=12, says="cannot write no/such/bad")
 
 
 def test_parquet_comes_from_standard_input_too(filled, tmp_path, monkeypatch):
@@ -372,7 +372,7 @@ def test_parquet_comes_from_standard_input_too(filled, tmp_path, monkeypatch):
 def test_a_migration_shows_its_plan_first_and_is_verified(filled, tmp_path):
     target = f"sqlite:///{tmp_path / 'target.db'}"
     words = ["migrate", "--from", "sqlite", "--to", target]
-    out = filled.fails(*words, code=2, says="a migration needs --yes")
+    out = filled.fails(*words, code=2, says="a migration requires --yes")
     assert "12 (76.2 KiB), with their history" in out
     plan = filled.json(*words, "--dry-run")
     assert (plan["documents"], plan["add_columns"], plan["done"]) == (12, [{"name": "pages", "type": "long"}], False)

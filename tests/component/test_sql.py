@@ -106,7 +106,7 @@ def test_a_table_without_a_namespace_is_refused_without_spark(settings):
     ],
 )
 def test_several_statements_are_refused_in_plain_words(settings, statement, engine):
-    with pytest.raises(UsageError, match="one statement at a time, and this text has 2"):
+    with pytest.raises(UsageError, match="one statement at a time, but the text has 2"):
         run_sql(statement, settings, engine=engine)
 
 

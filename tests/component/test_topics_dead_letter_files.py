@@ -231,13 +231,13 @@ def test_a_file_of_dead_letters_is_looked_into_once_however_often_the_table_move
     kit: SinkKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_into: list[str] = []
-    look = DeadLetterSource.of
+    look = DeadLetterSource.read_rows
 
     def noting(self: DeadLetterSource, file: PlannedFile, start: int, end: int, names: list[str]) -> pa.Table:
         looked_into.append(file.path)
         return look(self, file, start, end, names)
 
-    monkeypatch.setattr(DeadLetterSource, "of", noting)
+    monkeypatch.setattr(DeadLetterSource, "read_rows", noting)
     spoil(kit)
     with open_reader(kit.client, kit.settings, TOPIC) as reader:
         for count in range(1, 5):

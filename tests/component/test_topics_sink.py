@@ -189,7 +189,7 @@ def test_no_batch_is_begun_on_a_storage_that_was_away_too_often(kit: SinkKit) ->
         with pytest.raises(NotWrittenError):
             engine.run_batch(at_once=True)
     for _ in range(5):
-        with pytest.raises(CircuitOpenError, match="the storage of a test was away 2 times in a row"):
+        with pytest.raises(CircuitOpenError, match="the storage of a test failed 2 times in a row"):
             engine.run_batch(at_once=True)
     assert (begun, breaker.state) == (2, "open")
     now, away = 30.0, False

@@ -455,7 +455,7 @@ def test_the_command_only_looks_unless_it_is_told_to_delete(care, capsys, tmp_pa
     code, out, err = frazil(capsys, home, "orphans", "ns.t")
     assert code == 0
     assert "and 14 more" in out
-    assert "1 files of a kind that is not Iceberg's" in out
+    assert "1 files of other kinds than Iceberg's, which are kept" in out
     assert "--yes" in err
     assert files_in(table) == before
     code, out, err = frazil(capsys, home, "orphans", "ns.t", "--yes", "-o", "json")

@@ -258,7 +258,7 @@ def sick() -> Iterator[tuple[type[_Sick], S3Settings]]:
         (503, "SlowDown", StorageError, "storage: the server is overloaded or failing"),
         (500, "InternalError", StorageError, "storage: the server is overloaded or failing"),
         (403, "AccessDenied", StorageError, "storage: not allowed"),
-        (403, "SignatureDoesNotMatch", StorageError, "storage: the keys were not accepted"),
+        (403, "SignatureDoesNotMatch", StorageError, "storage: the credentials were rejected"),
         (404, "NoSuchBucket", StorageError, "storage: bucket not found"),
         (404, "NoSuchKey", ObjectGone, "object does not exist"),
         (412, "PreconditionFailed", ObjectChanged, "has changed"),
@@ -307,7 +307,7 @@ def test_storage_that_was_away_is_taken_up_by_failed(s3_kit: tuple[ContentKit, A
     away = replace(work, settings=Settings(kit.settings.model.model_copy(update={"s3": wrong, "network": network})))
     assert looked(away, only=HEADERS).by_status == {"failed": 1}
     state = dict(kit.row("a.jpg")["extraction"])["type"]
-    assert state["status"] == "failed" and state["reason"].startswith("storage: no answer from the server")
+    assert state["status"] == "failed" and state["reason"].startswith("storage: no response from the server")
     assert looked(work, only=HEADERS).objects == 0
     assert looked(work, only=HEADERS, mode="failed").by_status == {"ok": 1}
     assert kit.row("a.jpg")["extraction_status"] == "ok"
@@ -451,7 +451,7 @@ def test_extract_as_a_command(frazil: Callable[..., tuple[int, str, str]], tmp_p
     assert told["reasons"][0]["reason"] == "the file does not exist any more" and told["visible_s"] >= told["seconds"]
 
     code, out, err = frazil("extract", str(folder))
-    assert code == 0 and "0 objects looked into (nothing to do)" in out, err
+    assert code == 0 and "0 objects extracted (nothing to do)" in out, err
     code, out, err = frazil("extract", "--failed", "--no-wait")
     assert code == 0 and "1 objects looked into (1 gone)" in out and "first failures:\n  gone.jpg" in out, err
     code, out, err = frazil("extract", "--all", "--limit", "2", "-o", "json")

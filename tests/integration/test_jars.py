@@ -49,7 +49,7 @@ def test_a_jar_is_fetched_by_its_coordinate_and_then_left_alone(tmp_path, reposi
     said: list[str] = []
     [jar] = fetch_jars(tmp_path / "cache", find_java(), lock=lock, ivy_settings=repository, progress=said.append)
     assert jar.read_bytes() == b"tiny jar"
-    assert said == ["fetching 1 jars, 0 MB"]
+    assert said == ["downloading 1 jars, 0 MB"]
     again = fetch_jars(
         tmp_path / "cache", find_java(), lock=lock, ivy_settings=tmp_path / "gone.xml", progress=said.append
     )

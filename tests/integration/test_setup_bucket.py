@@ -98,7 +98,7 @@ def test_a_name_that_no_bucket_can_have_is_refused(services: Services, tmp_path:
 
 def test_an_option_in_front_of_the_command_is_not_lost_in_silence(capsys):
     assert run_command("setup", "setup", ["--set", "home=/x", "bucket", "a-name"]) == 2
-    assert "stands before 'bucket'" in capsys.readouterr().err
+    assert "an option before 'bucket' is not passed to it" in capsys.readouterr().err
 
 
 def test_a_key_of_kms_is_used_where_one_is_named(services: Services):

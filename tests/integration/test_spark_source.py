@@ -225,11 +225,11 @@ def test_a_range_that_is_gone_says_from_where_on_it_can_be_read(spark, table, br
     [
         ({}, "needs a topic"),
         ({"topic": "t", "startingOfset": "1"}, "no option 'startingofset'"),
-        ({"topic": "t", "startingOffset": "soon"}, "no number"),
-        ({"topic": "t", "startingTime": "noon"}, "no time"),
+        ({"topic": "t", "startingOffset": "soon"}, "is not a number of 0 or more"),
+        ({"topic": "t", "startingTime": "noon"}, "is not a time"),
         ({"topic": "t", "startingTime": "2026-01-01", "startingOffset": "1"}, "both given"),
-        ({"topic": "t", "source": "table"}, "is none"),
-        ({"topic": "t", "maxBytesPerTrigger": "0"}, "no number"),
+        ({"topic": "t", "source": "table"}, "is not a source"),
+        ({"topic": "t", "maxBytesPerTrigger": "0"}, "is not a number of 1 or more"),
     ],
 )
 def test_wrong_options_are_named(given, told):

@@ -122,7 +122,7 @@ def extract(
         rows.unpersist()
     metrics.add(report)
     if report.error is not None:
-        told = f"{report.objects:,} of {count:,} objects were looked into, and the same command goes on with the rest"
+        told = f"{report.objects:,} of {count:,} objects were extracted, and the same command continues with the rest"
         raise report.error.adding(told, objects=report.objects)
     if report.thumbnails_failed:
         notes += (f"{report.thumbnails_failed:,} thumbnails could not be written: {report.thumbnail_reason}",)

@@ -48,7 +48,7 @@ def make_stop_error(statuses: Sequence[TopicStatus], why: FrazilError) -> Partia
 
 def make_interrupt_error(statuses: Sequence[TopicStatus]) -> InterruptedByUser:
     return InterruptedByUser(
-        "interrupted before everything was in its table", hint="the same command goes on with the rest"
+        "interrupted before everything was in its table", hint="run the same command again to write the rest"
     ).adding(f"until then: {_format_progress(statuses)}", topics=_to_json(statuses))
 
 
