@@ -1,4 +1,4 @@
-"""Documents, sounds, films and archives made on the spot, good and bad, for the tests of `extract/files`."""
+"""Documents, sounds, films and archives made on the spot, good and bad, for the tests of `frazil.extract`."""
 
 from __future__ import annotations
 
