@@ -369,7 +369,11 @@ def test_edits_over_http_are_taken_when_they_are_on_disk(http):
         ({"bucket": "photos", "edits": [{"key": "a.jpg"}]}, 400, "nothing is said of 'a.jpg'"),
         ({"bucket": "photos", "edits": [{"key": "a.jpg", "rating": 6}]}, 400, "rating"),
         ({"bucket": "photos", "edits": [{"key": "a.jpg", "tags": ["x"]}]}, 400, "tags"),
-        ({"bucket": "photos", "edits": [{"key": "a.jpg", "add": ["x"], "erase": True}]}, 400, "an erasure cannot have tags, note or rating"),
+        (
+            {"bucket": "photos", "edits": [{"key": "a.jpg", "add": ["x"], "erase": True}]},
+            400,
+            "an erasure cannot have tags, note or rating",
+        ),
         (b"{", 400, "the body"),
     ],
 )

@@ -355,7 +355,9 @@ def test_bad_rows_go_to_a_file_on_request(filled, tmp_path):
     (bad,) = map(json.loads, (tmp_path / "bad.ndjson").read_text().splitlines())
     assert bad["line"] == 3
     assert bad["row"] == {"filename": "bad", "size_bytes": "x"}
-    filled.fails("import", "-", "--format", "csv", "--skip-bad", "no/such/bad", code=12, says="cannot write no/such/bad")
+    filled.fails(
+        "import", "-", "--format", "csv", "--skip-bad", "no/such/bad", code=12, says="cannot write no/such/bad"
+    )
 
 
 def test_parquet_comes_from_standard_input_too(filled, tmp_path, monkeypatch):

@@ -704,8 +704,8 @@ def test_dead_letters_are_chosen_by_what_is_known_of_them(cli, tmp_path):
     assert (plan["messages"], plan["done"]) == (3, False)
     assert cli.json("dead-letters", "replay", "orders", "--reason", "null", "--to", "5", "--yes")["messages"] == 2
     assert offsets("--status", "dead") == [5, 2, 1, 0]
-    cli.fails(*listed, "--from", "3", "--to", "3", code=2, says=["is empty"])
-    cli.fails(*listed, "--since", "2026-01-02", "--until", "2026-01-01", code=2, says=["is empty"])
+    cli.fails(*listed, "--from", "3", "--to", "3", code=2, says=["the range --from 3 --to 3 is empty"])
+    cli.fails(*listed, "--since", "2026-01-02", "--until", "2026-01-01", code=2, says=["the range --since", "is empty"])
     cli.fails(*listed, "--since", "yesterday", code=2, says=["is not a time"])
 
 

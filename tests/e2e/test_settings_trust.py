@@ -30,6 +30,7 @@ def below(shell: Shell, tmp_path: Path) -> tuple[Shell, Path]:
 def refused(shell: Shell, tmp_path: Path) -> str:
     done = shell.run("doctor", "--no-spark")
     assert done.returncode == 12 and "refusing to read" in done.stderr, done.stderr
+    assert "another user could have written it" in done.stderr
     assert "Try: " in done.stderr and not (tmp_path / "ran").exists()
     return done.stderr
 

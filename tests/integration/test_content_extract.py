@@ -453,7 +453,7 @@ def test_extract_as_a_command(frazil: Callable[..., tuple[int, str, str]], tmp_p
     code, out, err = frazil("extract", str(folder))
     assert code == 0 and "0 objects extracted (nothing to do)" in out, err
     code, out, err = frazil("extract", "--failed", "--no-wait")
-    assert code == 0 and "1 objects looked into (1 gone)" in out and "first failures:\n  gone.jpg" in out, err
+    assert code == 0 and "1 objects extracted (1 gone)" in out and "first failures:\n  gone.jpg" in out, err
     code, out, err = frazil("extract", "--all", "--limit", "2", "-o", "json")
     assert code == 0 and json.loads(out)["objects"] == 2, err
     assert frazil("extract", "--stale", "-o", "json")[0] == 0

@@ -180,7 +180,7 @@ async def show_thumbnail(
                 if gone
                 else f"its extraction is {status}"
                 if status
-                else "it was not looked into",
+                else "no metadata was extracted from it",
                 hint="frazil content extract --only picture",
             )
         return found

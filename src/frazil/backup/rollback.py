@@ -83,7 +83,7 @@ def rollback_restore(
         raise NotFoundError(
             f"{name} did not replace another table: there is nothing to roll back to",
             cause=f"it has no property {PREVIOUS_PROPERTY}",
-            hint="frazil table rollback goes back to a snapshot",
+            hint="to go back to a snapshot: frazil sql --engine spark \"CALL system.rollback_to_snapshot('ns.t', ID)\"",
         )
     if not discard_newer and _has_newer(care, restored, previous):
         raise ConflictError(

@@ -88,7 +88,7 @@ def _facts(summary: Summary, width: int) -> Iterator[str]:
             text = f"            {count:,} × {visible(reason)}"
             yield text if _cells(text) <= width else text[: width - 1] + "…"
     if pending:
-        yield f"pending     {_files(pending)} not looked into yet"
+        yield f"pending     {_files(pending)} not extracted yet"
 
 
 def _tries(summary: Summary, place: str) -> Iterator[str]:

@@ -245,7 +245,9 @@ def run_scan(
         except (FrazilError, KeyboardInterrupt) as error:
             seen = state.tally.objects
             broken = error if isinstance(error, FrazilError) else InterruptedByUser("interrupted")
-            raise broken.adding(f"{seen:,} objects were seen, and the same command resumes from there", seen=seen) from None
+            raise broken.adding(
+                f"{seen:,} objects were seen, and the same command resumes from there", seen=seen
+            ) from None
         file.remove()
     listed = state.tally.objects - (found.tally.objects if found is not None else 0)
     seconds = time.monotonic() - began
