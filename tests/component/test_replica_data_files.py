@@ -338,6 +338,7 @@ def test_statistics_are_those_that_pyiceberg_takes_from_the_same_file(landing: L
     assert not list(landing.table.scan(row_filter="id > 5").plan_files())
 
 
+@pytest.mark.deep
 def test_a_crash_at_any_step_is_repaired_by_the_next_sync(landing: Landing) -> None:
     landing.put("a=1/1.parquet")
     landing.sync()
@@ -571,6 +572,7 @@ def test_an_empty_table_that_someone_prepared_keeps_its_columns_and_partitions(l
     assert sorted(landing.table.scan().to_arrow()["id"].to_pylist()) == list(range(10))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep), pytest.param(3, marks=pytest.mark.deep)])
 def test_random_changes_with_crashes_end_in_the_same_rows(landing: Landing, seed: int) -> None:
     chance = random.Random(seed)

@@ -177,6 +177,7 @@ def run(pair: Pair, seed: int) -> None:
     pair.require_equal()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replica_is_always_a_committed_version(pair: Pair, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relocation, "CHECKPOINT_S", 0.0)

@@ -92,6 +92,7 @@ def write_rows(store, table):
     return {name: row[name] for name in row.column_names}
 
 
+@pytest.mark.deep
 def test_many_keep_few_manifests_and_snapshots_and_every_delete(store, table):
     gone = []
     for number in range(40):

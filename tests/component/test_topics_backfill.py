@@ -122,6 +122,7 @@ def test_a_sink_that_was_away_while_the_log_was_trimmed_goes_on_in_the_archive(k
     assert copied(kit) == acknowledged(kit)
 
 
+@pytest.mark.deep
 def test_a_fault_at_any_step_of_a_backfill_neither_loses_nor_doubles(kit: SinkKit) -> None:
     archive(kit)
     late(kit).run_batch(at_once=True)  # makes the table
@@ -149,6 +150,7 @@ def test_a_fault_at_any_step_of_a_backfill_neither_loses_nor_doubles(kit: SinkKi
         assert copied(kit) == acknowledged(kit), fatal
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("step", ["sink.plan.after", "sink.task.before", "sink.write.after", "sink.commit.after"])
 def test_commits_compaction_and_retention_meanwhile_change_nothing(
     kit: SinkKit, step: str, monkeypatch: pytest.MonkeyPatch
@@ -176,6 +178,7 @@ def test_commits_compaction_and_retention_meanwhile_change_nothing(
     assert copied(kit) == acknowledged(kit)
 
 
+@pytest.mark.deep
 def test_whatever_the_order_of_events(tmp_path: Path) -> None:
     chance = random.Random(11)
     for target in (100_000, 1_000_000):

@@ -122,6 +122,7 @@ def test_what_was_sent_again_is_not_sent_a_third_time(kit: SinkKit) -> None:
         _replay(kit, offsets=[2])
 
 
+@pytest.mark.deep
 def test_a_replay_that_dies_at_any_step_is_ended_by_the_next_one_without_a_double(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

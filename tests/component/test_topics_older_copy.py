@@ -228,6 +228,7 @@ def test_a_reader_that_is_stopped_before_a_gap_does_not_pass_it(served: tuple[Se
         ]  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("calls", range(1, 6))
 def test_whenever_a_reader_is_stopped_it_has_read_without_a_gap(served: tuple[Served, SinkKit], calls: int) -> None:
     server, kit = served

@@ -420,6 +420,7 @@ class IdleError(Exception):
     """The schedule is over, and the reader has come to wait for more."""
 
 
+@pytest.mark.deep
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(before=STEPS, during=STEPS, columns=st.sampled_from([None, ["offset"]]))
 def test_whatever_happens_each_offset_comes_once_and_in_order(before, during, columns):

@@ -699,6 +699,7 @@ class _Schedule:
             one.run_batch(at_once=True)
 
 
+@pytest.mark.deep
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_any_schedule_of_producers_engines_and_faults_ends_exactly_once(

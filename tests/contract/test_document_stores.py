@@ -938,6 +938,7 @@ def seeds(count: int) -> list:
     return [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, count))]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", seeds(4))
 def test_random_writes_are_answered_like_by_the_oracle_now_and_in_the_past(any_place, seed):
     run_schedule(any_place, seed, 120)

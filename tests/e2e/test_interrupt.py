@@ -18,7 +18,7 @@ ENDLESS = "SELECT count(*) FROM range(1000000000000) WHERE sqrt(id) > 3"
 
 
 @pytest.mark.long("waits for a JVM that runs a query")
-@pytest.mark.parametrize("moment", ["while Spark starts", "while a query runs"])
+@pytest.mark.parametrize("moment", [pytest.param("while Spark starts", marks=pytest.mark.deep), "while a query runs"])
 def test_ctrl_c_ends_the_command_and_its_jvm(shell, moment):
     process = subprocess.Popen(
         [FRAZIL, "sql", ENDLESS, "--engine", "spark"], cwd=shell.folder, env=shell.environment(),

@@ -33,6 +33,7 @@ class Faulty(Gateway):
         return {0: "503", 5: "cut", 8: "lost"}.get(sum(self.seen.values()) % 11)
 
 
+@pytest.mark.deep
 def test_a_bucket_that_throttles_and_cuts_connections(services: Services, tmp_path: Path) -> None:
     home = tmp_path / "home"
     with gateway_to(services.seaweedfs.access.endpoint, Faulty()) as gateway:
@@ -51,6 +52,7 @@ def test_a_bucket_that_throttles_and_cuts_connections(services: Services, tmp_pa
                 assert held(quiet.repository, again) == expected(calm)
 
 
+@pytest.mark.deep
 def test_a_restore_from_and_to_a_bucket_that_throttles_and_cuts_connections(services: Services, tmp_path: Path) -> None:
     home = tmp_path / "home"
     with care_on(services, home) as calm:

@@ -138,6 +138,7 @@ with Log.open(Path(sys.argv[1]), settings) as log, Broker(log) as broker:
 """
 
 
+@pytest.mark.deep
 def test_fifty_clients_with_the_largest_batch_take_bounded_memory(tmp_path):
     largest, clients, rounds = 2 * MIB, 50, 10
     command = [sys.executable, "-c", SERVE, str(tmp_path / "log"), str(largest)]

@@ -78,6 +78,7 @@ def test_a_writer_killed_in_the_middle_loses_nothing_that_it_acknowledged(home, 
     assert unknown <= {max(acknowledged) + 1}, "only the commit that was under way may have landed unacknowledged"
 
 
+@pytest.mark.deep
 def test_eight_processes_may_make_the_embedded_catalog_at_once(tmp_path):
     script = (
         "import sys; from frazil.catalogs import open_catalog; from frazil.settings import load_settings; "

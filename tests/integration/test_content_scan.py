@@ -163,6 +163,7 @@ def test_reconcile_says_nothing_about_what_it_cannot_look_into(kit: ContentKit, 
     assert counts(plan) == (0, 1, 0), "seen from above it is a link, and so no object is there"
 
 
+@pytest.mark.deep
 def test_a_scan_on_executors_that_broke_off_tells_no_page_twice(kit: ContentKit, tmp_path: Path):
     folder = tmp_path / "many"
     for name in "abc":

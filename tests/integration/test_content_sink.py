@@ -108,6 +108,7 @@ STEPS = (
 )
 
 
+@pytest.mark.deep
 def test_suspended_buckets_are_in_the_table_as_they_are(kit, monkeypatch):
     """Listings between events, in times of whole seconds, and in any order; where nothing can tell, the bucket does."""
     chance = random.Random(17)
@@ -152,6 +153,7 @@ def listing(shown: list[Told]) -> bytes:
     return observation(shown[0].bucket, objects, shown[0].time, "scan")
 
 
+@pytest.mark.deep
 def test_a_fault_at_any_step_loses_nothing_and_journals_nothing_twice(kit):
     """Each step fails once; then the pipeline is a new one, as after a crash."""
     events = [Told(sequence="01", etag="x", size=1)]

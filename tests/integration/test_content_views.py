@@ -89,6 +89,7 @@ def content(lane_settings, spark) -> Iterator[Content]:
     spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "tombstones"),
     [*((name, False) for name in NAMES), ("current_objects", True), ("s3_metadata_coalesced", True)],

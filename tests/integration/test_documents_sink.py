@@ -70,6 +70,7 @@ def some_writes(kit: DocumentsKit, chance: random.Random, count: int) -> None:
             kit.write(Write(operation, document_id, values))
 
 
+@pytest.mark.deep
 def test_the_tables_hold_what_was_written_although_every_step_fails_once(kit):
     chance = random.Random(3)
     for step in STEPS:

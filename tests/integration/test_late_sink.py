@@ -155,6 +155,7 @@ def test_a_crash_at_any_step_of_the_backfill_loses_and_doubles_nothing(kit):
     assert len(dead(kit)) == len(parts), "each bad message is there once"
 
 
+@pytest.mark.deep
 def test_files_that_compaction_takes_away_after_the_plan_are_read_where_they_are_now(kit):
     events = some_events(random.Random(9), 140)
     parts = messages(events, 3)

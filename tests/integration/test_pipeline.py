@@ -46,6 +46,7 @@ def kit(lane_settings: Settings, tmp_path: Path) -> Iterator[SinkKit]:
         yield made
 
 
+@pytest.mark.deep
 @pytest.mark.long("may be the first to start the shared session and all catalogs")
 @pytest.mark.parametrize("catalog", ["rest_on_s3", "s3tables"])
 def test_on_a_catalog_behind_a_server_too(lane_settings, spark, tmp_path, catalog):

@@ -18,6 +18,7 @@ SLOW = sorted(set(species(slow=True)) - set(species()))
 FIRST = ("spark_orc", "partition_evolution", "mixed_spellings", "duckdb_v3", "equality_deletes_partitioned")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.deep) for name in species()]
 )

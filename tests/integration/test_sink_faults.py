@@ -232,6 +232,7 @@ def test_puts_that_are_refused_now_and_then_cost_time_and_no_row(services: Servi
         require_no_stray_data(kit)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("part", ["/data/", pytest.param("/metadata/", marks=pytest.mark.slow)])
 def test_a_batch_that_storage_refuses_is_told_and_begun_again(services: Services, tmp_path: Path, part: str) -> None:
     """`data` is written by tasks, `metadata` by whoever commits."""

@@ -451,6 +451,7 @@ def _change_type(table: Any, column: str) -> None:
             update.add_column(column, DateType())
 
 
+@pytest.mark.deep
 class TestSchedules(Schedules.TestCase):  # type: ignore[name-defined,misc]
     settings = settings(
         deadline=None, max_examples=10, stateful_step_count=25, suppress_health_check=list(HealthCheck),

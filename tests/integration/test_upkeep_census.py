@@ -98,6 +98,7 @@ def test_equality_deletes_are_applied_by_what_is_planned(bench: Bench):
     assert bench.ids(name) == list(range(3, 30))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("partition", "columns", "select"),
     [

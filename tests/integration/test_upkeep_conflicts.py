@@ -224,6 +224,7 @@ def check(bench: Bench, name: str, rows: list[int], left: int = 0) -> None:
     assert found.unknown == ()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", in_tiers(CASES, "compact", "deletes"))
 def test_a_commit_of_somebody_else_is_counted_and_the_next_try_lands(bench: Bench, case: Case) -> None:
     name = case.make(bench)
@@ -300,6 +301,7 @@ def retained_beside(bench: Bench, name: str) -> tuple[Outcome, list[int]]:
         return report.outcomes[0], end()
 
 
+@pytest.mark.deep
 def test_old_rows_that_come_while_old_rows_leave_are_a_conflict_and_leave_with_the_second_try(bench: Bench) -> None:
     for _ in range(5):
         name = old_rows(bench)

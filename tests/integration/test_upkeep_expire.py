@@ -219,6 +219,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("at", STEPS)
 def test_a_crash_at_any_step_hurts_nothing_and_later_runs_do_the_rest(bench, at):
     name = bench.table()

@@ -36,6 +36,7 @@ def there(bench: Bench, name: str) -> set[str]:
     return {uri.removeprefix(root) for uri, _ in bench.care.storage_of(table).list(table.location())}
 
 
+@pytest.mark.deep
 def test_old_snapshots_and_their_files_go_and_every_row_stays(bench, abilities):
     name = bench.table()
     bench.insert(name, 0, 10)

@@ -240,6 +240,7 @@ def rows_in_files(bench: Bench, name: str, column: str = "id") -> list[list]:
     return [pq.read_table(path, columns=[column])[column].to_pylist() for path in paths]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("order", ["id", "id DESC", "id, name", "name"])
 def test_files_of_a_sorted_table_stay_sorted(bench, order):
     name = bench.table(order=order)

@@ -44,6 +44,7 @@ def test_position_deletes_are_merged(bench):
     assert do(deletes, bench, name, min_files=2).result == "nothing"
 
 
+@pytest.mark.deep
 def test_deletes_merged_while_others_compact_are_a_conflict_and_leave_nothing(bench):
     name = bench.table(**MERGE_ON_READ)
     bench.insert(name, 0, 100, rows=100)
@@ -158,6 +159,7 @@ def test_old_position_deletes_become_vectors_one_partition_after_the_other(bench
     assert per_partition(bench, name) == [2, 2, 2], "one vector for each data file"
 
 
+@pytest.mark.deep
 def test_a_turn_of_deletes_that_fails_leaves_no_file(bench):
     name = crowded(bench, 3)
 

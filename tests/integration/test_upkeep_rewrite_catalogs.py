@@ -19,6 +19,7 @@ def bench(request, lane_settings, spark) -> Bench:
     return Bench(lane_settings, request.param, spark)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "version", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
 )

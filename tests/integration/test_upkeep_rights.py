@@ -59,6 +59,7 @@ def frazil(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     return int(ended.value.code or 0), capsys.readouterr().err
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_table_that_may_not_be_written_stays_as_it_is(
     cares: tuple[UpkeepContext, UpkeepContext],

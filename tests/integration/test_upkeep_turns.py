@@ -75,6 +75,7 @@ def test_a_table_of_many_tiny_commits_is_brought_into_shape_and_a_second_run_fin
     assert sum(row["files_before"] for row in kept) >= 20
 
 
+@pytest.mark.deep
 def test_two_runs_at_once_are_harmless(bench: Bench) -> None:
     name = bench.table(**MERGE_ON_READ)
     for round_ in range(2):
