@@ -128,7 +128,7 @@ def _repair(run: Run, settings: Settings, report: VerifyReport, source: str | No
     if repairs and not yes:
         if run.printer.json_output:
             run.printer.json({"repairs": {each.key: each.source for each in repairs}, "done": False})
-        raise UsageError("nothing was done: a repair needs --yes", hint="the same with --yes")
+        raise UsageError("nothing was done: a repair requires --yes", hint="the same with --yes")
     run_repair(repository, repairs)
     return bool(repairs)
 
