@@ -500,6 +500,13 @@ def test_a_text_of_parquet_that_is_not_utf_8_makes_its_row_bad(open_store, field
     assert {d["document_id"] for d in store.list_metadata()} == {"d0", "d1", "d2"} - {f"d{row}"}
 
 
+def test_columns_with_a_text_that_is_not_utf_8_are_not_accepted():
+    columns = {"document_id": pa.array(["a", "b"]), "filename": pa.array(["a", "b"])}
+    now = datetime.now(UTC)
+    assert check_columns(columns, 2, now) is not None
+    assert check_columns({**columns, "bucket": unchecked_texts([b"a", b"\xff"])}, 2, now) is None
+
+
 def test_a_revision_of_parquet_whose_text_is_not_utf_8_is_a_bad_row(open_store):
     rows = [{**revision(1, "put"), "filename": "a.txt"}, {**revision(2), "filename": "a.txt"}]
     table = pa.Table.from_pylist(rows)

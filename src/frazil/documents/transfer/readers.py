@@ -355,7 +355,7 @@ def _is_valid(values: pa.Array) -> bool:
 
 def _is_string(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _decode_dictionary(column: pa.Array) -> pa.Array:
