@@ -15,7 +15,11 @@ from pyiceberg.table import Table
 
 from frazil.backup.format import BlobRef
 from frazil.backup.metrics import read_metrics
+from frazil.backup.repair import Repair, plan_repair, run_repair
+from frazil.backup.repository import Repository, data_key
+from frazil.catalogs import local_path
 from frazil.cli.run import run_command
+from frazil.settings.model import NetworkSettings, S3Settings
 from frazil.upkeep.context import UpkeepContext
 from tests.e2e.conftest import fingerprint
 from tests.upkeep_files import care_of, folder, grow, make, rows
@@ -633,6 +637,47 @@ def test_a_file_with_other_bytes_repairs_nothing(backed_up: Cli, care: UpkeepCon
     assert not blob.exists()
     source.unlink()
     assert "1 object cannot be brought back" in backed_up.prints("verify", "--repair", "--yes", code=13)
+
+
+def test_erased_content_does_not_come_back_where_its_tombstone_is_damaged(
+    backed_up: Cli, photos: Table, tmp_path: Path
+):
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    path = str(photos.inspect.files()["file_path"][0])
+    blob = next(f for f in (backed_up.repository / "data").rglob("*") if f.name == blob_name(Path(local_path(path))))
+    shutil.copytree(backed_up.repository, older)
+    backed_up.prints("erase", "monday", path, "--reason", "request 7", "--yes")
+    shutil.copytree(backed_up.repository, newer)
+    tombstone = blob.with_name(f"{blob.name}.erased")
+    repair = ("verify", "--repair", "--level", "checksums", "--yes")
+    flip(tombstone)
+    for more in ((), ("--from", str(older))):
+        assert "erased on purpose" in backed_up.prints(*repair, *more, code=13)
+        assert not blob.exists() and Path(local_path(path)).exists()
+    backed_up.prints(*repair, "--from", str(newer))
+    assert not blob.exists()
+    assert "request 7" in backed_up.prints("verify", "--level", "checksums")
+
+
+@pytest.mark.parametrize("step", ["before", "while"])
+def test_content_that_is_erased_after_the_plan_of_a_repair_stays_erased(backed_up: Cli, step: str):
+    repository = Repository.open(str(backed_up.repository), s3=S3Settings(), network=NetworkSettings())
+    blob = backed_up.blob()
+    flip(blob)
+    ref = BlobRef.parse(blob.name)
+    key = data_key(ref)
+    (repair,) = plan_repair(repository, [key], None, lambda table: S3Settings())
+    if step == "before":
+        repository.erase(ref, "request 7")
+        run_repair(repository, [repair])
+    else:
+
+        def run() -> None:
+            repository.erase(ref, "request 7")
+            repair.run()
+
+        run_repair(repository, [Repair(key, repair.source, run)])
+    assert not blob.exists()
 
 
 @pytest.mark.deep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from frazil.documents.iceberg.store import IcebergDocumentStore
 from frazil.documents.messages import encode_revision
 from frazil.documents.names import DOCUMENTS, metadata_name
 from frazil.documents.store import Write
+from frazil.documents.transfer.imports import import_documents
 from frazil.errors import ConflictError, FrazilError, UnavailableError, UsageError
 from frazil.log.batch import Batch, batch_with_headers
 from frazil.log.protocol import LogAccess
@@ -39,6 +41,7 @@ from frazil.topics.connection import silent
 from frazil.topics.handover import connect_again, ending_for_server
 from tests.documents_iceberg_kit import TOPIC, Home, everything, put
 from tests.documents_kit import Clock, Oracle
+from tests.parquet_kit import parquet_with_bad_text, unchecked_texts
 from tests.sink_kit import SinkKit, put_dead_letters, until
 
 
@@ -572,6 +575,37 @@ def test_a_file_with_revisions_that_are_there_already_is_replaced_by_one_without
         assert everything(store) == state
         home.advance(log)
         assert store.verify().findings == []
+
+
+@pytest.mark.parametrize("field", ["filename", pytest.param("tags", marks=pytest.mark.deep)])
+def test_a_text_that_is_not_utf_8_is_not_imported_and_the_store_goes_on(home, field):
+    content = parquet_with_bad_text(field, 0)
+    with home.owner() as (store, log):
+        store.add_column("note", "string")
+        put(store, "before")
+        state, end = everything(store), log.info(TOPIC).end
+        with pytest.raises(UsageError) as refused:
+            import_documents(store, io.BytesIO(content), "parquet")
+        assert f"line 1: field '{field}' is not UTF-8" in str(refused.value.cause)
+        assert (everything(store), log.info(TOPIC).end) == (state, end)
+        report = import_documents(store, io.BytesIO(content), "parquet", skip_bad=io.BytesIO())
+        assert (report.created, report.bad) == (2, 1)
+        put(store, "after")
+        store.rebuild()
+        assert {d.document_id for d in store.list_metadata()} == {"before", "after", "d1", "d2"}
+
+
+def test_revisions_whose_text_is_not_utf_8_are_not_published(home):
+    rows = revisions_to_table([StoredRevision(_foreign_history()[0])])
+    place = rows.schema.get_field_index("bucket")
+    with home.owner() as (store, log):
+        put(store, "before")
+        end = log.info(TOPIC).end
+        with pytest.raises(UsageError, match="cannot be staged"):
+            store.load_table(rows.set_column(place, rows.schema.field(place), unchecked_texts([b"\xff"])))
+        assert log.info(TOPIC).end == end
+        assert not list((home.folder / "warehouse").rglob("_bulk/*.parquet"))
+        put(store, "after")
 
 
 def test_a_revision_that_the_tables_never_got_is_told_and_stops_nothing(home):

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
+from frazil.backup.source import load_source, pinned_head
 from frazil.catalogs import local_path
-from frazil.errors import ConflictError
+from frazil.errors import ConflictError, IntegrityError, NotFoundError, UsageError
 from frazil.observe.faultpoints import handled
 from frazil.tables import CommitUnknownError, commit_retry
 from frazil.upkeep.context import UpkeepContext
 from frazil.upkeep.expiry import pins
 from frazil.upkeep.expiry.pins import Pin, PinLostError, pin, pinned, release, renew
 from tests.publishing_kit import metadata_of, prepare
-from tests.upkeep_files import care_of, grow, make
+from tests.upkeep_files import care_of, files_in, grow, make
 
 HOUR = 3600.0
 
@@ -181,6 +182,7 @@ def test_a_pin_of_a_table_of_format_version_3_changes_nothing_else(care):
 def test_a_pin_of_a_table_of_format_version_3_undoes_no_commit_of_another_writer(care, monkeypatch, faster):
     monkeypatch.setattr(commit_retry, "back_off", lambda attempt: None)
     table = upgrade(care, make(care))
+    before = files_in(table)
     others = []
 
     def strike(step: str) -> None:
@@ -203,6 +205,46 @@ def test_a_pin_of_a_table_of_format_version_3_undoes_no_commit_of_another_writer
     properties = care.load("ns.t").properties
     assert all(f"n{number}" in properties for number in range(1, len(others) + 1))
     assert len(others) == (1 if faster == "once" else 10)
+    pinned_at = care.load("ns.t").metadata_location if faster == "once" else table.metadata_location
+    there = {name for name in files_in(table) if name.endswith(".json") and "prepared-" not in name}
+    assert there - before <= {f"metadata/{Path(pinned_at).name}"}, "a lost race leaves no file behind"
+
+
+def test_a_pin_whose_commit_got_no_answer_keeps_its_metadata_file(care, monkeypatch):
+    table = upgrade(care, make(care))
+    written: list[str] = []
+
+    def publish(store: object, plan: object, path: str, metadata: object) -> None:
+        written.append(path)
+        raise CommitUnknownError("no answer")
+
+    monkeypatch.setattr(pins, "publish", publish)
+    with pytest.raises(CommitUnknownError):
+        pins._TagChange("frazil-pin-x-1", table.metadata.current_snapshot_id, 60_000).commit(care, table)
+    assert Path(local_path(written[0]) or "").exists()
+
+
+@pytest.mark.parametrize("error", [IntegrityError("damaged"), UsageError("does not fit"), CommitUnknownError("?")])
+def test_a_backup_of_format_version_3_goes_on_where_no_pin_can_be_set(care, monkeypatch, error):
+    def publish(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(commit_retry, "back_off", lambda attempt: None)
+    table = upgrade(care, make(care))
+    monkeypatch.setattr(pins, "publish", publish)
+    with pinned_head(care, load_source(care, "ns.t"), table.metadata.current_snapshot_id) as is_pinned:
+        assert not is_pinned
+    with pytest.raises(NotFoundError), pinned_head(care, load_source(care, "ns.t"), 1):
+        pass
+
+
+def test_a_length_of_the_metadata_log_that_is_no_number_counts_as_not_set(care):
+    table = upgrade(care, make(care))
+    path = Path(local_path(table.metadata_location) or "")
+    path.write_text(path.read_text().replace('"write.metadata.previous-versions-max": "3"',
+                                             '"write.metadata.previous-versions-max": "many"'))  # fmt: skip
+    held = pin(care, care.load("ns.t"), "backup", HOUR)
+    assert held.tag in care.load("ns.t").metadata.refs
 
 
 def commit_property(care: UpkeepContext, name: str) -> None:

@@ -26,6 +26,7 @@ from frazil.documents.transfer.exports import export_documents, export_history
 from frazil.documents.transfer.imports import import_documents
 from frazil.documents.transfer.readers import Rows, read_rows
 from frazil.errors import ConflictError, FrazilError, UsageError
+from tests.parquet_kit import parquet_with_bad_text, unchecked_texts
 
 COLUMNS = {"pages": "long", "note": "string", "seen": "timestamp", "is_signed": "boolean", "score": "double"}
 every_format = pytest.mark.parametrize("form", FORMATS)
@@ -481,6 +482,50 @@ def test_parquet_of_other_tools_is_read(open_store):
     assert found["x"]["tags"] == {"a": "1"}
     assert found["x"]["attributes"] == {"n": 1}
     assert "pages" not in found["x"].columns
+
+
+@pytest.mark.parametrize(
+    ("field", "row"),
+    [("filename", 1), ("filename", 0), ("bucket", 1), ("tags", 1), ("attributes", 2), ("note", 1)],
+)
+def test_a_text_of_parquet_that_is_not_utf_8_makes_its_row_bad(open_store, field: str, row: int):
+    store, bad = open_store("store"), io.BytesIO()
+    content = parquet_with_bad_text(field, row)
+    error = refuse(store, content, "parquet")
+    assert f"line {row + 1}: field '{field}' is not UTF-8" in str(error.cause)
+    report = load(store, content, "parquet", skip_bad=bad)
+    assert (report.created, report.bad) == (2, 1)
+    found = json.loads(bad.getvalue())
+    assert (found["line"], found["row"]["document_id"]) == (row + 1, f"d{row}")
+    assert {d["document_id"] for d in store.list_metadata()} == {"d0", "d1", "d2"} - {f"d{row}"}
+
+
+def test_columns_with_a_text_that_is_not_utf_8_are_not_accepted():
+    columns = {"document_id": pa.array(["a", "b"]), "filename": pa.array(["a", "b"])}
+    now = datetime.now(UTC)
+    assert check_columns(columns, 2, now) is not None
+    assert check_columns({**columns, "bucket": unchecked_texts([b"a", b"\xff"])}, 2, now) is None
+
+
+def test_a_revision_of_parquet_whose_text_is_not_utf_8_is_a_bad_row(open_store):
+    rows = [{**revision(1, "put"), "filename": "a.txt"}, {**revision(2), "filename": "a.txt"}]
+    table = pa.Table.from_pylist(rows)
+    file = io.BytesIO()
+    names = unchecked_texts([b"a.txt", b"\xff"])
+    pq.write_table(table.set_column(table.schema.get_field_index("filename"), "filename", names), file)
+    assert "line 2: field 'filename' is not UTF-8" in str(refuse(open_store("store"), file.getvalue(), "parquet").cause)
+
+
+def test_a_file_without_any_text_in_utf_8_has_bad_rows_only(open_store):
+    file = io.BytesIO()
+    pq.write_table(pa.table({"filename": unchecked_texts([b"\xff", b"\xfe"])}), file)
+    error = refuse(open_store("store"), file.getvalue(), "parquet")
+    assert "2 of 2 rows are bad" in error.message
+
+
+def test_attributes_of_parquet_that_are_binary_are_looked_at(open_store):
+    content = parquet([{"document_id": "a", "filename": "a", "attributes": b"no JSON"}])
+    assert "attributes" in str(refuse(open_store("store"), content, "parquet").cause)
 
 
 def test_parts_of_a_number_are_not_dropped(open_store):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, compress
+from frazil.backup.format import BackedUpTable, BackupRecord, BlobRef, Tombstone, compress
 from frazil.backup.references import Kind, key_of, parse_key
-from frazil.backup.repository import Repository, record_key
-from frazil.errors import FrazilError
+from frazil.backup.repository import Repository, record_key, tombstone_key
+from frazil.errors import FrazilError, IntegrityError, NotFoundError
 from frazil.observe.logs import get_logger
 from frazil.settings.model import S3Settings
 from frazil.storage import bulk
@@ -44,6 +44,8 @@ def plan_repair(
 ) -> list[Repair]:
     """Returns what can be brought back of damaged and missing objects. Reads its sources; changes nothing.
 
+    Content that was erased stays erased, also where its tombstone is damaged.
+
     Args:
         repository: that lacks objects.
         keys: of these.
@@ -51,7 +53,7 @@ def plan_repair(
         s3_of: access to the files of a table, as they were at the time of its backup.
     """
     found: dict[str, Repair] = {}
-    wanted = set(keys)
+    wanted = {key for key in keys if not _is_erased(repository, key)}
     for key in wanted if other is not None else ():
         assert other is not None
         if (repair := _find_copy(repository, other, key)) is not None:
@@ -68,15 +70,28 @@ def plan_repair(
 
 
 def run_repair(repository: Repository, repairs: Iterable[Repair]) -> None:
-    """Brings objects back.
+    """Brings objects back, but for content that is erased while it runs.
 
     Raises:
         IntegrityError: a source has changed since the plan.
     """
     for repair in repairs:
-        repair.run()
-        repository.protect([repair.key])
+        if not _is_erased(repository, repair.key):
+            repair.run()
+            if _is_erased(repository, repair.key):  # its tombstone comes first: the removal may have been before us
+                repository.remove(repair.key)
+                continue
+            repository.protect([repair.key])
     repository.flush()
+
+
+def _is_erased(repository: Repository, key: str) -> bool:
+    """Whether content has a tombstone, which may be damaged: that it is there says enough."""
+    blob = parse_key("data", key)
+    try:
+        return blob is not None and bool(repository.store.head(tombstone_key(blob)))
+    except NotFoundError:
+        return False
 
 
 def _find_copy(repository: Repository, other: Repository, key: str) -> Repair | None:
@@ -84,45 +99,62 @@ def _find_copy(repository: Repository, other: Repository, key: str) -> Repair | 
     where = f"{other.root}/{key}"
     if (blob := parse_key("data", key)) is not None:
         return _find_content(repository, "data", blob, where, other.access.s3)
-    try:
+
+    def read() -> bytes:
         if (blob := parse_key("meta", key)) is not None:
-            data = compress(other.get_meta(blob))
+            return compress(other.get_meta(blob))
+        data = other.store.get(key)
+        if key.endswith(".erased"):
+            is_same = tombstone_key(Tombstone.parse(data, where).blob) == key
         else:
-            data = other.store.get(key)
             record = BackupRecord.parse(data, where)
-            if (record_key(record.name), record.repository) != (key, repository.id):
-                return None
+            is_same = (record_key(record.name), record.repository) == (key, repository.id)
+        if not is_same:
+            raise IntegrityError(f"{where} is another object than its name says")
+        return data
+
+    return _plan_put(repository, key, where, read)
+
+
+def _plan_put(repository: Repository, key: str, source: str, read: Callable[[], bytes]) -> Repair | None:
+    """Returns how to bring an object back that is read and compared again for that: a plan holds no content."""
+    try:
+        read()
     except FrazilError as error:
-        log.info("an object cannot be taken from another repository", source=where, reason=error.in_one_line)
+        log.info("an object cannot be brought back from there", source=source, reason=error.in_one_line)
         return None
-    return Repair(key, where, lambda: repository.store.put(key, data))
+    return Repair(key, source, lambda: repository.store.put(key, read()))
 
 
 def _find_content(repository: Repository, kind: Kind, blob: BlobRef, uri: str, s3: S3Settings) -> Repair | None:
     """Returns how to take content from a file; None: that is gone, or has other content."""
     key, access = key_of(kind, blob), repository.access
-    digest, size, held = hashlib.sha256(), 0, []
+    source = FileSource(uri, blob.size, s3, access.network)
+    if kind == "meta":
+        return _plan_put(repository, key, uri, lambda: compress(_read_whole(source, blob, uri)))
+    digest, size = hashlib.sha256(), 0
     try:
-        source = FileSource(uri, blob.size, s3, access.network)
         for chunk in source.read():
             digest.update(chunk)
             size += len(chunk)
-            if kind == "meta":
-                held.append(bytes(chunk))
     except FrazilError as error:
-        log.info("an object cannot be taken from a file", source=uri, reason=error.in_one_line)
+        log.info("an object cannot be brought back from there", source=uri, reason=error.in_one_line)
         return None
     if BlobRef(size, digest.hexdigest()) != blob:
         return None
-    if kind == "meta":
-        data = compress(b"".join(held))
-        return Repair(key, uri, lambda: repository.store.put(key, data))
     target = f"{repository.root}/{key}"
     return Repair(
         key,
         uri,
         lambda: bulk.write_file(target, source, size, blob.sha256, s3=access.s3, network=access.network),
     )
+
+
+def _read_whole(source: FileSource, blob: BlobRef, uri: str) -> bytes:
+    data = b"".join(map(bytes, source.read()))
+    if BlobRef.of(data) != blob:
+        raise IntegrityError(f"{uri} has other content")
+    return data
 
 
 def _list_files(repository: Repository, table: BackedUpTable) -> Iterator[tuple[Kind, BlobRef, str]]:

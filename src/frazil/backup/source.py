@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.catalogs import load_without_schema, parse_name
-from frazil.errors import ConflictError, NotAllowedError, NotFoundError, UnavailableError, UnsupportedError
+from frazil.errors import FrazilError, NotFoundError, UnsupportedError
 from frazil.observe.logs import get_logger
 from frazil.tables.metadata.locations import UriStorage
 from frazil.tables.relocation.table_metadata import (
@@ -141,7 +141,9 @@ def pinned_head(care: UpkeepContext, source: TableSource, snapshot_id: int) -> I
     with ExitStack() as held:
         try:
             held.enter_context(pins.pinned(care, source.table, "backup", PIN_LEASE_S, snapshot_id))
-        except (UnsupportedError, NotAllowedError, ConflictError, UnavailableError) as error:
+        except NotFoundError:
+            raise
+        except FrazilError as error:
             log.info("the backup goes on without a pin", table=source.name, reason=error.in_one_line)
             yield False
         else:

@@ -121,13 +121,14 @@ def _repair(run: Run, settings: Settings, report: VerifyReport, source: str | No
         run.printer.rows(("object", "is taken from"), [[each.key, each.source] for each in repairs])
         if len(repairs) < len(keys):
             print(
-                f"{format_count(len(keys) - len(repairs), 'object')} cannot be brought back: its bytes are nowhere else"
+                f"{format_count(len(keys) - len(repairs), 'object')} cannot be brought back: "
+                "the bytes are nowhere else, or were erased on purpose"
             )
         print()
     if repairs and not yes:
         if run.printer.json_output:
             run.printer.json({"repairs": {each.key: each.source for each in repairs}, "done": False})
-        raise UsageError("nothing was done: a repair needs --yes", hint="the same with --yes")
+        raise UsageError("nothing was done: a repair requires --yes", hint="the same with --yes")
     run_repair(repository, repairs)
     return bool(repairs)
 

@@ -229,7 +229,10 @@ def append_metadata_log(metadata: Metadata, pointer: str) -> dict[str, Any]:
     """Returns changed metadata as the successor of a metadata file: newer, and with that file at the end of its log."""
     before = int(metadata["last-updated-ms"])
     log = [*(metadata.get("metadata-log") or ()), {"timestamp-ms": before, "metadata-file": pointer}]
-    most = max(1, int((metadata.get("properties") or {}).get(_LOG_LENGTH, _LOG_DEFAULT)))
+    try:
+        most = max(1, int((metadata.get("properties") or {}).get(_LOG_LENGTH, _LOG_DEFAULT)))
+    except ValueError:
+        most = _LOG_DEFAULT
     now = max(time.time_ns() // 1_000_000, before + 1)
     return {**metadata, "last-updated-ms": now, "metadata-log": log[-most:]}
 

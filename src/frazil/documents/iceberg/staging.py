@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from frazil.documents.arrow import REVISION_SCHEMA
 from frazil.documents.messages import BulkFile
-from frazil.errors import IntegrityError, NotAllowedError, NotFoundError, UnavailableError, first_line
+from frazil.errors import IntegrityError, NotAllowedError, NotFoundError, UnavailableError, UsageError, first_line
 from frazil.tables.durability import sync_files
 
 if TYPE_CHECKING:
@@ -43,9 +43,19 @@ class Staging:
 
         Args:
             rows: in `REVISION_SCHEMA`.
+
+        Raises:
+            UsageError: a text is not UTF-8. Published, it would stop every reader of the log.
         """
+        rows = rows.cast(REVISION_SCHEMA)
+        try:
+            rows.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise UsageError(
+                "the revisions cannot be staged", cause=first_line(error), hint="texts in UTF-8"
+            ) from error
         sink = pa.BufferOutputStream()
-        pq.write_table(rows.cast(REVISION_SCHEMA), sink, compression="zstd")
+        pq.write_table(rows, sink, compression="zstd")
         content = sink.getvalue()
         uri = f"{self.location}{uuid.uuid4()}.parquet"
         try:

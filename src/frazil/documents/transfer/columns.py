@@ -77,6 +77,7 @@ def check_columns(columns: Mapping[str, pa.Array], count: int, now: datetime) ->
     accepted = np.ones(count, bool)
     made: dict[str, pa.Array] = {}
     try:
+        pa.record_batch(list(columns.values()), names=list(columns)).validate(full=True)  # Parquet may hold any bytes
         for name, given in columns.items():
             if name in READ_ONLY or given.null_count == count:
                 continue

@@ -79,6 +79,8 @@ class ColumnRows:
 
     def columns(self) -> dict[str, pa.Array] | None:
         columns = dict(zip(self.batch.schema.names, self.batch.columns, strict=True))
+        if "attributes" in columns and not _is_string(columns["attributes"].type):  # binary stands for parsed JSON
+            return None
         if self.is_text and "size_bytes" in columns:
             columns["size_bytes"] = parse_sizes(columns["size_bytes"])
         return columns
@@ -314,8 +316,50 @@ def _read_parquet(file: IO[bytes], columns: Mapping[str, Column]) -> Iterator[Ro
             raise IntegrityError(
                 f"the Parquet file cannot be read after row {start - 1:,}", cause=str(error), hint="a sound copy of it"
             ) from error
-        yield ColumnRows(range(start, start + batch.num_rows), batch, partial(_parquet_rows, columns=columns))
+        yield _parquet_batch(batch, start, partial(_parquet_rows, columns=columns))
         start += batch.num_rows
+
+
+def _parquet_batch(
+    batch: pa.RecordBatch, start: int, convert: Callable[[pa.RecordBatch], list[dict[str, Any]]]
+) -> ColumnRows:
+    """The rows of a batch; bad are those with a text that is not UTF-8, which Arrow does not look at when it reads."""
+    lines = range(start, start + batch.num_rows)
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        pass
+    else:
+        return ColumnRows(lines, batch, convert)
+    plain = pa.record_batch([_decode_dictionary(column) for column in batch.columns], names=batch.schema.names)
+    good: list[int] = []
+    bad: list[BadRow] = []
+    for place, line in enumerate(lines):
+        row = plain.take(pa.array([place], pa.int64()))  # a slice would bring the values of its neighbours
+        if wrong := [name for name, value in zip(row.schema.names, row.columns, strict=True) if not _is_valid(value)]:
+            readable = row.select([name for name in row.schema.names if name not in wrong])
+            bad.append(BadRow(line, f"field '{wrong[0]}' is not UTF-8", next(iter(convert(readable)), {})))
+        else:
+            good.append(place)
+    kept = plain.take(pa.array(good, pa.int64()))
+    return ColumnRows([lines[place] for place in good], kept, convert, bad=bad)
+
+
+def _is_valid(values: pa.Array) -> bool:
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _decode_dictionary(column: pa.Array) -> pa.Array:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def _parquet_rows(batch: pa.RecordBatch, columns: Mapping[str, Column]) -> list[dict[str, Any]]:
@@ -325,8 +369,7 @@ def _parquet_rows(batch: pa.RecordBatch, columns: Mapping[str, Column]) -> list[
 
 
 def _parquet_values(name: str, column: pa.Array, columns: Mapping[str, Column]) -> list[Any]:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = _decode_dictionary(column)
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False)
@@ -338,7 +381,7 @@ def _parquet_values(name: str, column: pa.Array, columns: Mapping[str, Column]) 
     if pa.types.is_floating(kind) and (name == "size_bytes" or name in columns):
         wanted = "long" if name == "size_bytes" else columns[name].type
         return [None if v is None else plain_number(v) if wanted == "long" else v for v in values]
-    if name in ("tags", "attributes") and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if name in ("tags", "attributes") and _is_string(kind):
         parse = parser_of(name, columns)
         return [None if value is None else parse(value) for value in values]
     return values

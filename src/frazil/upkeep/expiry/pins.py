@@ -240,8 +240,13 @@ class _TagChange:
             raise ConflictError(f"{'.'.join(identifier)} was changed by another writer")
         path = new_metadata_location(table)
         files, key = context.storage_of(table).find(path)
-        files.put_if_absent(key, format_metadata(changed))
-        publish(store, plan, path, changed)
+        files.put(key, format_metadata(changed))  # its name has a UUID
+        try:
+            publish(store, plan, path, changed)
+        except ConflictError:  # nothing names the file; after any other error the catalog may do so yet
+            with suppress(FrazilError):
+                files.delete(key)
+            raise
 
     def _commit_light(self, context: UpkeepContext, table: Table) -> None:
         from pyiceberg.table.update import (
