@@ -469,6 +469,24 @@ def test_a_compacted_table_stays_in_step_with_the_folder(landing: Landing) -> No
     landing.check()
 
 
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_a_file_that_was_written_anew_without_rows_leaves_the_table(landing: Landing, is_compacted: bool) -> None:
+    for n in range(3):
+        landing.put(f"{n}.parquet", rows(n * 10, 10))
+    landing.sync()
+    if is_compacted:
+        compact(landing)
+    path = landing.put("1.parquet", rows(0, 0))
+    report = landing.sync()
+    assert (report.action, report.removed, report.files_new, report.files) == ("updated", (f"file://{path}",), 0, 2)
+    landing.check()
+    assert landing.paths() == {"0.parquet", "2.parquet"}
+    assert landing.sync().action == "unchanged"
+    landing.put("1.parquet", rows(10, 5))
+    assert landing.sync().files_new == 1
+    landing.check()
+
+
 def test_nothing_changed_is_known_from_the_listing_alone(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     landing.put("p=1/a.parquet")
     landing.put("p=1/b.parquet", rows(10, 10))

@@ -63,6 +63,11 @@ class GatheredFiles:
     spec: PartitionSpec | None = None
     columns_added: tuple[str, ...] = ()
 
+    @property
+    def empty(self) -> set[str]:
+        """Paths of the files without rows."""
+        return {one.path for one in self.unusable if one.kind == "empty"}
+
 
 def gather_files(
     care: UpkeepContext,
