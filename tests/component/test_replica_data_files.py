@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update import AddSnapshotUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate
 
 from frazil.catalogs import local_path
 from frazil.errors import ConflictError, FrazilError, NotAllowedError, NotFoundError, UnsupportedError, UsageError
@@ -466,6 +466,34 @@ def test_a_compacted_table_stays_in_step_with_the_folder(landing: Landing) -> No
     compact(landing)
     landing.put("4.parquet", rows(60, 5))
     assert landing.sync().files == 2
+    landing.check()
+
+
+def test_compacted_files_whose_history_was_expired_are_not_registered_again(landing: Landing) -> None:
+    for n in range(3):
+        landing.put(f"{n}.parquet", rows(n * 10, 10))
+    landing.sync()
+    compact(landing)
+    landing.put("3.parquet", rows(30, 10))
+    landing.sync()
+
+    def expire() -> None:
+        oldest = RemoveSnapshotsUpdate(snapshot_ids=[landing.table.metadata.snapshots[0].snapshot_id])
+        landing.care.store.catalog.commit_table(landing.table, (), (oldest,))
+
+    expire()
+    landing.put("4.parquet", rows(40, 10))
+    assert landing.sync().files_new == 1, "the compaction is still in the history"
+    landing.check()
+    expire()
+    assert landing.sync().action == "unchanged"
+    landing.put("5.parquet", rows(50, 10))
+    pointer = landing.pointer
+    with pytest.raises(ConflictError, match=r"history of ns\.t was expired"):
+        landing.sync()
+    assert landing.pointer == pointer
+    landing.care.store.catalog.drop_table("ns.t")
+    assert landing.sync().files_new == 6
     landing.check()
 
 
