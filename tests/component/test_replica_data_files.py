@@ -290,7 +290,7 @@ def test_what_has_not_arrived_or_is_no_parquet_is_named_and_left_out(landing: La
     landing.put("a.parquet")
     whole = landing.put("late.parquet", rows(10, 10)).read_bytes()
     late = landing.root / "late.parquet"
-    for name in ("_SUCCESS", ".hidden.parquet", "_temporary/0/x.parquet", ".crc", "b.parquet._COPYING_"):
+    for name in ("_SUCCESS", ".hidden.parquet", "_temporary/0/x.parquet", ".crc"):
         path = landing.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"not yet")
@@ -312,6 +312,16 @@ def test_what_has_not_arrived_or_is_no_parquet_is_named_and_left_out(landing: La
     late.write_bytes(whole[:70])
     report = landing.sync()
     assert (report.action, len(report.waiting), report.files) == ("waiting", 1, 2)
+
+
+@pytest.mark.parametrize("name", ["b.parquet._COPYING_", "b.parquet.8a1f0c2e.partial", "b.parquet.1a2B3c4D"])
+def test_temporary_names_of_copy_tools_are_left_out_even_when_complete(landing: Landing, name: str) -> None:
+    landing.put("a.parquet.20260301")
+    landing.put("b.parquet", rows(10, 10)).rename(landing.root / name)
+    landing.sync()
+    assert landing.paths() == {"a.parquet.20260301"}
+    (landing.root / name).rename(landing.root / "b.parquet")
+    assert (landing.sync().gone, len(landing.paths())) == ((), 2)
 
 
 def test_a_folder_of_unfinished_files_makes_no_table(landing: Landing) -> None:
