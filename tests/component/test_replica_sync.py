@@ -371,6 +371,21 @@ def test_what_an_interrupted_sync_has_relocated_is_not_relocated_again(
     pair.require_equal()
 
 
+def test_a_retired_file_that_an_interrupted_sync_needed_again_stays(pair: Pair) -> None:
+    pair.copy()
+    pair.sync()
+    (files,) = (pair.home / "warehouse").rglob("metadata/replica-*.json")
+    content = json.loads(files.read_text())
+    current = pair.load().current_snapshot()
+    assert current is not None
+    content["retired"][current.manifest_list] = 0.0
+    files.write_text(json.dumps(content))
+    grow(pair.table)
+    pair.copy()
+    pair.sync()
+    pair.require_equal()
+
+
 def test_a_sync_that_is_told_to_stop_changes_nothing(pair: Pair) -> None:
     pair.copy()
     stop = threading.Event()
