@@ -529,7 +529,9 @@ def test_nothing_changed_is_known_from_the_listing_alone(landing: Landing, monke
     landing.put("p=1/a.parquet")
     landing.put("p=1/b.parquet", rows(10, 10))
     landing.put("_SUCCESS", rows(0, 1))
-    landing.sync()
+    landing.put("p=1/empty.parquet", rows(0, 0))
+    (landing.root / "notes.txt").write_text("no table, and long enough")
+    assert len(landing.sync().rejected) == 1
     compact(landing)
 
     def refuse(*_: object) -> Any:
@@ -541,7 +543,7 @@ def test_nothing_changed_is_known_from_the_listing_alone(landing: Landing, monke
         report = landing.sync()
         assert (report.action, report.files) == ("unchanged", 1)
         plan = plan_data_sync(landing.care, landing.config).to_dict()
-        assert (plan["known"], plan["ignored"]) == (2, 1)
+        assert (plan["known"], plan["ignored"]) == (4, 1)
     # A file that is written anew in place leaves the times of its folder as they are.
     place = landing.root / "p=1"
     before = place.stat().st_mtime_ns
@@ -557,7 +559,7 @@ def test_nothing_changed_is_known_from_the_listing_alone(landing: Landing, monke
     landing.check(partitioned=True)
 
 
-@pytest.mark.parametrize("left", ["growing", "gone", "foreign"])
+@pytest.mark.parametrize("left", ["growing", "gone", "damaged"])
 def test_a_sync_that_left_something_looks_again(landing: Landing, left: str) -> None:
     landing.put("a.parquet")
     whole = landing.put("b.parquet", rows(10, 10))
@@ -569,7 +571,7 @@ def test_a_sync_that_left_something_looks_again(landing: Landing, left: str) -> 
     elif left == "growing":
         whole.write_bytes(content[:-40])
     else:
-        (landing.root / "notes.txt").write_text("no table")
+        (landing.root / "odd.parquet").write_bytes(b"PAR1" + b"x" * 40 + (20).to_bytes(4, "little") + b"PAR1")
     first, second = landing.sync(), landing.sync()
     assert (second.gone, second.waiting, second.rejected) == (first.gone, first.waiting, first.rejected)
     assert second.gone or second.waiting or second.rejected

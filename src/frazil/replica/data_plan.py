@@ -121,7 +121,7 @@ class DataSyncPlan:
         replaced: files that were written anew in place.
         gone: paths in the table that are no longer in the folder.
         separated: further files that are registered again: they were compacted together with ones that have changed.
-        known: files that the table has.
+        known: files that the table has; by the listing alone, with those that it left out.
         table: as it is; None: it does not exist yet.
         registered: its files; None: they were not read, because the listing is that of the last sync.
     """

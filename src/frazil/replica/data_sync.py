@@ -255,7 +255,7 @@ class _Sync:
             is_as_planned = not known.registered
         else:
             is_as_planned = now.metadata.current_snapshot_id == plan.table.metadata.current_snapshot_id
-        is_equal = is_as_planned and not gathered.unusable and (not plan.gone or self._config.prune_missing)
+        is_equal = is_as_planned and gathered.is_final and (not plan.gone or self._config.prune_missing)
         found = {SYNC: self._config.replicated_path}
         return found | {LISTING: plan.listing.fingerprint} if is_equal else found
 
