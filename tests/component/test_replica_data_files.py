@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update import AddSnapshotUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate
 
 from frazil.catalogs import local_path
 from frazil.errors import ConflictError, FrazilError, NotAllowedError, NotFoundError, UnsupportedError, UsageError
@@ -290,7 +290,7 @@ def test_what_has_not_arrived_or_is_no_parquet_is_named_and_left_out(landing: La
     landing.put("a.parquet")
     whole = landing.put("late.parquet", rows(10, 10)).read_bytes()
     late = landing.root / "late.parquet"
-    for name in ("_SUCCESS", ".hidden.parquet", "_temporary/0/x.parquet", ".crc", "b.parquet._COPYING_"):
+    for name in ("_SUCCESS", ".hidden.parquet", "_temporary/0/x.parquet", ".crc"):
         path = landing.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"not yet")
@@ -312,6 +312,16 @@ def test_what_has_not_arrived_or_is_no_parquet_is_named_and_left_out(landing: La
     late.write_bytes(whole[:70])
     report = landing.sync()
     assert (report.action, len(report.waiting), report.files) == ("waiting", 1, 2)
+
+
+@pytest.mark.parametrize("name", ["b.parquet._COPYING_", "b.parquet.8a1f0c2e.partial", "b.parquet.1a2B3c4D"])
+def test_temporary_names_of_copy_tools_are_left_out_even_when_complete(landing: Landing, name: str) -> None:
+    landing.put("a.parquet.20260301")
+    landing.put("b.parquet", rows(10, 10)).rename(landing.root / name)
+    landing.sync()
+    assert landing.paths() == {"a.parquet.20260301"}
+    (landing.root / name).rename(landing.root / "b.parquet")
+    assert (landing.sync().gone, len(landing.paths())) == ((), 2)
 
 
 def test_a_folder_of_unfinished_files_makes_no_table(landing: Landing) -> None:
@@ -470,11 +480,59 @@ def test_a_compacted_table_stays_in_step_with_the_folder(landing: Landing) -> No
     landing.check()
 
 
+def test_compacted_files_whose_history_was_expired_are_not_registered_again(landing: Landing) -> None:
+    for n in range(3):
+        landing.put(f"{n}.parquet", rows(n * 10, 10))
+    landing.sync()
+    compact(landing)
+    landing.put("3.parquet", rows(30, 10))
+    landing.sync()
+
+    def expire() -> None:
+        oldest = RemoveSnapshotsUpdate(snapshot_ids=[landing.table.metadata.snapshots[0].snapshot_id])
+        landing.care.store.catalog.commit_table(landing.table, (), (oldest,))
+
+    expire()
+    landing.put("4.parquet", rows(40, 10))
+    assert landing.sync().files_new == 1, "the compaction is still in the history"
+    landing.check()
+    expire()
+    assert landing.sync().action == "unchanged"
+    landing.put("5.parquet", rows(50, 10))
+    pointer = landing.pointer
+    with pytest.raises(ConflictError, match=r"history of ns\.t was expired"):
+        landing.sync()
+    assert landing.pointer == pointer
+    landing.care.store.catalog.drop_table("ns.t")
+    assert landing.sync().files_new == 6
+    landing.check()
+
+
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_a_file_that_was_written_anew_without_rows_leaves_the_table(landing: Landing, is_compacted: bool) -> None:
+    for n in range(3):
+        landing.put(f"{n}.parquet", rows(n * 10, 10))
+    landing.sync()
+    if is_compacted:
+        compact(landing)
+    path = landing.put("1.parquet", rows(0, 0))
+    report = landing.sync()
+    assert (report.action, report.removed, report.files_new, report.files) == ("updated", (f"file://{path}",), 0, 2)
+    landing.check()
+    assert landing.paths() == {"0.parquet", "2.parquet"}
+    assert landing.sync().action == "unchanged"
+    landing.put("1.parquet", rows(10, 5))
+    assert landing.sync().files_new == 1
+    landing.check()
+
+
 def test_nothing_changed_is_known_from_the_listing_alone(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     landing.put("p=1/a.parquet")
     landing.put("p=1/b.parquet", rows(10, 10))
     landing.put("_SUCCESS", rows(0, 1))
-    landing.sync()
+    landing.put("p=1/empty.parquet", rows(0, 0))
+    (landing.root / "notes.txt").write_text("no table, and long enough")
+    assert len(landing.sync().rejected) == 1
     compact(landing)
 
     def refuse(*_: object) -> Any:
@@ -486,7 +544,7 @@ def test_nothing_changed_is_known_from_the_listing_alone(landing: Landing, monke
         report = landing.sync()
         assert (report.action, report.files) == ("unchanged", 1)
         plan = plan_data_sync(landing.care, landing.config).to_dict()
-        assert (plan["known"], plan["ignored"]) == (2, 1)
+        assert (plan["known"], plan["ignored"]) == (4, 1)
     # A file that is written anew in place leaves the times of its folder as they are.
     place = landing.root / "p=1"
     before = place.stat().st_mtime_ns
@@ -502,7 +560,7 @@ def test_nothing_changed_is_known_from_the_listing_alone(landing: Landing, monke
     landing.check(partitioned=True)
 
 
-@pytest.mark.parametrize("left", ["growing", "gone", "foreign"])
+@pytest.mark.parametrize("left", ["growing", "gone", "damaged"])
 def test_a_sync_that_left_something_looks_again(landing: Landing, left: str) -> None:
     landing.put("a.parquet")
     whole = landing.put("b.parquet", rows(10, 10))
@@ -514,7 +572,7 @@ def test_a_sync_that_left_something_looks_again(landing: Landing, left: str) -> 
     elif left == "growing":
         whole.write_bytes(content[:-40])
     else:
-        (landing.root / "notes.txt").write_text("no table")
+        (landing.root / "odd.parquet").write_bytes(b"PAR1" + b"x" * 40 + (20).to_bytes(4, "little") + b"PAR1")
     first, second = landing.sync(), landing.sync()
     assert (second.gone, second.waiting, second.rejected) == (first.gone, first.waiting, first.rejected)
     assert second.gone or second.waiting or second.rejected

@@ -371,6 +371,45 @@ def test_what_an_interrupted_sync_has_relocated_is_not_relocated_again(
     pair.require_equal()
 
 
+def test_notes_of_an_interrupted_sync_from_before_sizes_of_deletes_were_noted_are_of_use(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relocation, "CHECKPOINT_S", 0.0)
+    store, table = pair.primary.store, pair.table
+    (task, *_) = table.scan().plan_files()
+    place = pa.array([task.file.file_path]), pa.array([0])
+    (file,) = write_position_deletes(WriteTarget.of(table), "deletes", *place)
+    file.spec_id, shop = 0, ManifestWriter(store, table)
+    manifests = [shop.added(0, [file]), *read_live_manifests(store, table)]
+    draft = build_draft(table, shop, manifests, Operation.DELETE, added=[file])
+    store.catalog.commit_table(table, draft.requirements, draft.updates)
+    table.refresh()
+    pair.copy()
+    with handled(stop_at("replica.list.before", Crash())), pytest.raises(Crash):
+        pair.sync()
+    (notes,) = (pair.home / "warehouse").rglob("replica-progress.json")
+    content = json.loads(notes.read_text())
+    assert len(content.pop("relocated_deletes")) == 1
+    notes.write_text(json.dumps(content))
+    assert pair.sync().manifests_new == 1
+    pair.require_equal()
+
+
+def test_a_retired_file_that_an_interrupted_sync_needed_again_stays(pair: Pair) -> None:
+    pair.copy()
+    pair.sync()
+    (files,) = (pair.home / "warehouse").rglob("metadata/replica-*.json")
+    content = json.loads(files.read_text())
+    current = pair.load().current_snapshot()
+    assert current is not None
+    content["retired"][current.manifest_list] = 0.0
+    files.write_text(json.dumps(content))
+    grow(pair.table)
+    pair.copy()
+    pair.sync()
+    pair.require_equal()
+
+
 def test_a_sync_that_is_told_to_stop_changes_nothing(pair: Pair) -> None:
     pair.copy()
     stop = threading.Event()

@@ -63,6 +63,16 @@ class GatheredFiles:
     spec: PartitionSpec | None = None
     columns_added: tuple[str, ...] = ()
 
+    @property
+    def empty(self) -> set[str]:
+        """Paths of the files without rows."""
+        return {one.path for one in self.unusable if one.kind == "empty"}
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no file may become usable without another size."""
+        return not any(one.kind in ("waiting", "damaged") for one in self.unusable)
+
 
 def gather_files(
     care: UpkeepContext,

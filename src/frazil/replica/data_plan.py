@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.catalogs import parse_name
-from frazil.errors import NotFoundError
-from frazil.replica.data_files import DataFileTable, read_listing, require_own
+from frazil.errors import ConflictError, NotFoundError
+from frazil.replica.data_files import PATH, DataFileTable, read_listing, require_own
 from frazil.replica.listing import FolderListing, list_data_files
 from frazil.replica.places import location_in, open_files, require_apart
 from frazil.replica.scan import ReplicatedFile, canonical_path
@@ -51,13 +51,18 @@ class KnownDataFiles:
 
     @classmethod
     def read(cls, store: TableStore, table: Table, registered: Mapping[str, RegisteredFile]) -> KnownDataFiles:
-        """Reads the history. A compaction that was taken back, by a sync or a rollback, does not count."""
+        """Reads the history. A compaction that was taken back, by a sync or a rollback, does not count.
+
+        Raises:
+            ConflictError: the history was expired, and with it what a compacted file was made of.
+        """
         live = set(registered)
         found = []
         for compaction in read_compactions(store, table):
             if not compaction.after or not live.isdisjoint(compaction.after):
                 found.append(compaction)
                 live.update(compaction.before)
+        _require_known_origin(table, live, found)
         return cls(registered, found)
 
     @cached_property
@@ -88,6 +93,23 @@ class KnownDataFiles:
         return written & self.registered.keys(), paths - written
 
 
+def _require_known_origin(table: Table, files: Collection[str], compactions: Sequence[Compaction]) -> None:
+    """Refuses a table with a compacted file whose compaction is no longer in the history.
+
+    The files that it was made of would be taken for new ones, and their rows be in the table twice.
+    """
+    # The parent of the oldest snapshot is no sign of it: PyIceberg sets it to null when it expires snapshots.
+    folder = f"{table.metadata.properties.get(PATH)}/"
+    lost = {path for path in files if not path.startswith(folder)}.difference(*(c.after for c in compactions))
+    if lost:
+        name = ".".join(table.name())
+        raise ConflictError(
+            f"the history of {name} was expired: it is not known any more which files were compacted into {min(lost)}",
+            cause=f"no snapshot that is left has written it, of {len(table.metadata.snapshots)}",
+            hint="drop the table from the replica's catalog without its files, and sync again",
+        ).adding("nothing was changed", lost=sorted(lost))
+
+
 @dataclass(frozen=True)
 class DataSyncPlan:
     """What a sync will do, as far as the footers of new files allow.
@@ -99,7 +121,7 @@ class DataSyncPlan:
         replaced: files that were written anew in place.
         gone: paths in the table that are no longer in the folder.
         separated: further files that are registered again: they were compacted together with ones that have changed.
-        known: files that the table has.
+        known: files that the table has; by the listing alone, with those that it left out.
         table: as it is; None: it does not exist yet.
         registered: its files; None: they were not read, because the listing is that of the last sync.
     """
@@ -157,7 +179,7 @@ def plan_data_sync(care: UpkeepContext, config: DataFileTable) -> DataSyncPlan:
         config: what to replicate.
 
     Raises:
-        ConflictError: others have written to the table, or it is another one's replica.
+        ConflictError: others have written to the table or expired its history, or it is another one's replica.
         NotFoundError: there is no file at all.
         NotAllowedError: the table is no replica, or the warehouse lies in the folder.
         UsageError: the folder holds the metadata of a table.

@@ -50,7 +50,7 @@ class DataSyncReport(SyncReport):
         files: in the table now.
         rows: in the new files.
         replaced: files that were written anew in place, and are registered anew.
-        removed: files that were taken out of the table.
+        removed: files that were taken out of the table: gone from the folder, or written anew without rows.
         gone: files that are in the table, and no longer in the folder.
         waiting: files that are still growing, or were cut short, with the reason.
         rejected: files that are not Parquet, or are damaged, with the reason.
@@ -143,6 +143,8 @@ class _Sync:
         self._columns_added: tuple[str, ...] = ()
         #: Registered again because they were compacted together with files that have changed.
         self._separated: set[str] = set()
+        #: Of the table, and without rows now.
+        self._emptied: set[str] = set()
 
     def run(self) -> DataSyncReport:
         table = self._plan.table
@@ -155,7 +157,8 @@ class _Sync:
                     require_own(table, self._config.replicated_path)
             gathered = gather_files(self._care, self._config, self._plan.files, table, self._engine, self._progress)
             raise_if_stopped(self._stop)
-            if not gathered.entries and not self._to_prune:
+            has_emptied = not gathered.empty.isdisjoint(file.path for file in self._plan.replaced)
+            if not gathered.entries and not self._to_prune and not (has_emptied and table is not None):
                 return self._describe(table, gathered, Registration(), self._plan.registered_count)
             prepared = self._prepare_table(table, gathered)
             if prepared is not None:
@@ -231,17 +234,18 @@ class _Sync:
         """Returns what the table still lacks. Files whose compacted rows have changed stand apart again."""
         registered, compacted, sizes = known.registered, known.compacted, known.sizes
         changed = {e.file_path for e in gathered.entries if sizes.get(e.file_path) != e.file_size_in_bytes}
-        pruned = set(self._to_prune)
-        removed, apart = known.take_back((changed | pruned) & compacted.keys())
+        self._emptied = gathered.empty & sizes.keys()
+        leaving = self._emptied.union(self._to_prune)
+        removed, apart = known.take_back((changed | leaving) & compacted.keys())
         added = [e for e in gathered.entries if e.file_path in changed or e.file_path in apart]
-        if lost := sorted(apart - pruned - {e.file_path for e in added}):
+        if lost := sorted(apart - leaving - {e.file_path for e in added}):
             raise ConflictError(
                 f"files of {self._config.name} that have changed were compacted together with {lost[0]}",
                 cause=f"{len(lost)} such files cannot be registered again: they are gone from the folder, or damaged",
                 hint="--prune-missing, or sync again when they are back",
             ).adding("nothing was changed", lost=lost)
-        removed |= {path for path in changed | pruned if path in registered}
-        self._separated = apart - changed - pruned
+        removed |= {path for path in changed | leaving if path in registered}
+        self._separated = apart - changed - leaving
         return Registration(added, sorted(removed), self._summarize(now, gathered, known))
 
     def _summarize(self, now: Table, gathered: GatheredFiles, known: KnownDataFiles) -> dict[str, str]:
@@ -251,7 +255,7 @@ class _Sync:
             is_as_planned = not known.registered
         else:
             is_as_planned = now.metadata.current_snapshot_id == plan.table.metadata.current_snapshot_id
-        is_equal = is_as_planned and not gathered.unusable and (not plan.gone or self._config.prune_missing)
+        is_equal = is_as_planned and gathered.is_final and (not plan.gone or self._config.prune_missing)
         found = {SYNC: self._config.replicated_path}
         return found | {LISTING: plan.listing.fingerprint} if is_equal else found
 
@@ -280,7 +284,7 @@ class _Sync:
             files=files,
             rows=sum(entry.record_count for entry in added),
             replaced=tuple(sorted(names & {file.path for file in self._plan.replaced})),
-            removed=tuple(sorted(gone & pruned)) if is_changed else (),
+            removed=tuple(sorted(gone & pruned | self._emptied)) if is_changed else (),
             gone=tuple(sorted(gone - pruned)),
             waiting=waiting,
             rejected=rejected,

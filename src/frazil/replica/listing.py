@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,10 @@ from frazil.storage import parse
 from frazil.storage.faults import from_os
 
 #: What a name must have that is not one of a data file; in a text with one name to the line.
-_MARKS = ("\n.", "\n_", ".metadata.json", "._COPYING_")
+_MARKS = ("\n.", "\n_", ".metadata.json")
+#: Names that copy tools give to files until they are complete: HDFS, rclone, and `aws s3 cp`, whose eight hex
+#: digits hold a letter, unlike a date.
+_TEMPORARY = re.compile(r"\.(?:_COPYING_|partial|(?:parquet|parq|pq)\.(?=\d*[A-Fa-f])[0-9A-Fa-f]{8})$", re.MULTILINE)
 #: Logs of other table formats: which of their files count is written there.
 _OTHER_FORMATS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 
@@ -74,7 +78,7 @@ class FolderListing:
         """
         is_hidden = _is_hidden_folder(self.root, folder) if "/_" in f"/{folder}" or "/." in f"/{folder}" else False
         text = "\n".join(["", *sizes])
-        if sizes and not is_hidden and not any(mark in text for mark in _MARKS):
+        if sizes and not is_hidden and not any(mark in text for mark in _MARKS) and not _TEMPORARY.search(text):
             self.folders[folder] = sizes
             return
         prefix = f"{folder}/" if folder else ""
@@ -85,7 +89,7 @@ class FolderListing:
                     f"{self.root} holds the metadata of an Iceberg table: {prefix}{name}",
                     hint="sync it in metadata mode, or name the folder of its data files",
                 )
-            if is_hidden or name.endswith("._COPYING_") or (name[0] in "._" and _is_hidden(name)):
+            if is_hidden or _TEMPORARY.search(name) or (name[0] in "._" and _is_hidden(name)):
                 self.ignored += 1
             else:
                 chosen[name] = size

@@ -119,7 +119,7 @@ class Publication:
         if not work.is_in_place:
             for path in before - after:
                 files.retired.setdefault(work.homes.map(path), now)
-            for path in after - before:
+            for path in after:  # also what an interrupted run has relocated again, which is in `before`
                 files.retired.pop(work.homes.map(path), None)
         if self._plan.served is not None:
             state = self._plan.served.state

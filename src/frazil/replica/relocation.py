@@ -213,8 +213,10 @@ class Relocation:
         if begun.manifests:
             self.notes = self._progress_path
         for path, found in begun.manifests.items():
-            if path not in files.manifests:
-                deletes = {name: begun.relocated_deletes[name] for name in begun.deletes.get(path, ())}
+            names = begun.deletes.get(path, ())
+            # Older notes do not have the deletes' sizes: such a manifest is relocated again.
+            if path not in files.manifests and all(name in begun.relocated_deletes for name in names):
+                deletes = {name: begun.relocated_deletes[name] for name in names}
                 files.add_manifest(path, found[0], found[1], deletes)
         return files
 
