@@ -60,16 +60,21 @@ class HadoopFiles:
                     yield found
 
     def list_folder(self, folder: str) -> Entries:
-        """Returns what lies in a folder itself. Empty if there is no folder."""
+        """Returns what lies in a folder itself, with URIs that begin with its own. Empty if there is no folder."""
 
         def list_now() -> Entries:
             system, path = self._open(folder)
             # As text, in one call: each call from Python to the JVM costs as much as a request.
             text = self._jvm.org.apache.commons.lang3.ArrayUtils.toString(system.listStatus(path))
-            return [
-                HadoopFile(found[1], int(found[3]) if found[2] == "false" else None, int(found[4]))
-                for found in _STATUS.finditer(text)
-            ]
+            base = folder.removesuffix("/")
+            entries = []
+            for listed, is_folder, size, modified in _STATUS.findall(text):
+                name = listed.rpartition("/")[2]  # Hadoop adds the name node to a URI that has none
+                entries.append(HadoopFile(f"{base}/{name}", int(size) if is_folder == "false" else None, int(modified)))
+            is_itself = len(entries) == 1 and entries[0].path == f"{base}/{base.rpartition('/')[2]}"
+            if is_itself and system.getFileStatus(path).isFile():
+                return []  # Hadoop lists a file as if it were in itself
+            return entries
 
         try:
             return self._call(list_now, folder)
