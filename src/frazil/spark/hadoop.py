@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -138,14 +139,15 @@ class HadoopFiles:
             temporary = self._jvm.org.apache.hadoop.fs.Path(f"{uri}.{uuid.uuid4()}._COPYING_")
             stream = system.create(temporary, True)
             try:
-                stream.write(bytearray(data))
-                stream.hsync()
-            finally:
-                stream.close()
-            try:
+                try:
+                    stream.write(bytearray(data))
+                    stream.hsync()
+                finally:
+                    stream.close()
                 self._rename(temporary, path, replace=replace)
             except Exception:
-                system.delete(temporary, False)
+                with suppress(Exception):  # the error that led here counts
+                    system.delete(temporary, False)
                 raise
 
         self._call(write_now, uri)
