@@ -7,7 +7,9 @@ from contextlib import suppress
 from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
+from frazil.errors import UnavailableError
 from frazil.spark.hadoop import HadoopFiles
 from frazil.tables.hadoop import _Handler
 
@@ -42,3 +44,10 @@ def test_a_failed_write_is_not_repeated_when_its_stream_is_collected():
     del stream
     gc.collect()
     assert files.write.call_count == 1
+
+
+@pytest.mark.parametrize("error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError("no")])
+def test_an_ended_jvm_is_reported_as_unavailable(error, jvm, files):
+    jvm.org.apache.hadoop.fs.Path.side_effect = error
+    with pytest.raises(UnavailableError, match="hdfs:///x"):
+        files.read("hdfs:///x")

@@ -193,6 +193,8 @@ class HadoopFiles:
         return path.getFileSystem(self._spark()._jsc.hadoopConfiguration()), path
 
     def _call(self, function: Callable[[], T], uri: str) -> T:
+        from py4j.protocol import Py4JError
+
         try:
             return function()
         except FrazilError:
@@ -200,9 +202,15 @@ class HadoopFiles:
         except Exception as error:
             # PySpark wraps some exceptions: an unknown host is an IllegalArgumentException.
             thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-            if thrown is None:
-                raise
-            raise _translate(thrown, uri) from error
+            if thrown is not None:
+                raise _translate(thrown, uri) from error
+            if isinstance(error, (Py4JError, OSError)):
+                raise UnavailableError(
+                    f"cannot reach {uri}: Spark's JVM does not answer",
+                    cause=first_line(error),
+                    hint="run the command again; its Spark session has ended",
+                ) from error
+            raise
 
 
 def _translate(thrown: Any, uri: str) -> FrazilError:
