@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import ConflictError, NotFoundError
 from frazil.spark.hadoop import HadoopFiles
+from frazil.spark.hadoop_store import HadoopStore
+from frazil.storage import parse
 
 
 @pytest.mark.spark
@@ -37,3 +39,17 @@ def test_files_are_listed_measured_read_and_written(spark: SparkSession, tmp_pat
     for data in (b"\x80\xff\x00z", b""):
         files.write(f"{root}/new/y", data)
         assert (tmp_path / "new/y").read_bytes() == data
+
+
+@pytest.mark.spark
+def test_listed_names_are_those_below_the_folder_also_where_hadoop_spells_its_uri_in_another_way(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/a").write_bytes(b"1")
+    location = parse(f"file://{tmp_path}")  # Hadoop's spelling has no authority, as that of hdfs:///x gets one
+    store = HadoopStore(location, HadoopFiles(lambda: spark))
+    assert [info.key for info in store.list()] == ["a/a"]
+    assert [info.key for info in store.list("a")] == ["a/a"]
+    assert [info.key for info in store.list("a/a")] == []
+    assert store.get("a/a") == b"1"

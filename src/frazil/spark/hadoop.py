@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -60,16 +61,21 @@ class HadoopFiles:
                     yield found
 
     def list_folder(self, folder: str) -> Entries:
-        """Returns what lies in a folder itself. Empty if there is no folder."""
+        """Returns what lies in a folder itself, with URIs that begin with its own. Empty if there is no folder."""
 
         def list_now() -> Entries:
             system, path = self._open(folder)
             # As text, in one call: each call from Python to the JVM costs as much as a request.
             text = self._jvm.org.apache.commons.lang3.ArrayUtils.toString(system.listStatus(path))
-            return [
-                HadoopFile(found[1], int(found[3]) if found[2] == "false" else None, int(found[4]))
-                for found in _STATUS.finditer(text)
-            ]
+            base = folder.removesuffix("/")
+            entries = []
+            for listed, is_folder, size, modified in _STATUS.findall(text):
+                name = listed.rpartition("/")[2]  # Hadoop adds the name node to a URI that has none
+                entries.append(HadoopFile(f"{base}/{name}", int(size) if is_folder == "false" else None, int(modified)))
+            is_itself = len(entries) == 1 and entries[0].path == f"{base}/{base.rpartition('/')[2]}"
+            if is_itself and system.getFileStatus(path).isFile():
+                return []  # Hadoop lists a file as if it were in itself
+            return entries
 
         try:
             return self._call(list_now, folder)
@@ -133,14 +139,15 @@ class HadoopFiles:
             temporary = self._jvm.org.apache.hadoop.fs.Path(f"{uri}.{uuid.uuid4()}._COPYING_")
             stream = system.create(temporary, True)
             try:
-                stream.write(bytearray(data))
-                stream.hsync()
-            finally:
-                stream.close()
-            try:
+                try:
+                    stream.write(bytearray(data))
+                    stream.hsync()
+                finally:
+                    stream.close()
                 self._rename(temporary, path, replace=replace)
             except Exception:
-                system.delete(temporary, False)
+                with suppress(Exception):  # the error that led here counts
+                    system.delete(temporary, False)
                 raise
 
         self._call(write_now, uri)
@@ -186,6 +193,8 @@ class HadoopFiles:
         return path.getFileSystem(self._spark()._jsc.hadoopConfiguration()), path
 
     def _call(self, function: Callable[[], T], uri: str) -> T:
+        from py4j.protocol import Py4JError
+
         try:
             return function()
         except FrazilError:
@@ -193,9 +202,15 @@ class HadoopFiles:
         except Exception as error:
             # PySpark wraps some exceptions: an unknown host is an IllegalArgumentException.
             thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-            if thrown is None:
-                raise
-            raise _translate(thrown, uri) from error
+            if thrown is not None:
+                raise _translate(thrown, uri) from error
+            if isinstance(error, (Py4JError, OSError)):
+                raise UnavailableError(
+                    f"cannot reach {uri}: Spark's JVM does not answer",
+                    cause=first_line(error),
+                    hint="run the command again; its Spark session has ended",
+                ) from error
+            raise
 
 
 def _translate(thrown: Any, uri: str) -> FrazilError:

@@ -50,7 +50,7 @@ class HadoopStore:
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         prefix = prefix.strip("/")
-        for file in self._files.list(self._uri(prefix) if prefix else self.root):
+        for file in self._files.list(self._uri(prefix) if prefix else f"{self.root}/"):
             info = self._info(file)
             if info.key > start_after and not info.key.endswith("._COPYING_"):
                 yield info

@@ -9,11 +9,17 @@ from urllib.parse import urlsplit
 from pyiceberg.io import (
     ADLS_ACCOUNT_KEY,
     ADLS_ACCOUNT_NAME,
+    ADLS_ANON,
     ADLS_BLOB_STORAGE_AUTHORITY,
     ADLS_BLOB_STORAGE_SCHEME,
+    ADLS_CLIENT_ID,
+    ADLS_CLIENT_SECRET,
+    ADLS_CONNECTION_STRING,
+    ADLS_CREDENTIAL,
     ADLS_DFS_STORAGE_AUTHORITY,
     ADLS_DFS_STORAGE_SCHEME,
     ADLS_SAS_TOKEN,
+    ADLS_TOKEN,
     ARROW_FILE_IO,
     SCHEMA_TO_FILE_IO,
 )
@@ -23,8 +29,14 @@ from frazil.settings import environment
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+    from pyiceberg.io import FileIO
 
-_AZURE = ("abfs", "abfss")
+_AZURE = ("abfs", "abfss", "wasb", "wasbs")
+#: Access to Azure that fsspec has and PyArrow has not.
+_ONLY_FSSPEC = (ADLS_CONNECTION_STRING, ADLS_TOKEN, ADLS_CREDENTIAL)
+_CREDENTIALS = (ADLS_ACCOUNT_KEY, ADLS_SAS_TOKEN, ADLS_CLIENT_ID, ADLS_CLIENT_SECRET, ADLS_ANON, *_ONLY_FSSPEC)
+#: Followed by the account's host, in the properties that a REST catalog vends.
+_SAS_TOKEN_OF = f"{ADLS_SAS_TOKEN}."
 #: File systems that PyArrow does not have, by scheme. Their paths are whole URIs.
 _REGISTERED: dict[str, Callable[[], FileSystem]] = {}
 
@@ -36,17 +48,21 @@ def register_file_system(scheme: str, open_file_system: Callable[[], FileSystem]
 
 
 def register_file_io() -> None:
-    """Makes PyIceberg use `TableFileIO`, except for catalogs whose properties have `py-io-impl`."""
-    name = f"{TableFileIO.__module__}.{TableFileIO.__qualname__}"
+    """Makes PyIceberg use `TableFileIO`, except for catalogs whose properties have `py-io-impl`.
+
+    Catalogs whose access to Azure only fsspec has keep that.
+    """
     for scheme in {*_REGISTERED, *(scheme for scheme, known in SCHEMA_TO_FILE_IO.items() if ARROW_FILE_IO in known)}:
-        SCHEMA_TO_FILE_IO[scheme] = [name]
+        opener = open_azure_file_io if scheme in _AZURE else TableFileIO
+        SCHEMA_TO_FILE_IO[scheme] = [f"{opener.__module__}.{opener.__qualname__}"]
 
 
 class TableFileIO(PyArrowFileIO):
     """One for all schemes, because a replica's metadata and data may lie in different storage.
 
     PyArrow knows only the short form of `abfss://container@account.dfs.core.windows.net/path`. Access to Azure is that
-    of the properties `adls.*`, and otherwise that of the environment, as `frazil.storage` has it.
+    of the properties `adls.*` if there is a credential among them, and otherwise that of the environment, as
+    `frazil.storage` has it.
     """
 
     @staticmethod
@@ -63,22 +79,49 @@ class TableFileIO(PyArrowFileIO):
             return _REGISTERED[scheme]()
         if scheme not in _AZURE:
             return super()._initialize_fs(scheme, netloc)
-        access = {**_access_from_environment(), **_account_in(netloc or ""), **self.properties}
-        return PyArrowFileIO(access)._initialize_fs(scheme, netloc)
+        return PyArrowFileIO(_find_access(self.properties, netloc or ""))._initialize_fs(scheme, netloc)
 
 
-def _account_in(netloc: str) -> dict[str, str]:
-    account = netloc.partition("@")[2].partition(".")[0]
-    return {ADLS_ACCOUNT_NAME: account} if account else {}
+def open_azure_file_io(properties: dict[str, Any]) -> FileIO:
+    """Opens what PyIceberg uses for a table in Azure."""
+    if any(name in properties for name in _ONLY_FSSPEC):
+        from pyiceberg.io.fsspec import FsspecFileIO
+
+        return FsspecFileIO(properties)
+    return TableFileIO(properties)
 
 
-def _access_from_environment() -> dict[str, str]:
+def _find_access(properties: dict[str, Any], netloc: str) -> dict[str, Any]:
+    """Returns the properties with which PyArrow opens `container@host`."""
+    host = netloc.partition("@")[2]
+    account = {ADLS_ACCOUNT_NAME: host.partition(".")[0]} if host else {}
+    has_credentials = any(name in _CREDENTIALS or name.startswith(_SAS_TOKEN_OF) for name in properties)
+    access = {**_endpoint_from_environment(), **account, **({} if has_credentials else _key_from_environment())}
+    access |= properties
+    vended = properties.get(f"{_SAS_TOKEN_OF}{host}")
+    if vended and not any(name in properties for name in _CREDENTIALS):
+        access[ADLS_SAS_TOKEN] = vended
+    if token := access.get(ADLS_SAS_TOKEN):
+        # PyArrow appends it to the address as it is; Azure and catalogs give it without the question mark.
+        access[ADLS_SAS_TOKEN] = f"?{token.removeprefix('?')}"
+    return access
+
+
+def _key_from_environment() -> dict[str, str]:
     access = environment.azure_access()
-    found = {ADLS_ACCOUNT_KEY: access.account_key}
-    if access.account_key is None:
-        found[ADLS_SAS_TOKEN] = access.sas_token
-    if access.endpoint is not None:
-        parts = urlsplit(access.endpoint)
-        found |= dict.fromkeys((ADLS_BLOB_STORAGE_AUTHORITY, ADLS_DFS_STORAGE_AUTHORITY), parts.netloc)
-        found |= dict.fromkeys((ADLS_BLOB_STORAGE_SCHEME, ADLS_DFS_STORAGE_SCHEME), parts.scheme)
-    return {name: value for name, value in found.items() if value is not None}
+    if access.account_key is not None:
+        return {ADLS_ACCOUNT_KEY: access.account_key}
+    return {} if access.sas_token is None else {ADLS_SAS_TOKEN: access.sas_token}
+
+
+def _endpoint_from_environment() -> dict[str, str]:
+    endpoint = environment.azure_access().endpoint
+    if endpoint is None:
+        return {}
+    parts = urlsplit(endpoint)
+    return {
+        ADLS_BLOB_STORAGE_AUTHORITY: parts.netloc,
+        ADLS_DFS_STORAGE_AUTHORITY: parts.netloc,
+        ADLS_BLOB_STORAGE_SCHEME: parts.scheme,
+        ADLS_DFS_STORAGE_SCHEME: parts.scheme,
+    }

@@ -132,6 +132,9 @@ class _Writer(io.BytesIO):
         self._files, self._path = files, path
 
     def close(self) -> None:
-        if not self.closed:
+        if self.closed:
+            return
+        try:
             self._files.write(self._path, self.getvalue())
-        super().close()
+        finally:
+            super().close()  # else the garbage collector closes it, and writes again

@@ -29,8 +29,8 @@ class TargetFolder:
     network: NetworkSettings
 
     def open(self) -> ObjectStore:
-        """Returns the store whose keys are relative to the folder; one per process."""
-        return _open(self)
+        """Returns the store whose keys are relative to the folder; one per process, if it needs no Spark session."""
+        return _open(self) if parse(self.location).needs_jvm else _open_once(self)
 
     def key_of(self, path: str) -> str:
         """Returns the key of a file in the folder, however its path spells the folder: `file:/x` is in `file:///x`.
@@ -78,9 +78,11 @@ def _keys_in(location: str) -> PrefixMap:
     return PrefixMap(((location, "/"),))
 
 
-@lru_cache(maxsize=16)
 def _open(target: TargetFolder) -> ObjectStore:
     return open_store(target.location, s3=target.s3, network=target.network)
+
+
+_open_once = lru_cache(maxsize=16)(_open)
 
 
 def _list_local(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:

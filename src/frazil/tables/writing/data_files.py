@@ -81,6 +81,9 @@ class _LoadedTarget:
         from pyiceberg.table.locations import load_location_provider
         from pyiceberg.table.sorting import SortOrder
 
+        from frazil.tables.file_io import register_file_io
+
+        register_file_io()  # a worker opens no `TableStore`, which does this elsewhere
         properties = json.loads(target.properties)
         self.schema = Schema.model_validate_json(target.schema)
         self.spec = PartitionSpec.model_validate_json(target.spec)
