@@ -72,18 +72,18 @@ def test_a_copy_on_hdfs_becomes_a_replica(
             assert sorted(tuple(row) for row in found) == expected
 
         copy(pair, landed, metadata_only=True)
-        first = pair.sync(spark=care.spark)
+        first = pair.sync()
         assert first.version == 0  # without rows
         assert first.missing
         copy(pair, landed)
-        assert pair.sync(spark=care.spark).action == "updated"
+        assert pair.sync().action == "updated"
         check()
-        assert pair.sync(spark=care.spark).action == "unchanged"
+        assert pair.sync().action == "unchanged"
         pair.table.delete("id = 2")
         grow(pair.table)
         copy(pair, landed)
         present = {info.key for info in landed.list()}
-        report = pair.sync(spark=care.spark)
+        report = pair.sync()
         assert (report.action, report.missing) == ("updated", ())
         assert {info.key for info in landed.list()} == present
         check()
@@ -202,7 +202,7 @@ def copy(pair: Pair, landed: ObjectStore, *, metadata_only: bool = False) -> Non
 
 def sync_files(care: UpkeepContext, table: DataFileTable) -> DataSyncReport:
     with LocalEngine() as engine:
-        return run_data_sync(care, plan_data_sync(care, table, spark=care.spark), engine)
+        return run_data_sync(care, plan_data_sync(care, table), engine)
 
 
 def parquet(*ids: int) -> bytes:
