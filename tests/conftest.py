@@ -55,10 +55,19 @@ def spark(lane_settings: Settings):
         yield session
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def zoo(spark, services: Services, lane_settings: Settings, tmp_path_factory: pytest.TempPathFactory):
-    """Tables that other writers made, in the embedded catalog: `zoo.table("spark_v3")`."""
+    """Tables that other writers made, in the embedded catalog: `zoo.table("spark_v3")`.
+
+    They leave the catalog with the module: one of them PyIceberg cannot read, and beside such a table orphan removal
+    refuses to work.
+    """
     from frazil.catalogs import open_catalog
     from tests.relocation_tables import Zoo
 
-    return Zoo(spark, tmp_path_factory.mktemp("zoo"), open_catalog(lane_settings.catalog("sql")), services.rest.url)
+    catalog = open_catalog(lane_settings.catalog("sql"))
+    made = Zoo(spark, tmp_path_factory.mktemp("zoo"), catalog, services.rest.url)
+    yield made
+    for identifier in catalog.list_tables(made.namespace):
+        catalog.drop_table(identifier)
+    catalog.drop_namespace(made.namespace)
