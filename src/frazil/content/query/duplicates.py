@@ -67,7 +67,7 @@ def duplicates(
         cache: what was decoded before.
 
     Raises:
-        NotFoundError: nobody knows the bucket, or the table is not there yet.
+        NotFoundError: the bucket is unknown, or the table does not exist yet.
     """
     found = tables.read(tables.objects, lambda table: _same(Hits(tables, table, search, cache), limit))
     if not found.groups and search.bucket is not None:

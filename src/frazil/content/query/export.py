@@ -36,7 +36,7 @@ def export(
         told: is told now and then how many are written.
 
     Raises:
-        NotFoundError: nobody knows the bucket, or the table is not there yet.
+        NotFoundError: the bucket is unknown, or the table does not exist yet.
         ConflictError: upkeep took a file away meanwhile.
         UnavailableError: storage does not answer.
     """

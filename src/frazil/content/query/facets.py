@@ -103,7 +103,7 @@ def facets(
         cache: what was decoded before.
 
     Raises:
-        NotFoundError: nobody knows the bucket, or the table is not there yet.
+        NotFoundError: the bucket is unknown, or the table does not exist yet.
         UsageError: it cannot be grouped by that.
     """
     found = tables.read(tables.objects, lambda table: _counted(tables, table, search, by, limit, cache))

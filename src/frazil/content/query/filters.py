@@ -105,7 +105,7 @@ class ObjectFilter:
 
 
 STATUSES = ("pending", "ok", "failed", "erased")
-#: Bits of 64 in which pictures that look alike may differ, where nobody says more.
+#: Bits of 64 in which pictures that look alike may differ by default.
 DISTANCE = 10
 
 

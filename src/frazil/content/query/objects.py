@@ -40,7 +40,7 @@ HISTORY_COLUMNS = (
 )  # fmt: skip
 #: Versions of one object that are shown with it.
 MAX_VERSIONS = 1000
-#: Keys that are compared with one that nobody knows, and from which likeness on one may have been meant.
+#: The number of keys compared with an unknown one, and the similarity from which one is suggested.
 _COMPARED = 300
 _ALIKE = 0.6
 
@@ -63,7 +63,7 @@ def list_objects(
         after: `after` of the page before, with the same selection and sort.
 
     Raises:
-        NotFoundError: nobody knows the bucket, or the table is not there yet.
+        NotFoundError: the bucket is unknown, or the table does not exist yet.
         UsageError: `after` is not of such a page.
     """
     found = _page(tables, selection, LIST_COLUMNS, HitOrder.of_list(sort, after), limit)
@@ -85,7 +85,7 @@ def show_object(
         suggest: whether the error for an unknown key names the nearest one, which reads all keys of the bucket.
 
     Raises:
-        NotFoundError: nobody knows it.
+        NotFoundError: it is unknown.
     """
     everything = ObjectFilter(bucket=bucket, key=key, versions=True, markers=True, deleted="too")
     newest = HitOrder.of_list("modified")

@@ -64,7 +64,7 @@ class HitOrder:
 
     @classmethod
     def of(cls, search: Search, sort: Sort | None, after: str | None = None) -> HitOrder:
-        """An order; where nobody names one, by distance from a picture or a place, else by key.
+        """Returns an order; by default that of distance from a picture or a place, else of keys.
 
         Raises:
             UsageError: there is no such order, or nothing to be distant from, or `after` is of another order.

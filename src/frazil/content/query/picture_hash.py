@@ -73,7 +73,7 @@ def hash_of_object(tables: ContentTables, bucket: str | None, key: str) -> int:
     """The hash that the table has of an object.
 
     Raises:
-        NotFoundError: nobody knows the object, or it has no hash; says why.
+        NotFoundError: the object is unknown, or has no hash; the message says which.
     """
 
     def read(table: Table) -> list[tuple[int | None, str | None]]:

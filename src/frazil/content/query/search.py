@@ -16,7 +16,7 @@ from frazil.content.tables import ContentTables
 from frazil.errors import UsageError
 from frazil.tables.cache import ByteCache
 
-#: What is told of each hit where nobody names columns.
+#: The columns of each hit if the request names none.
 HIT_COLUMNS = (
     "bucket", "key", "version_id", "size", "last_modified", "etag", "content_type", "detected_type", "taken_at",
     "camera", "labels", "latitude", "longitude", "image_width", "image_height", "duration", "page_count", "title",
@@ -48,7 +48,7 @@ def find(
         cache: what was decoded before, in a process that answers again and again.
 
     Raises:
-        NotFoundError: nobody knows the bucket, or the table is not there yet.
+        NotFoundError: the bucket is unknown, or the table does not exist yet.
         UsageError: there is no such column or order, or `after` is not of such a page.
     """
     order = HitOrder.of(search, sort, after)

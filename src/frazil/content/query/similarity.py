@@ -26,7 +26,7 @@ MAX_PAIRS = 1_000_000_000
 _AT_ONCE = 4_000_000
 #: What it takes to look a hash up, in pairs that could be compared meanwhile.
 _STEP = 20
-#: Bits of 64 in which pictures of a group may differ, where nobody says more.
+#: Bits of 64 in which pictures of a group may differ by default.
 DISTANCE = 4
 
 
@@ -43,7 +43,7 @@ def similar_groups(
         cache: what was decoded before.
 
     Raises:
-        NotFoundError: nobody knows the bucket, or the table is not there yet.
+        NotFoundError: the bucket is unknown, or the table does not exist yet.
         UsageError: so many pictures cannot be compared with this distance.
     """
     Similar(0, distance)

@@ -81,7 +81,7 @@ def totals(
         limit: at most so many groups.
 
     Raises:
-        NotFoundError: nobody knows the bucket, or the table is not there yet.
+        NotFoundError: the bucket is unknown, or the table does not exist yet.
     """
     if by is not None and by not in _GROUPS:
         raise UsageError(f"objects cannot be grouped by {by!r}", hint=", ".join(_GROUPS))
